@@ -49,8 +49,6 @@ class Cursor(msgspec.Struct, gc=False):
 
 
 class Limits(msgspec.Struct, gc=False):
-    """The limits that apply to a sender."""
-
     sends_in_flight_max: int = 64
 
 
@@ -62,8 +60,6 @@ class LargeChat(msgspec.Struct, gc=False):
 
 
 class Welcome(ReceivedFrame, tag="welcome", gc=False):
-    """The session is authenticated."""
-
     epoch: str
     seq: int
     limits: Limits
@@ -77,15 +73,11 @@ class ChatInfo(msgspec.Struct, gc=False):
 
 
 class Ok(ReceivedFrame, tag="ok", gc=False):
-    """A request succeeded."""
-
     id: int
     chat: ChatInfo | None = None
 
 
 class Page(ReceivedFrame, tag="page", gc=False):
-    """A page of history."""
-
     id: int
     messages: list[Message] = []
     tier: str = ""
@@ -93,8 +85,6 @@ class Page(ReceivedFrame, tag="page", gc=False):
 
 
 class Refusal(ReceivedFrame, tag="error", gc=False):
-    """A request failed."""
-
     code: str
     message: str
     temporary: bool = False

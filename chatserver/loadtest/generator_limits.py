@@ -18,8 +18,8 @@ CONNECTS_PER_S: Final = 5000.0
 async def measure_ceiling(plans: Sequence[Plan], seconds: float) -> dict[str, Any]:
     """Return the actions per second in a closed loop, and the CPU cost per action.
 
-    Each process has its own stub server, which needs a core, too. With fewer than two cores per
-    process, the real maximum is higher than the measured one.
+    Each process has its own stub server. With fewer than two cores per process, the real maximum is
+    higher than the measured one.
 
     Raises:
         LoadFailed: the load could not start.

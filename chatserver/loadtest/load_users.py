@@ -34,7 +34,7 @@ class SetupFailed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chat:
-    """A chat of this run. Its first member has opened it."""
+    """A chat of this run. `members[0]` has opened it."""
 
     id: str
     members: Sequence[Device]

@@ -29,7 +29,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A pattern of actions. `rate`: actions per second of all users together."""
+    """A pattern of user actions. `rate`: actions per second."""
 
     name: str
     about: str

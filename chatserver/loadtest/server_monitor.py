@@ -1,7 +1,7 @@
 """Read-only monitoring of the server under load: its processes, Redis and metrics.
 
 Each source is optional. Processes are monitored only on this machine: the `chatserver` process tree
-with the process that listens on the gateway's port. A value that cannot be read is None, never 0.
+that listens on the gateway's port. A value that cannot be read is None, never 0.
 """
 
 from __future__ import annotations

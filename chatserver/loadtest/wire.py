@@ -33,8 +33,6 @@ class BadHandshake(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a gateway."""
-
     host: str
     port: int
     path: str = "/"

@@ -75,7 +75,7 @@ class Worker:
         self.state.meters.pop_all()
         self._expected_before = self.users.count_expected()
         gc.collect()
-        gc.freeze()  # Never scan the objects created so far again.
+        gc.freeze()  # exclude the objects created so far from later collections
         return {"chats": {kind: len(chats) for kind, chats in self.users.chats.items()}}
 
     async def run_load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:

@@ -110,7 +110,6 @@ class Destinations:
         self._ports = frozenset(ports)
 
     def is_private(self, address: Address) -> bool:
-        """Return whether an address is in the `private` networks."""
         address = extract_ipv4(address)
         return any(
             address in network and (address not in METADATA or network.num_addresses == 1)

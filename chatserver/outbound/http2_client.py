@@ -89,7 +89,6 @@ class Http2:
         )
 
     def close(self) -> None:
-        """Close all connections."""
         for connection in self._connections:
             connection.close()
 

@@ -15,7 +15,7 @@
 -- returns a flat list; for each item the number of appended messages, inbox seq and gateways
 local call, format = redis.call, string.format
 local inbox_max = tonumber(ARGV[1])
-local ENTRY_MAX = 16 -- maximum messages per entry, because trimming removes whole entries
+local ENTRY_MAX = 16 -- messages per stream entry; trimming removes whole entries
 local out, n, a = {}, 0, 2
 for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])

@@ -112,7 +112,7 @@ local fields = {'changed', table.concat(places, ','), 'name', ARGV[4], 'history'
   'picture', ARGV[13]}
 local last = first + count - 1
 if transition ~= '' then
-  -- `turns` has the seqs of transitions. Each is kept until all entries before it are delivered.
+  -- `turns` has the seq of each transition until all entries before it are delivered.
   local turns, done = {}, tonumber(head[5]) or 0
   for way, seq in string.gmatch(head[7] or '', '([+-])(%d+)') do
     if tonumber(seq) > done then turns[#turns + 1] = way .. seq end
@@ -150,8 +150,7 @@ if not is_logged and count > 0 then
   call('XADD', KEYS[4], '*', unpack(entry))
   call('ZREMRANGEBYRANK', KEYS[9], 0, -501)
   call('HINCRBY', KEYS[5], 'waiting', count)
-  -- ":p" makes commits wait with the delivery until every inbox has these entries; see
-  -- commit_messages.lua.
+  -- ":p" delays the delivery of later messages until every inbox has these entries.
   pending = ':p'
   call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
 end

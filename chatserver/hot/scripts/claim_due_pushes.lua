@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Claims chats whose push notifications are due. They become due again if no process finishes them
--- (finish_due_push.lua) within `hold_ms`.
+-- Claims chats whose push notifications are due. They become due again if they are not finished
+-- within `hold_ms`.
 --
 -- key lease    hash    owner, token
 -- key due      zset    chat to the time its pushes are due (ms)

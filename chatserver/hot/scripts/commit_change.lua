@@ -3,9 +3,9 @@
 -- unpin. Checks permissions, assigns seq and ts, and writes the new state of the message to the
 -- overlay; a pin or an unpin leaves the message unchanged.
 --
--- The message is read from the overlay; if it is not there, from the log; if it is not there
--- either, it is `base`, which the caller read from the warm tier.
--- `chatserver.protocol.message_change_rules` implements the same rules in Python.
+-- The message is read from the overlay, otherwise from the log. If neither has it, it is `base`,
+-- which the caller read from the warm tier. `chatserver.protocol.message_change_rules` implements
+-- the same rules in Python.
 --
 -- A deleted message, or an edit that a later edit replaced, is removed from the log and becomes a
 -- tombstone in the overlay. If such an edit is only in the warm tier, the overlay has only its new

@@ -182,7 +182,7 @@ while a <= #ARGV do
     local seq_max = (tonumber(head[5]) or 0) + chat_backlog_max
     local pushed, pending, fields = 0, 0, {'seq', '', 'ts', ''}
     -- New refs are stored in one of two hashes, which alternate every `ref_ttl_s` (a generation).
-    -- The previous hash is kept for as long, so each ref is kept for at least `ref_ttl_s`.
+    -- So each ref is kept for at least `ref_ttl_s`.
     local phase = tonumber(ARGV[a + 1])
     local generation = math.floor((time[1] + phase) / ref_ttl_s)
     local refs, refs_before = KEYS[k + 3 + generation % 2], KEYS[k + 4 - generation % 2]

@@ -4,8 +4,8 @@
 -- blocked, belongs to another tenant, or has another partition count.
 --
 -- An epoch is a ULID, and later epochs are greater. Its time is from the clock of this Redis, or 1
--- ms after the previous epoch if that is later. The clocks of other processes may differ, so they
--- are not used.
+-- ms after the previous epoch if that is later. Process clocks are not used, because they may
+-- differ.
 --
 -- The hashes `seqs` and `where` get a field with a long name, which no user has. Redis therefore
 -- stores them as hash tables. In a listpack of up to 512 entries, a lookup would scan all entries.

@@ -2,8 +2,7 @@
 -- Evicts idle chats that are completely in the warm tier.
 --
 -- A chat is evicted only if it has no pending fan-out or notice, and its last entry is older than
--- `idle_s`. The next access loads it again. A chat that is not evicted gets a new score in `idle`,
--- and is checked again later.
+-- `idle_s`. The next access loads it again. A chat that is not evicted is checked again later.
 --
 -- key idle         zset  chat to the time (s) of its last recorded activity
 -- key undelivered  zset  chats with an unfinished fan-out

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Merges the list of messages that a user deleted for themselves from the `directory` table into
--- Redis. Redis may have newer ones. A negative number -n hides all messages up to seq n, and
--- replaces their seqs. Of several negative numbers, only the lowest is kept.
+-- Adds to Redis the messages that a user deleted for themselves, as stored in the `directory`
+-- table. A negative number -n hides all messages up to seq n, and replaces their seqs. Of several
+-- negative numbers, only the lowest is kept.
 --
 -- key hidden   hash    chat to the seqs hidden from the user, comma-separated; see hide_message.lua
 -- item arg chat_id string

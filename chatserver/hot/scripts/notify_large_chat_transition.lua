@@ -41,7 +41,7 @@ for k = 3, #KEYS, 3 do
     call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
     local periods = {}
-    -- Keep periods from this epoch, and those that load_user.lua loaded, which have no epoch.
+    -- Keep the large-chat periods recorded in this epoch, or loaded by load_user.lua (no epoch).
     local old = (had_epoch == '' or had_epoch == epoch) and call('HGET', KEYS[k + 2], chat_id)
     for period in string.gmatch(old or '', '[^;]+') do
       if #periods < 8 then periods[#periods + 1] = period end

@@ -3,7 +3,7 @@
 -- backlog entry scanned for them.
 --
 -- The response worker scans the backlog, and so does the persist worker before it trims it. The
--- first to scan an entry moves `heard` past it; entries up to `heard` are not recorded again.
+-- first to scan an entry moves `heard`; entries up to `heard` are not recorded again.
 --
 -- key checkpoint  hash    heard: last entry scanned
 -- key asked       zset    companion session to the time of its next check (ms)

@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
--- Sets the write policy (blocked, ended, slow mode) and retention in a chat's `gate`, after the
--- membership version. A commit with a cached `gate` of an earlier version then checks each sender
--- in Redis.
+-- Sets the write policy (blocked, ended, slow mode) and retention in a chat's `gate`. A commit with
+-- another cached `gate` then checks each sender in Redis.
 --
 -- key chat     hash    head of the chat
 -- arg epoch    string  current epoch of the partition

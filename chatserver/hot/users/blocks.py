@@ -15,8 +15,6 @@ _ADDED_MAX = 1_000  # maximum users per SADD
 
 
 class Blocks:
-    """Reads and writes blocks in Redis."""
-
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 

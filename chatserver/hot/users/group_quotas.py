@@ -19,8 +19,6 @@ ROOM_TTL_S = 86_400
 
 
 class GroupQuotas:
-    """Uses and stores group quotas."""
-
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 

@@ -48,8 +48,6 @@ def parse_entry(entry_id: bytes, fields: list[bytes]) -> list[InboxEntry]:
 
 
 class Inboxes:
-    """Reads inboxes and appends to them."""
-
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
         self._keys = hot.keys
@@ -332,7 +330,6 @@ class Inboxes:
         return gateways
 
     async def is_listed(self, user: UserId, chat: ChatId) -> bool:
-        """Return whether the chat is in the user's chat list."""
         return bool(await self._hot.call("HEXISTS", self._keys.box(user), f"c:{chat}"))
 
     async def is_known(self, user: UserId) -> bool:

@@ -21,8 +21,6 @@ class LiveSession(NamedTuple):
 
 
 class LiveSessions:
-    """Reads the session directory."""
-
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 

@@ -62,8 +62,6 @@ class _Refusals:
 
 
 class LoginRateLimits:
-    """Limits login attempts."""
-
     def __init__(self, hot: HotClient, settings: config.Limits) -> None:
         self._hot = hot
         self._settings = settings

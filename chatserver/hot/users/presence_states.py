@@ -125,7 +125,6 @@ class PresenceStates:
         return await self._run(users, self._subscription_ms)
 
     async def unsubscribe(self, users: Sequence[UserId]) -> None:
-        """Unsubscribe this gateway from users."""
         await self._run(users, 0)
 
     async def find(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:

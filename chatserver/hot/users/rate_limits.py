@@ -6,9 +6,8 @@ quarter of a second, and spends it locally. It returns unspent tokens when the s
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
 burst, plus a block per gateway. While Redis is unavailable, every request for tokens is granted:
-the limited operations need Redis and fail anyway. The memory that a request uses may be unknown in
-advance. It is then charged afterward and can make the bucket negative; further requests wait until
-it is positive.
+the limited operations need Redis and fail anyway. If a request's memory is not known in advance, it
+is charged afterward and can make the bucket negative; further requests wait until it is positive.
 """
 
 from __future__ import annotations
@@ -137,8 +136,7 @@ class Allowance:
         self.tokens += count
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
-            # `wait_ms` is the wait for one token. One "memory" token is only one byte, so wait
-            # longer.
+            # `wait_ms` is the wait for one token. A "memory" token is one byte: wait longer.
             wait_s = max(wait_s, MEMORY_PAUSE_S)
         self._available_at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, None

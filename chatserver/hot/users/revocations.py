@@ -15,8 +15,8 @@ from chatserver.hot.bus.gateway_stream import EndSessions, GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-# Revocations are kept for the token lifetime plus this time: a request that is in progress when its
-# login is revoked can still issue a token.
+# Revocations are kept for the token lifetime plus this time: a request in progress can issue a
+# token after its login is revoked.
 SLACK_S = 60
 
 

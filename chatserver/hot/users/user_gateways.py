@@ -35,7 +35,6 @@ class Presence:
         return await self._run(users, int(self._ttl_s * 1000), self._gateway)
 
     async def set_offline(self, users: Sequence[UserId]) -> None:
-        """Mark users as no longer online on this gateway."""
         await self._run(users, 0, self._gateway)
 
     async def _run(

@@ -1,9 +1,8 @@
 """Session registry: each user's sessions across all gateways.
 
 Data: ``{pN}:seen:<user>`` (hash), field ``s:<session>`` → ``<gateway> <device> <started ms>``. A
-device has one session, and a user at most `sessions_max`. Registering a session (`claim`) returns
-the sessions that it replaces; the caller notifies their gateways. It also deletes sessions of dead
-gateways.
+device has one session, and a user at most `sessions_max`. `claim` deletes the sessions of dead
+gateways, and returns the sessions that it replaces; the caller notifies their gateways.
 """
 
 from __future__ import annotations

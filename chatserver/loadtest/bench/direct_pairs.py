@@ -24,7 +24,7 @@ SUSTAINED_P99_MS = 30.0
 # The search starts at SEARCH_FROM times the closed-loop rate and rises by the factor SEARCH_STEP.
 SEARCH_FROM, SEARCH_STEP = 0.6, 1.06
 SEARCH_ATTEMPTS = 3
-# Limit of a pair, below the server's `sends_in_flight_max`, above which it refuses sends.
+# messages in flight per pair; the server refuses more than `sends_in_flight_max`
 IN_FLIGHT_MAX = 60
 DRAIN_S = 15.0
 _OPENED_AT_ONCE = 32

@@ -23,8 +23,6 @@ from chatserver.gateway.transport.connection import Connection
 
 
 class EchoReceiver:
-    """Echoes each message."""
-
     user = UserId("")
     device = DeviceId("")
 
@@ -42,8 +40,6 @@ class EchoReceiver:
 
 
 class EchoHost:
-    """The `Host` of echo connections."""
-
     def __init__(self, settings: config.Gateway) -> None:
         self.settings = settings
         self.gateway = GatewayId("echo")

@@ -43,7 +43,7 @@ class Placement:
     load_core: int
     appendfsync: Appendfsync = "everysec"
     has_aof_rewrite: bool = False
-    gateways: int = 1  # see `get_core`
+    gateways: int = 1
 
     def get_core(self, gateway: int) -> int:
         """Return the server core for even gateway numbers, and the load core for odd ones."""

@@ -40,7 +40,6 @@ def format_ceiling(ceiling: dict[str, Any]) -> str:
 
 
 def iter_lines(result: dict[str, Any]) -> Iterator[str]:
-    """Yield the result in readable lines."""
     counts, rates = result["counts"], result["rates"]
     yield (
         f"offered {rates['offered_per_s']:g}/s, acked {rates['acked_per_s']:g}/s, delivered "

@@ -119,7 +119,6 @@ async def _audit(
 
 
 def _print(finding: Finding, *, is_json: bool) -> None:
-    """Print a finding to standard output."""
     if is_json:
         click.echo(json.dumps(as_json(finding)))
         return
@@ -128,7 +127,6 @@ def _print(finding: Finding, *, is_json: bool) -> None:
 
 
 def as_json(finding: Finding) -> dict[str, str | int]:
-    """Return a finding as a JSON object."""
     return {
         "category": finding.category,
         "kind": finding.kind,
@@ -142,7 +140,6 @@ def as_json(finding: Finding) -> dict[str, str | int]:
 
 
 def build_finding_lines(finding: Finding) -> list[str]:
-    """Return the lines to print for a finding."""
     seqs = f"{finding.first}" if finding.count == 1 else f"{finding.first} to {finding.last}"
     place = f", {finding.where}" if finding.where else ""
     return [

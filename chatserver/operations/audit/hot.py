@@ -45,8 +45,6 @@ class DatedFinding(msgspec.Struct, frozen=True):
 
 
 class AuditResults:
-    """Stores and lists audit results."""
-
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 

@@ -120,7 +120,6 @@ def _parse_inputs(options: dict[str, str]) -> dict[str, float]:
 
 
 def format_line(line: Line) -> str:
-    """Format a value with its unit."""
     if line.unit == "USD":
         return f"{line.value:,.2f} USD" if line.value >= 0.01 else f"{line.value:.6f} USD"
     if line.unit.startswith("B"):

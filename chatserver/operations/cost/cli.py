@@ -178,7 +178,6 @@ async def _read_s3(
 
 
 def report_lines(report: Report) -> list[str]:
-    """Return the lines to print."""
     tenant = f", tenant {report.tenant}" if report.tenant else ""
     lines = [
         f"{report.days[0]} to {report.days[-1]} (UTC){tenant}; "

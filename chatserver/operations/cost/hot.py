@@ -28,8 +28,6 @@ _CHATS: Final = "chats"
 
 
 class UsageTotals:
-    """Repository of daily usage."""
-
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 

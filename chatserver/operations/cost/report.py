@@ -85,7 +85,6 @@ class Rates:
 
 
 def sum_days(days: Iterable[Spending]) -> Spending:
-    """Return the sum of several days."""
     units: dict[tuple[str, str, str], float] = {}
     chats: dict[Kind, dict[str, float]] = {kind: {} for kind in KINDS}
     totals: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
@@ -184,7 +183,6 @@ def build_redis_line(name: str, items: int, size: int, prices: Prices) -> Stored
 
 
 def total_line(spending: Spending, rates: Rates) -> Line:
-    """Return the total cost."""
     return rates.build_line("all", "", _sum_units(spending, "write"), _sum_units(spending, "read"))
 
 

@@ -143,7 +143,6 @@ class StatsHistory:
         self._next_ms = 0  # due time of the next point
 
     def add(self, received: ReceivedSnapshot) -> None:
-        """Add a snapshot."""
         self.advance(received.at_ms)
         if received.process not in self._latest and len(self._latest) >= PROCESSES_MAX:
             return

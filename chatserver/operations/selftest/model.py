@@ -50,7 +50,6 @@ def require(condition: object, text: str) -> None:
 
 
 def describe(exc: ChatError) -> str:
-    """Return the text of an error."""
     return "; ".join(exc.problems) if isinstance(exc, ConfigError) else exc.message
 
 
@@ -97,7 +96,6 @@ class Report:
         return {**dataclasses.asdict(self), "passed": self.has_passed}
 
     def to_markdown(self) -> str:
-        """Return the report as Markdown."""
         state = "passed" if self.has_passed else "failed"
         if self.is_interrupted:
             state = "interrupted"

@@ -14,8 +14,6 @@ PINGS: Final = 50
 
 
 class RedisChecks:
-    """Checks for a connected Redis."""
-
     def __init__(self, hot: HotClient, names: Names) -> None:
         self._hot = hot
         self._key = names.prefix

@@ -138,7 +138,6 @@ async def delete_keys(hot: HotClient, names: Names) -> list[str]:
 
 
 async def _list_keys(hot: HotClient, key: str, most: int) -> list[str]:
-    """Return up to `most` keys on the server that holds `key`."""
     client = hot.create_blocking_client(key)
     keys: list[str] = []
     try:

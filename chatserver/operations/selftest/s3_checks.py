@@ -16,8 +16,6 @@ SIZE: Final = 300_000
 
 
 class S3Checks:
-    """Checks for a bucket."""
-
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 

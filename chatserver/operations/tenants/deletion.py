@@ -39,8 +39,6 @@ Report = Callable[[str, int], None]  # gets a store, and the number deleted sinc
 
 
 class Deletion:
-    """Deletes one tenant."""
-
     def __init__(self, work: OpenTenant, report: Report) -> None:
         self._work = work
         self._report = report

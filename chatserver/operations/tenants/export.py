@@ -56,8 +56,6 @@ class _State(msgspec.Struct):
 
 
 class Export:
-    """Exports one tenant to one target."""
-
     def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
         self._work = work
         self._target = target

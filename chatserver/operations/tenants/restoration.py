@@ -41,8 +41,6 @@ Report = Callable[[str, int], None]
 
 
 class Restoration:
-    """Restores one tenant from one export."""
-
     def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
         self._work = work
         self._target = target

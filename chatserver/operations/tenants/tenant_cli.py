@@ -19,7 +19,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def tenant_argument(command: F) -> F:
-    """Add the argument TENANT."""
 
     def parse(_: click.Context, __: click.Parameter, value: str) -> str:
         try:
@@ -31,7 +30,6 @@ def tenant_argument(command: F) -> F:
 
 
 def units_option(command: F) -> F:
-    """Add the option --max-units."""
     return click.option(
         "--max-units",
         type=click.IntRange(1),
@@ -41,7 +39,6 @@ def units_option(command: F) -> F:
 
 
 def redis_option(command: F) -> F:
-    """Add the option --redis/--no-redis."""
     return click.option(
         "--redis/--no-redis",
         "has_redis",

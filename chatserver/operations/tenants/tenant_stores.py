@@ -130,7 +130,6 @@ class RedisStore:
         self._redis = redis
 
     async def delete(self) -> AsyncIterator[int]:
-        """Delete all keys."""
         async for deleted in self._redis.delete_pages():
             failpoint("tenants.delete.redis")
             yield deleted
@@ -148,7 +147,6 @@ class TableStore:
         self._table = table
 
     async def delete(self) -> AsyncIterator[int]:
-        """Scan the table, and delete the tenant's items."""
         async for page in self._items.iter_pages(self._table, is_keys_only=True):
             mine = [item for item in page.items if not is_block(self._table, item)]
             if not page.items:
@@ -204,7 +202,6 @@ class RulesStore:
         self._settings = settings.cold
 
     async def delete(self) -> AsyncIterator[int]:
-        """Remove the tenant's rules from the bucket."""
         yield await remove_rules_of_tenant(self._bucket, self._settings)
 
     async def find_remaining(self, limit: int) -> RemainingData:

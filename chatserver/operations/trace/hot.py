@@ -27,8 +27,6 @@ MEMBERS_AT_ONCE = 8
 
 
 class HotTrace:
-    """Reads the hot tier for `chatserver.operations.trace.service`."""
-
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
         self._keys = hot.keys

@@ -38,8 +38,6 @@ SEGMENTS_MAX = 8  # maximum segments read per chat
 
 
 class WarmTrace:
-    """Reads the warm and cold tiers for `chatserver.operations.trace.service`."""
-
     def __init__(
         self, *, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentObjects
     ) -> None:
