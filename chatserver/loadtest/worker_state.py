@@ -22,13 +22,14 @@ class WorkerState:
 
     run: str
     address: Address
-    mint: Callable[[str], str]  # user → token
+    mint: Callable[[str], str]  # creates a token for a user
     body_bytes: int
     meters: Meters = dataclasses.field(default_factory=Meters)
     findings: Findings = dataclasses.field(default_factory=Findings)
     records: dict[str, ChatRecord] = dataclasses.field(default_factory=dict)
     retried: set[int] = dataclasses.field(default_factory=set)  # keys of retried sends
-    refusals: dict[str, str] = dataclasses.field(default_factory=dict)  # code → first message
+    # first message by error code
+    refusals: dict[str, str] = dataclasses.field(default_factory=dict)
     last_failure: str = ""  # why the last failed connect or request failed
     fatal: str = ""  # why the run cannot continue
     on_done: Callable[[], None] = lambda: None

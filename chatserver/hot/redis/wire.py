@@ -125,8 +125,8 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def _check_timeout(self) -> None:
-        # A blocked event loop counts as one tick, and reads replies before the next one. The first
-        # tick after a call does not count for it.
+        # While the event loop is blocked, at most one tick passes, and replies are read before the
+        # next one. The first tick after a call does not count for it.
         if self._pending and self._ticks - self._pending[0][1] >= _TICKS_PER_TIMEOUT:
             self.abort(f"redis at {self.name}: no response within {self._timeout_s:g} s")
             return

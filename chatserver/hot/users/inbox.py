@@ -4,7 +4,7 @@ Data: ``{pN}:inbox:<user>`` (stream) has references to messages, and complete ev
 Entry ``<seq>-<n>`` has `n` + 1 messages that are consecutive in the chat and in the inbox; its
 value is the chat seq of the newest message. ``{pN}:seqs`` (hash) has each inbox's newest seq.
 ``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All of these keys are in the
-user's partition. Bound: `inbox_max` entries; a device that missed more starts from a snapshot.
+user's partition. Bound: about `inbox_max` events; a device that missed more starts from a snapshot.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-# `p99_ms` is compared with the first of these latencies that the result has.
+# Only the first of these latencies that the result has is checked.
 _CHECKED = ("delivered", "page", "resume", "connect")
 
 

@@ -178,7 +178,7 @@ class Auditor:
     async def _check(
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
     ) -> None:
-        """Check a range; move the cursor past it. An inconsistent range is read `READS` times."""
+        """Check a range, up to `READS` times if inconsistent, and move the cursor past it."""
         entries = await self._read_range(cursor, window, items)
         inconsistencies = find_inconsistencies(entries)
         for number in range(1, READS):

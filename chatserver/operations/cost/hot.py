@@ -32,7 +32,7 @@ class UsageTotals:
         self._hot = hot
 
     async def add(self, part: Part) -> None:
-        """Add a process's usage to the day's totals.
+        """Add `part`, a process's usage since its previous part, to the day's totals.
 
         Guarantees:
             Idempotent. The parts of a process must be added in order.

@@ -51,7 +51,7 @@ class ProcessStatsLog:
         self._hot = hot
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Snapshot).decode
-        self._newest_ms = 0  # ms, by the Redis clock: this process's last append
+        self._newest_ms = 0  # time of this process's last append (ms, by the Redis clock)
 
     async def append(self, process: str, snapshot: Snapshot) -> None:
         """Append a snapshot of this process's statistics.

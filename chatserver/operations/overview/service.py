@@ -106,7 +106,7 @@ class Units(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """Occurrences of an event per second, over the last minute."""
+    """How often `name` occurred per second, over the last minute."""
 
     name: str
     per_s: float
@@ -278,7 +278,7 @@ class StatsHistory:
 
 
 def compute_rate(snapshots: Iterable[Snapshot], name: str) -> float:
-    """Return events per second; a name that ends with ``:`` sums all counters with that prefix."""
+    """Return a counter's rate per second; a name that ends with ``:`` sums all with that prefix."""
     total = 0.0
     for snapshot in snapshots:
         if name.endswith(":"):

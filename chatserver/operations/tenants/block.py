@@ -2,8 +2,8 @@
 
 A block takes effect in three steps:
 
-1. DynamoDB: the schema item is set to blocked. New processes do not start, and running processes
-   stop at their next check.
+1. DynamoDB: the tenant's schema item is marked as blocked. New processes do not start, and running
+   processes stop at their next check.
 2. Redis: connections are closed and new connections are refused, so the Redis calls of gateways,
    API processes and workers fail. These processes close all sessions (close code 3504), return 403
    to requests, and stop calling DynamoDB and S3.
@@ -54,7 +54,7 @@ async def block(work: OpenTenant, detail: str) -> str:
 async def unblock(work: OpenTenant) -> None:
     """Unblock a tenant. Idempotent.
 
-    Redis is unblocked last: processes then reconnect and read the schema item again.
+    Redis is unblocked last: when processes reconnect to it, DynamoDB is unblocked already.
     """
     await work.schema.set_blocked("")
     if work.redis is not None:

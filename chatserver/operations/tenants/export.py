@@ -43,7 +43,7 @@ Report = Callable[[str, int], None]
 
 
 class _State(msgspec.Struct):
-    """Progress: finished sections, the position in the current section, and all files so far."""
+    """Finished sections (tables, objects, Redis), position in the current one, and files so far."""
 
     tenant: str
     started: str

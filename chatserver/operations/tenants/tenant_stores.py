@@ -122,7 +122,7 @@ async def open_tenant(
 
 
 class RedisStore:
-    """All keys in the tenant's Redis, except the block."""
+    """All keys in the tenant's Redis, except those that block the tenant."""
 
     name = "redis"
 
@@ -139,7 +139,7 @@ class RedisStore:
 
 
 class TableStore:
-    """The tenant's items in a table, with their index entries, except the block in `directory`."""
+    """The tenant's items in a table, except the item in `directory` that blocks the tenant."""
 
     def __init__(self, items: TenantItems, table: Table) -> None:
         self.name = f"dynamodb:{table.name}"

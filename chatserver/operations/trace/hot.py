@@ -138,7 +138,7 @@ class HotTrace:
         )
 
     async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]:
-        """Return `(count, joined)`: the member count, and up to `limit` members' join seqs."""
+        """Return the member count, and the seq at which each of up to `limit` members joined."""
         key = self._keys.members(chat)
         count = int(await self._hot.call("HLEN", key))
         members: dict[UserId, int] = {}

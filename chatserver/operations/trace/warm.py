@@ -116,7 +116,8 @@ class WarmTrace:
         """Return the message if a segment that overlaps ``[from_ts, to_ts]`` contains it.
 
         Raises:
-            Unavailable: S3 does not respond, or more than `SEGMENTS_MAX` segments overlap.
+            Unavailable: S3 does not respond, or more than `SEGMENTS_MAX` segments overlap that
+            interval.
             CorruptData: an object fails its checksum.
         """
         segments = await self._manifests.list_at(chat, from_ts, to_ts)
