@@ -70,7 +70,6 @@ class Totals:
 
     @property
     def expected(self) -> int:
-        """The number of deliveries that the acked messages require."""
         return sum(self._expected.values())
 
     def get_percentile_ms(self, number: int, name: str, share: float) -> float | None:

@@ -46,8 +46,6 @@ class ServerSample(msgspec.Struct, frozen=True):
 
 
 class ServerMonitor:
-    """Samples the server on request."""
-
     def __init__(
         self, pids: Mapping[str, list[int]], hot: HotClient | None, metrics: Sequence[str]
     ) -> None:

@@ -44,8 +44,6 @@ ReportSecond = Callable[[dict[str, Any]], None]
 
 
 class Worker:
-    """Runs one plan in a worker process."""
-
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         auth = Auth(

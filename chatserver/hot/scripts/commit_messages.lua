@@ -279,7 +279,7 @@ while a <= #ARGV do
       fields[#fields + 1] = 'done'
       fields[#fields + 1] = fields[2]
     end
-    -- A pending message is committed, but not in the inboxes. Inboxes must get it before any later
+    -- A pending message is committed, but not in the inboxes. It must get there before any later
     -- message; otherwise, it would be delivered twice or never. With ":p", the chat's gate matches
     -- no `gate` argument, so later messages stay pending until the fan-out is finished.
     if pending > 0 and sub(head[3], -2) ~= ':p' then

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Counts a login attempt in two token buckets: that of its source (a network, or a known device),
--- and that of all unknown devices (the account's budget).
+-- Counts a login attempt in the token buckets of its source (a network, or a known device) and of
+-- the account's unknown devices (its budget).
 --
 -- key login_attempts hash     tokens of this source for this account, and when counted (ms)
 -- key guesses        hash     tokens of all unknown devices for this account, and when counted (ms)

@@ -27,8 +27,8 @@ local function is_before(a, b)
 end
 
 -- returns the first entry to keep for a reader (push scan or search indexer) that has read up to
--- entry `reader`: at most LATE_MS of persisted entries, and none if the reader has not reported for
--- LATE_MS
+-- entry `reader`. Keeps at most LATE_MS of entries, and none if the reader has not reported for
+-- LATE_MS.
 local function first_for(reader, reader_ms, now)
   local done, place = parse(ARGV[2]), parse(reader)
   if not is_before(place, done) or now - tonumber(reader_ms) > LATE_MS then

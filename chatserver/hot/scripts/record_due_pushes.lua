@@ -21,8 +21,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = format('%.0f', now + tonumber(ARGV[3]))
 for a = 4, #ARGV, 2 do
-  -- LT: a chat that is already due keeps its earlier time; a claimed chat becomes due again before
-  -- its claim ends.
+  -- LT: a waiting chat keeps its earlier time; a claimed chat becomes due before its claim ends.
   call('ZADD', KEYS[4], 'LT', due, ARGV[a])
   call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
 end

@@ -53,8 +53,8 @@ for k = 2, #KEYS do
       end
     end
   end
-  -- A new session gets a later start than all others, even in the same millisecond or after the
-  -- clock was set back.
+  -- A new session starts after all others, even in the same millisecond or if the clock was set
+  -- back.
   if started == 0 then started = math.max(now, latest + 1) end
   local own = {session = session, gateway = gateway, device = device, started = started}
   local kept, replaced = {own}, {}

@@ -19,8 +19,6 @@ REFRESH_BATCH_MAX = 500
 
 
 class Presence:
-    """Publishes the online users of one gateway."""
-
     def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float) -> None:
         self._hot = hot
         self._gateway = gateway

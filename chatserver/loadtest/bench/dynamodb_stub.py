@@ -131,7 +131,6 @@ class Directory:
         return items if request.get("ScanIndexForward", True) else items[::-1]
 
     def _list_chat(self, chat: str) -> list[Any]:
-        """Return the items of a chat and its members."""
         first = int(chat.removeprefix("c#g")) // self._chats * USERS_PER_CHAT
         sorts = [f"m#{STORED_USER}{first + n}" for n in range(USERS_PER_CHAT)]
         return [self._find({"PK": {"S": chat}, "SK": {"S": sort}}) for sort in (chat, *sorts)]

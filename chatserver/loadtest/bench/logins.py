@@ -80,7 +80,6 @@ class Bench:
         self.findings = RunFindings()
 
     async def log_in(self, users: list[str]) -> tuple[dict[str, Any], list[LoginSession]]:
-        """Log in all users; return `(results, sessions)`."""
         slots, connects = asyncio.Semaphore(self._in_flight), asyncio.Semaphore(_CONNECTS_MAX)
         took_s: list[float] = []
 

@@ -22,7 +22,6 @@ _LATENCIES: Final = ("ack", "delivered", "page", "resume", "connect")
 
 
 def build_charts(result: dict[str, Any]) -> list[Chart]:
-    """Return the charts that have at least one value."""
     rows = result["series"]
     charts = [
         _build_percentile_chart(result),

@@ -29,7 +29,6 @@ def format_progress(totals: Totals, number: int) -> str:
 
 
 def format_ceiling(ceiling: dict[str, Any]) -> str:
-    """Return the load tool's own capacity, as text."""
     return (
         f"ceiling of the tool here: {ceiling['per_s']:,.0f} actions/s, "
         f"{ceiling['deliveries_per_s']:,.0f} deliveries/s, "

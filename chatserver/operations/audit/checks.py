@@ -61,7 +61,6 @@ class RangeEntries(NamedTuple):
 
 
 def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
-    """Return the inconsistencies in a range."""
     return [
         *_check_items(entries),
         *_check_versions(entries),

@@ -138,12 +138,10 @@ class Finding:
 
     @property
     def meaning(self) -> str:
-        """Explanation of the finding."""
         return KINDS[self.kind][1]
 
     @property
     def advice(self) -> str:
-        """Recommended action."""
         return KINDS[self.kind][2]
 
     def is_like(self, other: Finding) -> bool:

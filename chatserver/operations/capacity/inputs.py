@@ -18,8 +18,6 @@ CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """An input with its default and bounds."""
-
     name: str
     kind: Kind
     default: str

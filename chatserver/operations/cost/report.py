@@ -78,7 +78,6 @@ class Rates:
     read_text: str
 
     def build_line(self, name: str, table: str, write: float, read: float) -> Line:
-        """Return the cost of `write` and `read` units."""
         usd = write * self.write_usd + read * self.read_usd
         formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
         return Line(name, table, write, read, usd, formula)
@@ -148,7 +147,6 @@ def build_feature_lines(spending: Spending, rates: Rates) -> list[Line]:
 
 
 def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list[Line]:
-    """Return the most expensive chats."""
     writes, reads = spending.chats["write"], spending.chats["read"]
     lines = [
         rates.build_line(chat, "", writes.get(chat, 0.0), reads.get(chat, 0.0))

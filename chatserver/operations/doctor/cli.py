@@ -86,7 +86,6 @@ async def _check_stores(settings: Settings) -> list[Finding]:
 
 
 def _check_settings(settings: Settings) -> list[Finding]:
-    """Return the findings about the settings, which must be valid."""
     from chatserver.operations.doctor.model import Finding
 
     try:

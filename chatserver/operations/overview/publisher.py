@@ -109,7 +109,6 @@ class Publisher:
 
 @contextlib.asynccontextmanager
 async def publish(publisher: Publisher) -> AsyncIterator[None]:
-    """Publish process stats while the block runs."""
     task = asyncio.create_task(publisher.run(), name="process-stats")
     try:
         yield

@@ -25,8 +25,6 @@ class Skipped(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one check."""
-
     store: str  # redis, dynamodb, s3 or chat
     name: str
     status: Status
@@ -92,7 +90,6 @@ class Report:
         return not (is_broken or self.is_interrupted or self.left)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain values."""
         return {**dataclasses.asdict(self), "passed": self.has_passed}
 
     def to_markdown(self) -> str:

@@ -96,8 +96,6 @@ class Target(abc.ABC):
 
 
 class DirectoryTarget(Target):
-    """A directory on this machine."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

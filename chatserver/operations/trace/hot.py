@@ -116,7 +116,6 @@ class HotTrace:
     # state
 
     async def get_state(self, chat: ChatId, seq: Seq) -> InHot:
-        """Return the Redis state of a chat and of its entry `seq`."""
         keys = self._keys
         (head, fields, since, entries, watchers) = await asyncio.gather(
             self._log.get_head(chat),

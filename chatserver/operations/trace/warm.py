@@ -54,7 +54,6 @@ class WarmTrace:
     # search
 
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
-        """Yield all chats, page by page."""
         async for page in iter_chats(self._client, self._settings):
             yield page
 
