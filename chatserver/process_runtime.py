@@ -59,7 +59,7 @@ def make_parent_death_hook() -> Callable[[], None] | None:
 
     def in_child() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before `prctl`, so no signal is sent
+        if os.getppid() != parent:  # the parent died before `prctl`, so no signal will come
             os._exit(1)
 
     return in_child

@@ -4,8 +4,8 @@ It wraps the Sans-I/O library `h2`. A failed request raises `NotReached` if the 
 not process it:
 
 - the request was not sent completely
-- the server refused the stream (8.7)
-- the server's GOAWAY reports that it did not process the stream (6.8)
+- the server refused the stream (section 8.7)
+- the server's GOAWAY reports that it did not process the stream (section 6.8)
 
 After GOAWAY, a connection accepts no more requests, and closes after the last response.
 """
@@ -29,10 +29,12 @@ from h2.settings import SettingCodes, Settings
 from chatserver.errors import Unavailable
 from chatserver.outbound.http_client import Answer, NotReached
 
-STREAMS_MAX: Final = 100  # maximum concurrent requests, if the server allows as many
+# Maximum concurrent requests per connection; the server's limit may be lower.
+STREAMS_MAX: Final = 100
 FRAME_BYTES_MAX: Final = 16_384  # maximum size of a received frame; the default in RFC 9113
 HEADER_BYTES_MAX: Final = 16_384  # maximum bytes of headers per response
-UNSENT_BYTES_MAX: Final = 1_048_576  # if more is unsent, the server is assumed not to read
+# Maximum unsent bytes; above it, the server is assumed not to read.
+UNSENT_BYTES_MAX: Final = 1_048_576
 PING_S: Final = 5.0  # timeout for the response to a ping
 REASON_CHARS_MAX: Final = 200
 _HEAD_BYTES: Final = 9  # size of a frame header; its first three bytes are the payload length
@@ -54,7 +56,8 @@ class _Exchange:
     def fail(self, failure: Unavailable) -> None:
         if not self.answered.done():
             self.answered.set_exception(failure)
-            self.answered.exception()  # avoids asyncio's warning if nothing awaits the future
+            # Retrieve the error: asyncio logs errors that are never retrieved.
+            self.answered.exception()
 
 
 class Http2Connection(asyncio.Protocol):
@@ -78,7 +81,7 @@ class Http2Connection(asyncio.Protocol):
         self._exchanges: dict[int, _Exchange] = {}
         self._changed = asyncio.Event()
         self._is_open = False
-        self._end_reason = ""  # if not empty, no more requests are accepted
+        self._end_reason = ""  # why the connection accepts no more requests, or empty
         self._is_lost = False
         self._received_at = 0.0
         self._is_silent = False  # True if a response did not arrive in time
@@ -225,7 +228,7 @@ class Http2Connection(asyncio.Protocol):
                 for event in self._core.receive_data(frame):
                     self._handle_event(event)
         except H2Error as exc:
-            self._flush()  # sends the GOAWAY that `h2` has prepared
+            self._flush()  # send the GOAWAY frame that `h2` has queued
             self._abort(f"HTTP/2 protocol error: {type(exc).__name__}")
             return
         self._flush()

@@ -27,7 +27,7 @@ from chatserver.outbound.allowed_destinations import Destinations, parse_url
 CONNECTIONS_MAX = 200  # maximum connections per process
 CONNECTIONS_PER_HOST_MAX = 32
 
-# Resolves a host and port to addresses, as text.
+# A function that resolves a host and port to IP addresses (strings).
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
 NOT_ALLOWED = "this address or port is not allowed; see outbound.ports and outbound.allow_private"
@@ -126,13 +126,14 @@ class Outbound:
             raise NotReached(f"{target.host} could not be reached") from exc
         except (aiohttp.ClientError, OSError) as exc:
             raise Unavailable(f"the request to {target.host} failed: {type(exc).__name__}") from exc
-        except ValueError as exc:  # for example, a line break in a header
+        except ValueError as exc:  # for example, a header contains a line break
             raise BadRequest("the request is not valid HTTP") from exc
 
     def _check(self, url: str) -> URL:
         target = parse_url(url)
         host = target.host or ""
-        # The resolver checks addresses, but aiohttp calls it only for names. Check an address here.
+        # aiohttp calls the resolver, which checks addresses, only for host names. Check an IP
+        # address here.
         is_address = ":" in host or host.replace(".", "").isdigit()
         if is_address and not self._allowed.is_allowed(host, target.port or 0):
             raise BadRequest(NOT_ALLOWED)

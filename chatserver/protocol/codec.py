@@ -97,7 +97,7 @@ def format_validation_error(text: str) -> str:
     detail, _, path = text.rpartition(" - at `")
     if not detail:
         detail, path = text, ""
-    path = path.removeprefix("key` in `")  # msgspec's prefix if an object key is invalid
+    path = path.removeprefix("key` in `")  # msgspec adds this prefix if an object key is invalid
     field = path.rstrip("`").removeprefix("$.").removeprefix("$") or "frame"
     if detail.startswith(("Invalid value", "Invalid enum value")):
         detail = _ALLOWED.get(
@@ -194,19 +194,19 @@ def encode_message_tail(
 
 
 def add_expiry(tail: bytes, expires_at: int) -> bytes:
-    """Return the tail with `expires_at` (Unix seconds) added."""
+    """Return `tail` (see `encode_message_tail`) with `expires_at` (Unix seconds) added."""
     return b'%b,"expires_at":%d}' % (tail[:-1], expires_at)
 
 
 def encode_tail(message: frames.Message) -> bytes:
-    """Return the tail of a committed message; the inverse of `join_message`."""
+    """Return a committed message's JSON without `seq` and `ts`, which `join_message` adds."""
     return encode(message).removeprefix(join_message(message.seq, message.ts, b""))
 
 
 def encode_entry_tail(
     chat: str, mid: str, sender: str, ref: str, kind: str, body: str, target: int
 ) -> bytes:
-    """Return the tail of an entry that changes the message at `target`."""
+    """Return the JSON, without `seq` and `ts`, of an entry that changes message `target`."""
     tail = encode_message_tail(chat, mid, sender, ref, kind, body, None)
     return b'%b,"target":%d}' % (tail[:-1], target)
 
@@ -217,13 +217,13 @@ def join_message(seq: int, ts: int, tail: bytes) -> bytes:
 
 
 def split_message(json: bytes) -> tuple[int, int, bytes]:
-    """Return seq, ts and tail of a message's JSON as written by `join_message`."""
+    """Return seq, ts and the rest of a message's JSON as written by `join_message`."""
     seq, ts, tail = json.split(b",", 2)
     return int(seq[len(b'{"seq":') :]), int(ts[len(b'"ts":') :]), tail
 
 
 def get_kind(tail: bytes) -> str:
-    """Return an entry's kind without parsing the tail."""
+    """Return an entry's kind without parsing its JSON."""
     start = tail.index(b'"kind":"') + 8
     return tail[start : tail.index(b'"', start)].decode()
 

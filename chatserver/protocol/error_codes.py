@@ -12,7 +12,7 @@ class Meaning:
 
     http_status: int
     is_temporary: bool
-    close: Close | None = None  # set if the error closes the socket
+    close: Close | None = None  # None if the error does not close the socket
 
 
 class Close(enum.IntEnum):

@@ -37,7 +37,8 @@ PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 PAGE_MAX = ITEMS_MAX
 MEMBERS_MAX = 256  # maximum members of a new group, and by default of a chat that is not large
 MEMBERS_SHOWN_MAX = 256  # maximum members listed in `ChatInfo.members`
-EVENT_MEMBERS_MAX = 20  # maximum in an event; larger groups omit `members`: every inbox has a copy
+# Maximum members listed in an event, because every inbox has a copy; larger groups list none.
+EVENT_MEMBERS_MAX = 20
 INVITE_MAX = 99  # maximum users per request; they are added in one transaction
 EXPIRES_S_MAX = 31_536_000  # maximum lifetime of a message: a year
 WATCH_MAX = 100  # maximum users per `watch` frame, and per request for profiles or presence
@@ -53,7 +54,7 @@ DRAFT_CHARS_MAX = 4000
 PINNED_CHATS_MAX = 50  # maximum pinned chats per user
 INT_MAX = 2**53 - 1
 
-# Entries of a chat that are not messages.
+# Kinds of chat entries that are not messages.
 ENTRY_KINDS: tuple[str, ...] = (
     "edit",
     "delete",
@@ -94,8 +95,8 @@ class ClientFrame(msgspec.Struct, tag_field="type", frozen=True, gc=False):
 class Hello(ClientFrame, tag="hello", frozen=True):
     """Authenticates the connection; must be the first frame. With `cursor`, events resume after it.
 
-    `large` maps each large chat to the last position (`cs`) that the device has. `unstored` has the
-    newest acked `seq` of each chat with acked sends that have not been reported as `stored` yet.
+    `large` maps each large chat to the last position (`cs`) that the device has. `unstored` maps a
+    chat to its newest acked `seq`, if no `stored` frame has covered that `seq` yet.
     """
 
     v: Literal[1]
@@ -451,7 +452,7 @@ class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
 
 
 class UpdateSession(ClientFrame, tag="update_session", frozen=True):
-    """Changes the companion version that responds in a session. Default: the newest version."""
+    """Changes the companion version that responds in a session, by default to the newest."""
 
     id: RequestId
     chat: Id
@@ -459,7 +460,7 @@ class UpdateSession(ClientFrame, tag="update_session", frozen=True):
 
 
 class Sessions(ClientFrame, tag="sessions", frozen=True):
-    """Lists the user's sessions: active ones first, then ended ones by companion and time.
+    """Lists the user's companion sessions: active ones, then ended ones by companion and time.
 
     With `companion`, lists only the sessions with that companion: the active one, then the ended
     ones, newest first. `after` is the `next` of the previous page.
@@ -569,7 +570,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class LargeChat(msgspec.Struct, frozen=True):
-    """A large chat and a position (`cs`) in it. The chat's events have `seq` 0."""
+    """A large chat, and the `cs` after which its events begin. The chat's events have `seq` 0."""
 
     chat: str
     seq: int
@@ -679,8 +680,8 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     - `roles`: the listed members whose role is above member
     - `muted`: muted members, with the end of the mute (Unix seconds, 0: indefinitely)
     - `blocked`: the two users cannot write to each other
-    - `large`: the chat's events have `seq` 0, and `cs` is the position. In an event's `info`, this
-      applies only to entries above chat seq `since`
+    - `large`: the chat's events have `seq` 0, and `cs` is their position. With `since` (in events),
+      this applies only to entries above chat seq `since`
     - `ended`: the chat is an ended companion session, read-only
     - `invited`: the users invited by this request, who become members when they accept
     - `topic`, `picture`: only for a group; `picture` is an id, see `GET /v1/chats/{chat}/picture`

@@ -1,7 +1,7 @@
 """Message expiry on read: replaces expired messages with tombstones, in every tier.
 
 From `expires_at` (Unix seconds) on, readers get a tombstone: it is ``deleted``, with the same seq,
-ts and ids, but no body. The chat stays contiguous (promise P6), and nothing is rewritten.
+ts and ids, but no body. The chat stays contiguous (guarantee P6), and nothing is rewritten.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def apply_expiry(message: Message, now_s: float) -> Message:
 
 
 def apply_expiry_to_tail(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
-    """Return the tail, or a tombstone's tail if the message has expired.
+    """Return `tail` (a message's JSON after `ts`), or a tombstone's if the message has expired.
 
     Cost: one search for a byte string if the message never expires.
     """

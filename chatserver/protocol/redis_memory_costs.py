@@ -17,9 +17,10 @@ import msgspec
 
 from chatserver.protocol import frames
 
-Charge = Callable[[str, int], None]  # charges a user for bytes that are already used
+Charge = Callable[[str, int], None]  # type of a function that charges a user for occupied memory
 
-MESSAGE_BYTES = 256  # idempotency key, log entry and two inbox entries, without the frame size
+# A message: idempotency key, log entry, two inbox entries; without the frame size.
+MESSAGE_BYTES = 256
 ATTACHMENT_BYTES = 512  # a file's metadata in a message
 INBOX_ENTRY_BYTES = 64  # a message or change in one member's inbox
 NEW_INBOX_BYTES = 5120  # the first entry of an inbox: Redis allocates 4 KB
@@ -27,7 +28,7 @@ MARK_BYTES = 256  # a read mark in one member's inbox
 EXPIRY_BYTES = 128  # the expiry time of a message
 CHANGE_BYTES = 4096  # an edit, delete or reaction, and the changed message up to about 2 KB
 CHAT_BYTES = 6144  # state, log, idempotency keys and lists of a new chat
-MEMBER_BYTES = 640  # a member's row, chat-list entry and inbox entry
+MEMBER_BYTES = 640  # a member of a chat: membership, chat-list entry, inbox entry
 ENTRY_BYTES = 1024  # a change to a chat's members or settings
 ANSWER_BYTES = 1024  # an HTTP response kept for an idempotency key
 LOAD_BYTES = 1536  # an idle chat that is loaded again
@@ -74,7 +75,7 @@ def _list_bytes(members: list[str]) -> int:
 
 
 def compute_fan_out_cost(members: int, *, expires: bool) -> int:
-    """Return a message's cost beyond the two inbox entries that `MESSAGE_BYTES` includes."""
+    """Return the cost of a message's third and later inbox entries, and of its expiry time."""
     cost = INBOX_ENTRY_BYTES * (members - 2) if members > 2 else 0
     return cost + EXPIRY_BYTES if expires else cost
 

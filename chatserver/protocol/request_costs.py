@@ -2,8 +2,8 @@
 
 A token is about one cheap call to Redis or DynamoDB. The gateway charges `compute_frame_cost`. The
 API charges `compute_route_cost` before it reads the body. If it then builds a frame from the body,
-it also charges what `compute_frame_cost` adds to `BASE`. Sends have a separate bucket.
-`docs/limits.md` lists these costs.
+it also charges the frame's cost above `BASE`. Sends have a separate limit. `docs/limits.md` lists
+these costs.
 
 Invariant: no request costs more than `REQUEST_COST_MAX`, and the burst of `limits.requests` is at
 least `REQUEST_COST_MAX`.
@@ -18,12 +18,13 @@ from chatserver.protocol import frames
 
 REQUEST_COST_MAX = 64
 BASE = 1
-SEARCH = 10  # an index query, and the reads that check its results
-LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
-CHANGE = 4  # a transaction, and the events that notify members
-USERS_PER_TOKEN = 4  # invited users per token: three reads and two writes each, in batches
-ITEMS_PER_TOKEN = 50  # items on a page per token
-CHATS_PER_TOKEN = 10  # chats on a page per token; few, because listing loads idle chats
+SEARCH = 10  # a search: an index query, and the reads that check its results
+LINK_PREVIEW = 5  # a link preview: requests to another server, unless it is cached
+CHANGE = 4  # a change to a chat: a transaction, and the events that notify members
+USERS_PER_TOKEN = 4  # invited users that one token pays for
+ITEMS_PER_TOKEN = 50  # items of a page that one token pays for
+# Chats of a page that one token pays for; few, because listing loads idle chats.
+CHATS_PER_TOKEN = 10
 
 
 def _by_members(frame: frames.CreateChat) -> int:
@@ -84,8 +85,8 @@ FRAME_COSTS: dict[type, Cost] = {
     frames.Watch: _by_watched,
 }
 
-# Routes not listed here cost `BASE`. Each full `ITEMS_PER_TOKEN` in the query parameter `limit`
-# adds a token; for /v1/chats, each full `CHATS_PER_TOKEN`. The total is at most `REQUEST_COST_MAX`.
+# Routes not listed here cost `BASE`. The query parameter `limit` adds ``limit // ITEMS_PER_TOKEN``
+# tokens; for /v1/chats, ``limit // CHATS_PER_TOKEN``. The total is at most `REQUEST_COST_MAX`.
 ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("PUT", "/v1/direct-chats/{user:str}"): CHANGE,
     ("PATCH", "/v1/chats/{chat:str}"): CHANGE,

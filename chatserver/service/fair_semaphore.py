@@ -57,7 +57,8 @@ class FairSemaphore:
 
     async def _acquire(self, user: str) -> None:
         if self._free and self._held_by_user.get(user, 0) < self._user_max:
-            self._assign(user)  # overtakes nobody: all waiting users already hold `user_max` slots
+            # This overtakes no waiting user, because all of them hold `user_max` slots.
+            self._assign(user)
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
             raise _refuse(
@@ -92,7 +93,7 @@ class FairSemaphore:
             queue = self._queues.pop(following)
             slot = queue.popleft()
             if queue:
-                self._queues[following] = queue  # moves the user behind the other waiting users
+                self._queues[following] = queue  # the user is now behind the other waiting users
             if not slot.cancelled():
                 self._assign(following)
                 slot.set_result(None)

@@ -9,9 +9,9 @@ Every operation has three steps:
 The steps are idempotent; if one fails, the caller repeats the operation.
 
 When Redis loses data, a new epoch starts (decision 0014), in which no user is loaded. Loading a
-user first calls `restore`, so revoked tokens are still rejected. If the `directory` table is
-unavailable as well, a session can start without the marks (promise P9). A revoked token then works
-until the user is loaded or the token expires (after at most an hour).
+user first calls `restore`, so revoked tokens stay rejected. If the `directory` table is unavailable
+as well, a session can start without the marks (guarantee P9). A revoked token then works until the
+user is loaded or the token expires (after at most an hour).
 """
 
 from __future__ import annotations

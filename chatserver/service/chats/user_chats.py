@@ -33,8 +33,8 @@ from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
-PREVIEW_DEPTH = 20  # how many of the newest entries are searched for the last message
-OLDER_PREVIEW_DEPTH = 5  # how many entries before the Redis log are searched as well
+PREVIEW_DEPTH = 20  # newest entries to search for the message shown in the chat list
+OLDER_PREVIEW_DEPTH = 5  # then older entries to search, which Redis no longer has
 
 
 class ChatDirectory(Protocol):

@@ -20,7 +20,8 @@ from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 
-COMPANION_CHATS_MAX = 500  # newest companion chats loaded per user; daily renewal creates many
+# Maximum companion chats loaded per user, newest first; each session renewal creates one.
+COMPANION_CHATS_MAX = 500
 
 
 class UserLoader:

@@ -70,7 +70,7 @@ class ChatStream:
         newest_ts: int | None,
         is_match: Callable[[Message], bool],
     ) -> None:
-        """`days` and `newest_ts` (an upper bound) are None if unknown."""
+        """`days` (active days) and `newest_ts` (upper bound of all ts) are None if unknown."""
         self.chat = chat
         self._is_match = is_match
         self._is_descending = times.is_newest_first
@@ -82,7 +82,7 @@ class ChatStream:
         self._buffer: collections.deque[Message] = collections.deque()
         self._size = FIRST_READ
         self._is_open = False
-        self._has_log = False  # True if entries after `_stored` are read from the log
+        self._has_log = False  # True if unstored entries are read from the log in Redis
         self._reads_log = False
         self._stored = 0
         self._seq = 0  # seq of the last entry read from the log
@@ -136,7 +136,7 @@ class ChatStream:
         self._reads_log = self._is_descending or self._stored == 0
 
     async def _find_start_seq(self, log: ChatLog, head: ChatHead) -> Seq:
-        """Find the time range in the log; return the seq that precedes it in merge order."""
+        """Find where the time range begins in the log; return the seq to read just before it."""
         assert self._next is not None
         low, high = head.stored + 1, int(head.seq)
         while low <= high:
@@ -153,7 +153,7 @@ class ChatStream:
         return Seq(low if self._is_descending else max(head.stored, high))
 
     def _skip(self) -> None:
-        """Move `_next` to the nearest day with messages; end the stream after its time range."""
+        """Skip days without messages; end the stream after its time range."""
         if self._next is None:
             return
         if not self._from <= self._next <= self._to:
@@ -236,7 +236,7 @@ class ChatStream:
         raise Unavailable(f"chat {self.chat}: entries cannot be read now; try again")
 
     async def _list_log(self, log: ChatLog) -> Sequence[Message]:
-        """Return the next log entries that have not been stored yet, in merge order."""
+        """Return the next log entries that have not been stored yet, in the stream's direction."""
         if self._is_descending:
             limit = min(_HOT_READ, self._seq - 1 - self._stored)
             entries = await log.list_before(self.chat, Seq(self._seq), limit) if limit > 0 else []
@@ -249,7 +249,8 @@ class ChatStream:
         ]
 
     def _end_log(self) -> None:
-        """Stop reading the log. Newest first, the warm tier is next; otherwise, end the stream."""
+        """Stop reading the log. If newest first, the warm tier is next; otherwise, the stream
+        ends."""
         self._reads_log = False
         if not self._is_descending:
             self._next = None
@@ -272,7 +273,7 @@ def _get_first_seq(view: QueryView, chat: ChatId) -> int:
 
 
 def _cut_at_gap(entries: Sequence[Message]) -> Sequence[Message]:
-    """Return the entries up to the first gap."""
+    """Return the entries up to the first gap in their seqs."""
     for index in range(1, len(entries)):
         if abs(entries[index].seq - entries[index - 1].seq) != 1:
             return entries[:index]

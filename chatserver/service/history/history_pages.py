@@ -58,7 +58,8 @@ class Page:
     tier: Tier
     has_more: bool
     stored: int = 0  # seq up to which the warm tier has the chat
-    withheld: frozenset[int] = frozenset()  # messages whose edits or reactions are without text
+    # Seqs of messages whose edits or reactions are without text.
+    withheld: frozenset[int] = frozenset()
 
 
 _NO_PAGE = Page([], "hot", has_more=False)
@@ -99,7 +100,7 @@ class History:
                 periods in which the reader was not a member.
             Readable: only entries from periods in which the reader was a member (P7), unless the
                 chat shows its full history. This holds even if the reader leaves during the read.
-            Current: includes every change that was acked before the call (promise P10).
+            Current: includes every change that was acked before the call (guarantee P10).
             One epoch: a page never mixes entries that Redis has lost with entries that reuse their
                 seqs.
             Cost: two to four Redis calls, and one read of the older tiers if the page reaches them.
@@ -201,8 +202,8 @@ class History:
         rows = _select_contiguous_up(after + 1, self._read_hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
-        # The rows may end before the head, because entries leave the log (a changed entry may still
-        # be in the overlay). The warm tier has these entries.
+        # The rows from Redis may end before the chat's newest seq, because entries leave the log.
+        # The warm tier has these entries.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             run = await self._older.read_run(chat, None, last, limit - len(rows), hint)

@@ -45,11 +45,12 @@ from chatserver.warm.messages.message_queries import MessageIndexes
 
 Direction = Literal["sent", "received"]
 
-READS_MAX: Final = 256  # maximum chat reads per page; more if the page would end where it began
-ENTRIES_MAX: Final = 2_000  # maximum entries read per page, with the same exception
+# Maximum chat reads per page; exceeded if the page would otherwise make no progress.
+READS_MAX: Final = 256
+ENTRIES_MAX: Final = 2_000  # maximum entries read per page; exceeded like `READS_MAX`
 _WAVE_MIN: Final = 4  # number of chats in a page's first parallel read; doubles with each read
 _WAVE_MAX: Final = 32
-DAYS_CACHED_MAX: Final = 20_000  # maximum chats whose days are cached
+DAYS_CACHED_MAX: Final = 20_000  # maximum chats whose active days are cached
 DAYS_CACHED_S: Final = 600.0
 
 
@@ -111,7 +112,7 @@ class MergedMessages:
         the user has deleted for themselves. `start` is the previous page's `next`.
 
         Guarantees:
-            Only messages that the user may read now (promise P7), in their current version.
+            Only messages that the user may read now (guarantee P7), in their current version.
             Includes every message acked before the call, in all tiers. Exception: if Redis has lost
                 a chat, messages that had not been stored are missing until the chat is reloaded.
             A message sent during the call may be missing from this page and later pages.
@@ -207,9 +208,9 @@ class _Merge:
         self._tiers = tiers
         self._limit = limit
         self._is_descending = is_descending
-        # Two heaps, ordered by bound: streams to be read (`_waiting`), and streams whose next
-        # message is known (`_ready`). If a known message has the same ts as a waiting stream's
-        # bound, the stream is read before the message is returned.
+        # Two heaps, ordered by `ChatStream.bound`: streams to be read (`_waiting`), and streams
+        # whose next message is known (`_ready`). If a known message has the same ts as a waiting
+        # stream's bound, the stream is read before the message is returned.
         self._waiting: list[_Entry] = [
             (self._key(stream.bound), stream.chat, stream) for stream in streams
         ]
@@ -268,10 +269,10 @@ class _Merge:
             heapq.heappush(heap, (self._key(stream.bound), stream.chat, stream))
 
     async def _read_wave(self, size: int) -> None:
-        """Read the streams that may have the next message, about `size` of them.
+        """Read about `size` of the streams that may have the next message.
 
-        More streams are read if all of them share the first bound, because they must be read
-        anyway. Example: chats that were last active on the same day.
+        Streams with the same bound as the first are read together, because all must be read anyway.
+        Example: chats that were last active on the same day.
         """
         wave: list[ChatStream] = []
         first = self._waiting[0][0]

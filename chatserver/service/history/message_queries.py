@@ -83,7 +83,7 @@ class MessageQueries:
         """Return messages that were sent to a chat in a time range.
 
         Guarantees:
-            Only messages that the reader may read (promise P7) and has not deleted for themselves.
+            Only messages that the reader may read (guarantee P7) and has not deleted for themselves.
             Each message includes every change that was acked before the call.
             The page is full while more messages exist, within the work limit of
                 `chatserver.warm.dynamo.paging`.
@@ -191,7 +191,8 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
-        # The archived position is read after the index, to cover messages archived in the meantime.
+        # The archived position is read after the index, so it covers messages archived during that
+        # read.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:
             return UserMessages(page, None)

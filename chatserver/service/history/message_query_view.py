@@ -58,8 +58,8 @@ class QueryView:
         self._now_s = now_s
         self._checked: set[str] = set()
         self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
-        self.spans: dict[str, Reader] = {}  # readable seqs of each chat that the reader may read
-        self.heads: dict[str, ChatHead] = {}  # heads of these chats, as read by `select_chats`
+        self.spans: dict[str, Reader] = {}  # readable seqs of each readable chat
+        self.heads: dict[str, ChatHead] = {}  # newest and stored seqs of these chats
 
     async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         """Return the chats among `chats` that the reader may read."""

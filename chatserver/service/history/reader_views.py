@@ -1,7 +1,7 @@
 """A reader's view of a chat's entries: changes are applied, and unreadable text is removed.
 
 Two kinds of entries lose their body, but keep their seq: messages that the reader has deleted for
-themselves, and changes to messages sent while the reader was not a member (`history: joined`).
+themselves, and changes whose target was sent while the reader was not a member (`history: joined`).
 
 The hot log keeps entries as committed, and the warm tier applies changes later, so both may have
 outdated versions. The overlay in Redis has each change until the warm tier has applied it. The
@@ -56,8 +56,8 @@ NOTHING = Reader(Seq(INT_MAX), Seq(0), periods=())
 class View:
     """Changes to apply to some entries, and the entries that are hidden from the reader.
 
-    The reader may read `span`. Edits and reactions whose target is outside `span` are returned
-    without their text, and `withheld` collects the seqs of these targets.
+    `span` has the seqs that the reader may read. Edits and reactions whose target is outside `span`
+    are returned without their text, and `withheld` collects the seqs of these targets.
     """
 
     overlay: Mapping[int, bytes]
@@ -112,7 +112,7 @@ class Views:
     async def open(
         self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL
     ) -> View:
-        """Return a view of the entries at `seqs` for a reader who may read `span`.
+        """Return a view of the entries at `seqs` for a reader who may read the seqs in `span`.
 
         Cost: two Redis calls in parallel.
         """
@@ -122,7 +122,7 @@ class Views:
         return View(overlay, hidden.get(chat, frozenset()), span)
 
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
-        """Return the range that `reader` may read, to check the changes among `entries`.
+        """Return the seqs that `reader` may read, to check the changes among `entries`.
 
         Former members cannot read anything. If earlier membership periods cannot be read, they are
         omitted, so that new messages are not delayed.

@@ -129,7 +129,8 @@ class Sync:
         for entry in entries:
             if entry.chat is not None:
                 wanted.setdefault(entry.chat, []).append(entry.cs)
-        # An inbox has nearly all entries of the user's chats, so a range per chat reads few others.
+        # An inbox refers to nearly all entries of the user's chats, so reading a range of seqs per
+        # chat reads few unneeded entries.
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
         pages = await asyncio.gather(*(self._log.list_range(*seq_range) for seq_range in ranges))
         messages = {
@@ -138,7 +139,7 @@ class Sync:
             for message in page
         }
         # A log loses its oldest entries first. Only a log restored from an older state may have
-        # other gaps, and these end the page.
+        # other gaps; a page ends before such a gap.
         missing = [seq_range for seq_range in ranges if seq_range[:2] not in messages]
         if missing and self._older is not None:
             await self._add_older(user, missing[:OLDER_CHATS_MAX], messages, self._older)

@@ -44,7 +44,7 @@ class UserMessages:
         segment. An entry that is archived during the call may be yielded twice.
         """
         tops: dict[str, int] = {}
-        yielded: set[tuple[str, int]] = set()  # archived entries that are still in the warm tier
+        yielded: set[tuple[str, int]] = set()  # archived, but found in the warm tier
         async for page in self._rows.iter_entries(user):
             for entry in page:
                 if entry.chat not in tops:

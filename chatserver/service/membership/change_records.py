@@ -1,4 +1,4 @@
-"""Encoding of membership changes in the chat's item, until their entries are stored."""
+"""Encoding of membership changes, which the chat's item keeps until their entries are stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNSTORED_BYTES_MAX: Final = 64_000
 
 
 class ChangedMember(msgspec.Struct, array_like=True):
-    """A member's entry: the new role, or "" if the user is no longer a member.
+    """A change to one member: the new role, or "" if the user is no longer a member.
 
     `mute` is the new mute suffix of the member's value in Redis
     (`chatserver.domain.write_restrictions`): ":" clears it, "" leaves it unchanged. `muted_until`
@@ -49,7 +49,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     ref: str
     digest: str
     members: list[ChangedMember] = []
-    update_mid: str = ""  # id of the entry about the chat itself, if there is one
+    update_mid: str = ""  # mid of the `update` entry (name, settings), if any
     name: str | None = None
     body: str = ""
     transition: str = ""

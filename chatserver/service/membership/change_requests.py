@@ -63,7 +63,7 @@ def format_muted_until(until: int | None) -> int:
 
 
 def format_settings(frame: frames.AnyChange) -> str:
-    """Return the entry body: the settings except the name, as JSON."""
+    """Return the body of an `update` entry: the settings except the name, as JSON."""
     settings = {name: value for name, value in parse_settings(frame).items() if name != "name"}
     return msgspec.json.encode(settings).decode() if settings else ""
 

@@ -25,7 +25,7 @@ class _Queue:
         self.committing = asyncio.Lock()
         self.propagating = asyncio.Lock()
         self.newest: Chat | None = None  # the chat's item after the newest change that is in Redis
-        self.propagated = 0  # version up to which all changes have been propagated
+        self.propagated = 0  # chat version up to which all changes have been propagated
 
 
 class ChatSerializer:

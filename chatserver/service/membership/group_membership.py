@@ -11,7 +11,7 @@ stores, so a change has ordered steps, and another process completes an interrup
 2. The transaction checks the version of the items that the change is based on. After it commits,
    the change is final. The chat's item keeps the content of the change until (5).
 3. `change_members.lua` updates membership, write policy and entries together. This happens before
-   the caller receives ``ok``: no later commit uses the previous membership (promise P7).
+   the caller receives ``ok``: no later commit uses the previous membership (guarantee P7).
 4. Members get the entries through the regular fan-out. Members who have left get the entries up to
    their leave entry. New members get the chat in their list.
 5. The change is deleted from the item, and the marker is removed. Until the entries are stored, the
@@ -70,7 +70,7 @@ from chatserver.warm.chats.memberships import Memberships
 
 ATTEMPTS_MAX: Final = 20
 CHANGE_S: Final = 10.0
-# After this time, the request has ended, and `repair` completes the change.
+# After this time, the request has ended, and worker `repair` completes the change.
 MARKER_TTL_S: Final = 2 * CHANGE_S
 WAIT_S_MAX: Final = 0.2
 
@@ -149,7 +149,7 @@ class Membership:
             Idempotent: by (chat, sender, ref), as long as message references are kept. A request
                 that changes nothing succeeds. A former member's retry succeeds, but returns no
                 members or name.
-            After it returns, no message from a removed member is committed (promise P7).
+            After it returns, no message from a removed member is committed (guarantee P7).
             Concurrency: several processes may change the chat concurrently; within a process, a
                 chat's changes run one at a time.
 
@@ -264,7 +264,7 @@ class Membership:
         """Return whether this request has already been completed; load the chat if needed."""
         reference = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
         if not reference.is_open:
-            # Redis lost the references; loading the chat restores them.
+            # Redis lost the chat's `ref` values; loading the chat restores them.
             await self._propagation.get_head(chat)
             reference = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
             if not reference.is_open:

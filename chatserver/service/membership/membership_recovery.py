@@ -3,7 +3,7 @@
 A committed change is final: its entries must be in the history exactly once (decision 0011). The
 chat's item keeps each change until the change's entries are stored. When the chat is loaded, each
 entry is in Redis, in the warm tier, or lost. Lost entries are appended again with new seqs, so they
-may follow entries that came after them before.
+may now follow entries that they used to precede.
 """
 
 from __future__ import annotations

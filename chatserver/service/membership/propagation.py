@@ -126,7 +126,7 @@ class MembershipPropagation:
         """Apply the change in the chat's item, if any, to Redis; store its join and leave seqs.
 
         Guarantees:
-            After it returns, no commit uses the previous membership (promise P7), and the
+            After it returns, no commit uses the previous membership (guarantee P7), and the
                 `directory` table has the exact seq at which each member joined or left.
 
         Raises:
@@ -231,7 +231,7 @@ class MembershipPropagation:
 
         If the chat has become large or small, each inbox gets the entries before the transition,
         the transition, and the later entries, in this order. Every device thus switches between
-        inbox and log without a gap or a duplicate (promise P4).
+        inbox and log without a gap or a duplicate (guarantee P4).
 
         Raises:
             Unavailable: the delivery is incomplete.
@@ -244,8 +244,8 @@ class MembershipPropagation:
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
-            # The notices are deleted before the fan-out is marked as done, because they must not be
-            # sent again after that.
+            # Delete the notices before marking the fan-out as done: once it is done, nothing may
+            # send them again.
             await self._hot_membership.delete_notices(chat, notices)
             await self._mark_delivered(audience)
             if not audience.is_in_transition:
@@ -362,7 +362,7 @@ class MembershipPropagation:
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
             self._devices.notify_channel_seq(chat, head, gateways)
-        # Let the event loop send the notifications before `finish` removes the undelivered chat.
+        # Let the event loop send the notifications before `finish` unlists the chat as undelivered.
         await asyncio.sleep(0)
         await self._undelivered.finish([(chat, head)])
 

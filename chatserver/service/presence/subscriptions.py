@@ -1,6 +1,6 @@
 """Presence subscriptions: notify sessions when the presence of other users changes.
 
-Users see each other's presence only if they share a chat (promise P7): a group, or a direct chat in
+Users see each other's presence only if they share a chat (guarantee P7): a group, or a direct chat in
 which both have sent messages. This is checked in Redis when a subscription starts and before each
 notification. `refresh` finds changes that were lost between gateways, and renews this gateway's
 subscriptions in Redis.

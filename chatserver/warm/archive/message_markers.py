@@ -9,8 +9,8 @@ stored gets its marker when the loss is detected:
 
 A marker contains no message content. It has no `expires_at`, so it is not deleted, and no
 `sender_id` or `status_ts`, so it is in no index. It distinguishes a removed message from one that
-has not been stored yet (promise P6). If a chat's newest messages have expired, new seqs and
-timestamps continue from the markers (promise P3).
+has not been stored yet (guarantee P6). If a chat's newest messages have expired, new seqs and
+timestamps continue from the markers (guarantee P3).
 """
 
 from __future__ import annotations

@@ -423,7 +423,7 @@ export interface JoinTurn {
   chat: string;
 }
 
-/** A large chat and a position (`cs`) in it. The chat's events have `seq` 0. */
+/** A large chat, and the `cs` after which its events begin. The chat's events have `seq` 0. */
 export interface LargeChat {
   chat: string;
   seq: number;
@@ -646,7 +646,7 @@ export interface SessionInfo {
   delete_time?: number | null;
 }
 
-/** Lists the user's sessions: active ones first, then ended ones by companion and time. */
+/** Lists the user's companion sessions: active ones, then ended ones by companion and time. */
 export interface Sessions {
   type: "sessions";
   id: number;
@@ -778,7 +778,7 @@ export interface UpdateChat {
   picture?: string | null;
 }
 
-/** Changes the companion version that responds in a session. Default: the newest version. */
+/** Changes the companion version that responds in a session, by default to the newest. */
 export interface UpdateSession {
   type: "update_session";
   id: number;
