@@ -10,7 +10,8 @@ from chatserver.telemetry.heavy_hitters import HeavyHitters
 
 Kind = Literal["read", "write"]
 KINDS: Final[tuple[Kind, ...]] = ("read", "write")
-# The feature to which a client's calls are attributed: set by the container, `other` by default.
+# The feature to which a DynamoDB client's calls are attributed. The container sets it; default:
+# `other`.
 Feature = Literal[
     "accounts",
     "analytics",
@@ -35,7 +36,7 @@ Feature = Literal[
     "search",
     "social",
 ]
-CHATS_MAX: Final = 500  # maximum chats with reported usage, for each kind; see `HeavyHitters`
+CHATS_MAX: Final = 500  # maximum chats with reported usage, for reads and for writes
 
 # (feature, table, kind) → units
 Units = Mapping[tuple[str, str, str], float]

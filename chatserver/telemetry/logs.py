@@ -67,7 +67,7 @@ def configure_logs(
         ending += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _AddProcess(process),
-            structlog.processors.JSONRenderer(),  # ASCII only, so no harmful characters
+            structlog.processors.JSONRenderer(),  # its output is ASCII, so it needs no escaping
         ]
     else:
         ending.append(render_for_terminal)

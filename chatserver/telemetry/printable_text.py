@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-# C0 and C1 controls except newline and tab, direction marks and overrides, and the separators that
-# some terminals treat as line ends.
+# Matches C0 and C1 controls except newline and tab, direction marks and overrides, and the
+# separators that some terminals treat as line ends.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 

@@ -22,7 +22,7 @@ from chatserver.telemetry.metrics import READY
 # Without a heartbeat for this long, the loop is stuck. `watch_loop_lag` records two per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
-STOP_POLL_S: Final = 3600.0  # interval at which the server checks whether to stop: it never does
+STOP_POLL_S: Final = 3600.0  # `serve_forever` checks for a stop at this interval; nothing stops it
 
 _OK, _UNAVAILABLE, _ABSENT = "200 OK", "503 Service Unavailable", "404 Not Found"
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]

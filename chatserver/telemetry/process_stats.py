@@ -25,12 +25,13 @@ GONE_S: Final = 60.0  # a process without a snapshot for this long is left out o
 CHATS_MAX: Final = 20  # number of chats in a snapshot: the busiest ones
 CANDIDATES_MAX: Final = 200  # maximum chats that are counted to find the busiest ones
 SLOW_MAX: Final = 20  # number of closed slow connections in a snapshot: the newest ones
-QUEUES_MAX: Final = 10  # number of queues in a snapshot: the longest ones
+QUEUES_MAX: Final = 10  # number of send queues in a snapshot: the longest ones
 PARTITIONS_MAX: Final = 10  # number of backlogs in a snapshot: the longest ones
 
 Kind = Literal["gateway", "worker", "api"]
-# Upper bound → number of values in the bucket (not cumulative). An empty bucket is included only
-# directly below a non-empty one, because its bound is the lower bound of that bucket.
+# Maps the upper bound of each histogram bucket to its number of values (not cumulative). An empty
+# bucket is included only directly below a non-empty one, because its bound is the lower bound of
+# that bucket.
 Buckets = Mapping[float, int]
 
 
@@ -71,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process's statistics. `counts` and `times` cover the last `span_s` seconds."""
 
     kind: Kind
-    does: str  # names of the workers; empty for other kinds
+    does: str  # names of the workers in this process; empty if `kind` is not "worker"
     host: str
     pid: int
     started_ms: int

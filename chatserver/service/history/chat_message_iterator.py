@@ -249,8 +249,7 @@ class ChatStream:
         ]
 
     def _end_log(self) -> None:
-        """Stop reading the log. If newest first, the warm tier is next; otherwise, the stream
-        ends."""
+        """Stop reading the log. If newest first, the warm tier follows; otherwise, nothing does."""
         self._reads_log = False
         if not self._is_descending:
             self._next = None

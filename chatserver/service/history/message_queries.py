@@ -83,7 +83,8 @@ class MessageQueries:
         """Return messages that were sent to a chat in a time range.
 
         Guarantees:
-            Only messages that the reader may read (guarantee P7) and has not deleted for themselves.
+            Only messages that the reader may read (guarantee P7) and has not deleted for
+                themselves.
             Each message includes every change that was acked before the call.
             The page is full while more messages exist, within the work limit of
                 `chatserver.warm.dynamo.paging`.

@@ -44,7 +44,8 @@ class UserMessages:
         segment. An entry that is archived during the call may be yielded twice.
         """
         tops: dict[str, int] = {}
-        yielded: set[tuple[str, int]] = set()  # archived, but found in the warm tier
+        # Archived entries that this call has yielded from the warm tier.
+        yielded: set[tuple[str, int]] = set()
         async for page in self._rows.iter_entries(user):
             for entry in page:
                 if entry.chat not in tops:

@@ -21,12 +21,12 @@ from chatserver.hot.bus.job_progress import Jobs, Progress, State
 log = structlog.get_logger()
 
 USERS_MAX = 1_000
-JOBS_MAX = 4  # maximum concurrent jobs per process
+JOBS_MAX = 4  # maximum concurrent broadcasts per process
 IN_FLIGHT_MAX = 8
 RECORD_EVERY = 25  # the progress is recorded after about this many users
 ATTEMPTS_MAX = 4
 
-# Sends a message with this body to a user, once per reference.
+# A function that sends a message to a user, only once per `ref`. Arguments: user, `ref`, body.
 Deliver = Callable[[UserId, Ref, str], Awaitable[None]]
 
 

@@ -295,14 +295,14 @@ class Messaging:
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # chats that are not loaded: drafts wait in order
+    # drafts that wait for their chat to be loaded
 
     def _wait_for_chat(self, draft: PendingDraft) -> None:
         if self._waiting_count >= WAITING_MAX:
             raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
-        # Sort by order of acceptance: the commit may return a draft when later drafts are waiting.
+        # Sort by order of acceptance: a draft that the commit returns may precede waiting drafts.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
             # Messages from the host application are charged to no user.
@@ -321,7 +321,7 @@ class Messaging:
         except ChatError as exc:
             error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
         except asyncio.CancelledError:
-            # The process is stopping. The initial `error` is permanent, so clients would not retry.
+            # The process is stopping. Report a temporary error, so that clients retry.
             error = Unavailable("the server is stopping; try again")
             raise
         finally:
@@ -362,7 +362,7 @@ class Messaging:
         body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.remote_gateways is not None:
-            # `finish_soon` waits until this tick's gateway stream records have been sent.
+            # `finish_soon` waits until the queued gateway stream records have been sent.
             self._undelivered.finish_soon(draft.chat, seq)
 
     def on_published(
@@ -444,8 +444,8 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # Read the audience after these commits: it must have their recipients and seqs. It
-                # may show that another process has already delivered some entries (`done`).
+                # Read the audience after the commit of `upto`, so that it has all recipients and
+                # seqs. Its `done` shows which entries another process has already delivered.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
                 # If Redis has lost the entries in a restart, there is nothing to deliver.

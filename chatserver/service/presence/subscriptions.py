@@ -1,9 +1,9 @@
 """Presence subscriptions: notify sessions when the presence of other users changes.
 
-Users see each other's presence only if they share a chat (guarantee P7): a group, or a direct chat in
-which both have sent messages. This is checked in Redis when a subscription starts and before each
-notification. `refresh` finds changes that were lost between gateways, and renews this gateway's
-subscriptions in Redis.
+Users see each other's presence only if they share a chat (guarantee P7): a group, or a direct chat
+in which both have sent messages. This is checked in Redis when a subscription starts and before
+each notification. `refresh` finds changes that were lost between gateways, and renews this
+gateway's subscriptions in Redis.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ log = structlog.get_logger()
 
 SUBSCRIBED_USERS_MAX = 500  # maximum subscribed users per session
 NOTIFY_INTERVAL_S = 1.0  # minimum time between two notifications about a user
-SHARED_CHATS_MAX = 100  # how many of a subscriber's newest groups are searched for a user
-_DIRECT = ChatId("")  # stands for any direct chat; its members never change: no check needed
+SHARED_CHATS_MAX = 100  # how many of a user's newest groups are searched for a shared one
+# Stands for any direct chat; its members never change, so they are not checked.
+_DIRECT = ChatId("")
 
 
 class Subscriber(Protocol):
@@ -242,7 +243,7 @@ class PresenceSubscriptions:
         subject.timer = None
         record = subject.latest
         if record is None or record.state is subject.sent:
-            return  # the state has changed back within the interval
+            return  # the state changed, and changed back, within the interval
         subject.sent, subject.sent_at = record.state, self._clock.monotonic()
         frame = encode_presence(user, subject.sent, record)
         if self._blocks is None:

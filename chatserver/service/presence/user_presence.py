@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 LAST_SEEN_TTL_S = 604_800.0
 TICK_S_MAX = 1.0
-IDLE_CHECKS = 8  # number of idle checks per `away_after_s`
+IDLE_CHECKS = 8  # how many times per `away_after_s` users are checked for inactivity
 USERS_CHECKED_AT_ONCE = 500
 REPUBLISHES = 3  # number of times that a presence is republished per `LAST_SEEN_TTL_S`
 
@@ -49,7 +49,7 @@ class _User:
         self.closed_state = State.OFFLINE
         self.closed_until = 0.0
         self.published: State | None = None
-        self.used_at = 0.0  # last activity or session close; open sessions have their own time
+        self.used_at = 0.0  # last activity in closed sessions; open sessions record their own
 
 
 class UserPresence:
@@ -63,7 +63,8 @@ class UserPresence:
         self._in_grace: set[UserId] = set()
         self._changed: set[UserId] = set()
         self._wake = asyncio.Event()
-        # Ticks detect the end of grace periods, so they are much shorter than a grace period.
+        # `run` checks for ended grace periods at this interval, so it is much shorter than a grace
+        # period.
         self._tick_s = min(
             TICK_S_MAX, settings.away_after_s / IDLE_CHECKS, max(0.02, settings.offline_grace_s / 4)
         )

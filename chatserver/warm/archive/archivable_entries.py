@@ -38,7 +38,8 @@ from chatserver.warm.messages.ttl import find_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-RUN_BYTES_MAX = 16_777_216  # maximum bytes of message bodies in S3 that a run loads
+# Maximum bytes of message bodies that one call of `list_consecutive` loads from S3.
+RUN_BYTES_MAX = 16_777_216
 
 
 class ArchivableRun(NamedTuple):
@@ -116,7 +117,7 @@ class ArchivableMessages:
         return [entry for entry in checked if entry is not None]
 
     async def _check_whole(self, item: Item) -> CheckedItem | None:
-        """Verify an item and its body; return None if it has been archived in the meantime."""
+        """Verify an item and its body; return None if it was archived after `item` was read."""
         if get_object_key(item) is None:
             return _check(item, decode_item)
         try:

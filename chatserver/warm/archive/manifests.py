@@ -158,7 +158,7 @@ class Manifests:
         return iter_pages(self._client, "query", request)
 
     async def list_orphans(self, chat: str) -> list[tuple[Segment, bool]]:
-        """Return `(orphan, is_dead)` for each orphan of a chat."""
+        """Return `(orphan, is_dead)` for each orphan of a chat; `is_dead`: it may be deleted."""
         span = Span(DIRECTORY, _partition(chat), prefix=_ORPHAN_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True}
         return [
@@ -250,7 +250,7 @@ class Manifests:
         return {"Put": put}
 
     async def mark_dead(self, segment: Segment) -> bool:
-        """Mark an orphan as dead; return False if it has been committed or deleted."""
+        """Allow the deletion of an orphan's object; return False if it was committed or deleted."""
         request = {
             "TableName": self._table,
             "Key": row_key(_partition(segment.chat), orphan_sort(segment)),
@@ -286,7 +286,7 @@ class Manifests:
         ]
 
     async def delete_late(self, late: LateChat) -> None:
-        """Delete a chat's late record, unless its archived entries have changed again."""
+        """Remove a chat from `list_late`, unless its entries have changed since `late` was read."""
         request = {
             "TableName": self._table,
             "Key": row_key(_LATE, f"{_LATE}#{late.chat}"),

@@ -11,7 +11,7 @@ While entries are being restored, `done` increases to `last`. After `until`, the
 An ending range cannot be extended, so no item in an extended range is deleted.
 
 The transaction that adds a range also writes the chat's due record, which cleanup uses to find the
-chat. The due record is deleted only if no range has been added in the meantime.
+chat. Cleanup deletes the due record only if no range has been added since it read the record.
 """
 
 from __future__ import annotations

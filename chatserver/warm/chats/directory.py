@@ -12,7 +12,7 @@ request. The last transaction marks the item as ready. Therefore:
 - A crash leaves a forming item. Only a retry of the same request can complete it, because a chat id
   belongs to one request forever.
 - Members are written only while the chat is forming, so a late retry cannot restore a member who
-  has left in the meantime, or reset a read marker.
+  has left, or reset a read marker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHATS: Final = (
     directory_items.chat_key("~"),
 )  # all chats, including sessions
 _ROWS_IN_PAGE: Final = 1_000
-_ROWS_IN_BATCH: Final = 50  # rows per BatchGetItem: two of its 100 keys for each row
+_ROWS_IN_BATCH: Final = 50  # memberships per BatchGetItem: each needs two of its 100 keys
 
 
 class Membership(NamedTuple):

@@ -125,7 +125,7 @@ class Chat:
     large: int = 0
     count: int | None = dataclasses.field(default=None, compare=False)
     slow_s: int = 0
-    retention_s: int = 0  # lifetime of its messages; 0: unlimited
+    retention_s: int = 0  # lifetime of the chat's messages (s); 0: unlimited
     blockers: frozenset[str] = frozenset()  # direct chats: which of the users block the other
     ended_ms: int | None = None  # companion chats: read-only since this time
     topic: str | None = None

@@ -38,7 +38,8 @@ from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 State = Literal["starting", "in_force", "ending"]
-HOLD_ROW: Final = "on_hold"  # sorts after the members, so member queries do not read it
+# This sort key follows all member keys, so member queries do not read it.
+HOLD_ROW: Final = "on_hold"
 HOLDS: Final = "holds"
 _SUFFIX: Final = "#held"
 
@@ -99,7 +100,7 @@ def decode_copy(item: Item) -> Message:
         ) from exc
     if MessageField.SHREDDED in item:
         return build_shredded_tombstone(copy)
-    if MessageField.BODY in item:  # if not, an earlier release wrote the body into the JSON
+    if MessageField.BODY in item:  # missing if an earlier release wrote it into the JSON
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
 
