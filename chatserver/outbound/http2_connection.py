@@ -32,10 +32,10 @@ from chatserver.outbound.http_client import Answer, NotReached
 # Maximum concurrent requests per connection; the server's limit may be lower.
 STREAMS_MAX: Final = 100
 FRAME_BYTES_MAX: Final = 16_384  # maximum size of a received frame; the default in RFC 9113
-HEADER_BYTES_MAX: Final = 16_384  # maximum bytes of headers per response
+HEADER_BYTES_MAX: Final = 16_384
 # Maximum unsent bytes; above it, the server is assumed not to read.
 UNSENT_BYTES_MAX: Final = 1_048_576
-PING_S: Final = 5.0  # timeout for the response to a ping
+PING_S: Final = 5.0
 REASON_CHARS_MAX: Final = 200
 _HEAD_BYTES: Final = 9  # size of a frame header; its first three bytes are the payload length
 _PING: Final = b"chatserv"

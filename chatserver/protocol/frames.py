@@ -45,13 +45,13 @@ WATCH_MAX = 100  # maximum users per `watch` frame, and per request for profiles
 TOKEN_CHARS_MAX = 4096
 LARGE_MAX = 1000  # maximum large chats whose positions a device sends in `hello`
 UNSTORED_MAX = 100  # maximum chats with unstored sends that a device lists in `hello`
-ATTACHMENTS_MAX = 10  # maximum attachments per message
+ATTACHMENTS_MAX = 10
 CURSOR_CHARS_MAX = 1024  # maximum characters of a signed page cursor
-QUERY_CHARS_MAX = 500  # maximum characters of a search query
+QUERY_CHARS_MAX = 500
 RESULTS_MAX = 50  # maximum search results per page
 RESULTS_DEFAULT = 20
 DRAFT_CHARS_MAX = 4000
-PINNED_CHATS_MAX = 50  # maximum pinned chats per user
+PINNED_CHATS_MAX = 50
 INT_MAX = 2**53 - 1
 
 # Kinds of chat entries that are not messages.
@@ -1010,7 +1010,7 @@ class SessionsPage(ServerFrame, tag="page", frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a snippet, as plain text. `hit`: this part matches the query."""
+    """A part of a search result's snippet, as plain text. `hit`: this part matches the query."""
 
     text: str
     hit: bool = False

@@ -45,7 +45,7 @@ class Heartbeat:
         return time.monotonic() - self._recorded_at
 
 
-HEARTBEAT: Final = Heartbeat()  # a process has one event loop, so one heartbeat is enough
+HEARTBEAT: Final = Heartbeat()
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):

@@ -88,7 +88,7 @@ class ChatLoader:
                 )
                 for member in members
             },
-            # Seqs continue after the head, even if its message has expired.
+            # New seqs follow the newest stored entry, even if that entry has expired.
             (head.seq, head.ts) if head else (0, 0),
             newest,
             history=record.history,

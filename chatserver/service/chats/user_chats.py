@@ -275,7 +275,7 @@ class Chats:
         try:
             run = await self._older.read_run(chat, before, None, len(depth), None)
         except ChatError:
-            return None  # a missing preview must not fail the list
+            return None  # a missing preview must not fail the chat list
         for message in reversed(run.messages):
             if is_message(message) and message.seq not in view.hidden:
                 if not await self._is_readable(user, audience, Seq(message.seq)):

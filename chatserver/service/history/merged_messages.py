@@ -61,7 +61,7 @@ class _Position(NamedTuple):
     chat: str
 
 
-_Entry = tuple[int, str, ChatStream]  # heap entry: bound (negated if newest first), chat, stream
+_Entry = tuple[int, str, ChatStream]  # heap item: `bound` (negated if newest first), chat, stream
 
 
 class _CachedDays(NamedTuple):
@@ -272,7 +272,6 @@ class _Merge:
         """Read about `size` of the streams that may have the next message.
 
         Streams with the same bound as the first are read together, because all must be read anyway.
-        Example: chats that were last active on the same day.
         """
         wave: list[ChatStream] = []
         first = self._waiting[0][0]

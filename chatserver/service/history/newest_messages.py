@@ -29,8 +29,8 @@ class NewestMessages:
         """Return the chat's newest messages; none if they are archived and the archive is down.
 
         Without these messages, a member's own messages count as unread until the member marks them
-        as read. If the newest message is younger than `REF_TTL_S`, the call fails instead, because
-        a retry of that message would create a duplicate.
+        as read. If the newest message is younger than `REF_TTL_S`, the call fails instead: without
+        its `ref` in Redis, a retry of that message would create a duplicate.
 
         Raises:
             Unavailable: Redis or the warm tier does not respond; or the archive does not respond,

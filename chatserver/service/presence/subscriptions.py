@@ -27,7 +27,7 @@ from chatserver.protocol import codec, frames
 
 log = structlog.get_logger()
 
-SUBSCRIBED_USERS_MAX = 500  # maximum subscribed users per session
+SUBSCRIBED_USERS_MAX = 500
 NOTIFY_INTERVAL_S = 1.0  # minimum time between two notifications about a user
 SHARED_CHATS_MAX = 100  # how many of a user's newest groups are searched for a shared one
 # Stands for any direct chat; its members never change, so they are not checked.

@@ -72,7 +72,7 @@ class UserPresence:
     # session events
 
     def create_activity(self, *, is_foreground: bool) -> SessionActivity:
-        """Return the activity for a new session; pass it to `add_session`."""
+        """Return an activity tracker for a new session; pass it to `add_session`."""
         return SessionActivity(self._clock.monotonic(), is_foreground=is_foreground)
 
     def add_session(self, user: UserId, activity: SessionActivity) -> None:

@@ -617,7 +617,7 @@ export interface SearchResult {
   snippet: Segment[];
 }
 
-/** A part of a snippet, as plain text. `hit`: this part matches the query. */
+/** A part of a search result's snippet, as plain text. `hit`: this part matches the query. */
 export interface Segment {
   text: string;
   hit?: boolean;
