@@ -621,7 +621,7 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     model: str
-    end: str = "done"  # one of the values above; newer servers may add others
+    end: str = "done"  # one of the values in the docstring; newer servers may add more
     tokens_in: int = 0
     tokens_out: int = 0
     code: str = ""

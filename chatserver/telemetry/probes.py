@@ -19,10 +19,11 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# Without a heartbeat for this long, the loop is stuck. `watch_loop_lag` records two per second.
+# If there is no heartbeat for this long, the event loop is stuck. `watch_loop_lag` records two
+# heartbeats per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
-STOP_POLL_S: Final = 3600.0  # `serve_forever` checks for a stop at this interval; nothing stops it
+STOP_POLL_S: Final = 3600.0  # how often `serve_forever` checks whether to stop (never)
 
 _OK, _UNAVAILABLE, _ABSENT = "200 OK", "503 Service Unavailable", "404 Not Found"
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]

@@ -20,7 +20,7 @@ from chatserver.errors import BadRequest, NotFound, Unauthenticated
 from chatserver.warm.api_keys import KeyRow, KeyRows
 
 CACHE_S = 2.0  # how long a key is cached; for up to this time, a revoked key is accepted
-# How long a cached key is reused if the secret does not match: it may have been rotated.
+# How long a cached key is reused if the secret does not match; the key may have been rotated.
 RELOAD_S = 0.5
 CACHE_MAX = 1_000
 OVERLAP_S_MAX = 604_800

@@ -59,7 +59,7 @@ class QueryView:
         self._checked: set[str] = set()
         self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
         self.spans: dict[str, Reader] = {}  # readable seqs of each readable chat
-        self.heads: dict[str, ChatHead] = {}  # newest and stored seqs of these chats
+        self.heads: dict[str, ChatHead] = {}  # newest and stored seqs of each readable chat
 
     async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         """Return the chats among `chats` that the reader may read."""

@@ -392,7 +392,7 @@ class Membership:
         for index, entry in enumerate(change.members):
             if entry.user in removed:
                 member = members[entry.user]
-                # If Redis has lost and reapplied the join, the table may have the old seq.
+                # If Redis has lost and reapplied the join, table `directory` may have the old seq.
                 joined = head.joined.get(UserId(entry.user), member.joined)
                 former[entry.user] = make_former_member(
                     member, joined, first + index, entry.mid, head.stored

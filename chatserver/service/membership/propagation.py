@@ -244,8 +244,8 @@ class MembershipPropagation:
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
-            # Delete the notices before marking the fan-out as done: once it is done, nothing may
-            # send them again.
+            # Delete the notices first: once the fan-out is marked as done, they must not be sent
+            # again.
             await self._hot_membership.delete_notices(chat, notices)
             await self._mark_delivered(audience)
             if not audience.is_in_transition:

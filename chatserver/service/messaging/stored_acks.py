@@ -120,7 +120,7 @@ class StoredWaits:
                 await self._added.wait()
             await asyncio.sleep(self._poll_s)
             for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
-                self._waits[chat] = self._waits.pop(chat)  # move to the end
+                self._waits[chat] = self._waits.pop(chat)  # poll this chat last in the next round
                 with contextlib.suppress(ChatError):
                     self.complete(chat, await log.get_stored(chat))
 

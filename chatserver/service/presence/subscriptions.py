@@ -183,7 +183,7 @@ class PresenceSubscriptions:
         try:
             await self._states.unsubscribe([user for user in users if user not in self._subjects])
         except ChatError as exc:
-            log.info("presence.unsubscribe_failed", error=exc.message)  # it will expire
+            log.info("presence.unsubscribe_failed", error=exc.message)  # the subscriptions expire
 
     # visibility
 
