@@ -29,8 +29,7 @@ from h2.settings import SettingCodes, Settings
 from chatserver.errors import Unavailable
 from chatserver.outbound.http_client import Answer, NotReached
 
-# Maximum concurrent requests per connection; the server's limit may be lower.
-STREAMS_MAX: Final = 100
+STREAMS_MAX: Final = 100  # maximum concurrent requests per connection
 FRAME_BYTES_MAX: Final = 16_384  # maximum size of a received frame; the default in RFC 9113
 HEADER_BYTES_MAX: Final = 16_384
 # Maximum unsent bytes; above it, the server is assumed not to read.

@@ -12,7 +12,7 @@ class Meaning:
 
     http_status: int
     is_temporary: bool
-    close: Close | None = None  # None if the error does not close the socket
+    close: Close | None = None
 
 
 class Close(enum.IntEnum):

@@ -7,7 +7,7 @@ position in the user's inbox, and ``cs`` the position in the chat. Both count 1,
 gaps.
 
 This is one long file because it is the protocol's complete contract, in the order of its reference
-(docs/protocol.md). The frames share types and bounds, and none has logic.
+(docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 
 PAGE_MAX = ITEMS_MAX
 MEMBERS_MAX = 256  # maximum members of a new group, and by default of a chat that is not large
-MEMBERS_SHOWN_MAX = 256  # maximum members listed in `ChatInfo.members`
+MEMBERS_SHOWN_MAX = 256
 # Maximum members listed in an event, because every inbox has a copy; larger groups list none.
 EVENT_MEMBERS_MAX = 20
 INVITE_MAX = 99  # maximum users per request; they are added in one transaction
@@ -48,7 +48,7 @@ UNSTORED_MAX = 100  # maximum chats with unstored sends that a device lists in `
 ATTACHMENTS_MAX = 10
 CURSOR_CHARS_MAX = 1024  # maximum characters of a signed page cursor
 QUERY_CHARS_MAX = 500
-RESULTS_MAX = 50  # maximum search results per page
+RESULTS_MAX = 50
 RESULTS_DEFAULT = 20
 DRAFT_CHARS_MAX = 4000
 PINNED_CHATS_MAX = 50

@@ -19,8 +19,7 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# If there is no heartbeat for this long, the event loop is stuck. `watch_loop_lag` records two
-# heartbeats per second.
+# If there is no heartbeat for this long, the event loop is stuck.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
 STOP_POLL_S: Final = 3600.0  # how often `serve_forever` checks whether to stop (never)

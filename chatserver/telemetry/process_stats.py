@@ -29,9 +29,8 @@ QUEUES_MAX: Final = 10  # number of send queues in a snapshot: the longest ones
 PARTITIONS_MAX: Final = 10  # number of backlogs in a snapshot: the longest ones
 
 Kind = Literal["gateway", "worker", "api"]
-# Maps the upper bound of each histogram bucket to its number of values (not cumulative). An empty
-# bucket is included only directly below a non-empty one, because its bound is the lower bound of
-# that bucket.
+# Maps the upper bound of each histogram bucket to its number of values (not cumulative). Empty
+# buckets are omitted, except directly below a non-empty one, whose lower bound they give.
 Buckets = Mapping[float, int]
 
 

@@ -86,8 +86,8 @@ class UserLoader:
         if self._restore_revoked is not None:
             await self._restore_revoked(record, restrictions.ended_logins)
         if record.erased_ms is not None:
-            # The user is erased, and the revocations written above reject all sessions. The user
-            # state is not loaded, so the next call reads the `directory` table again.
+            # Do not load the state of an erased user. The revocations written above reject all
+            # sessions.
             return
         await self._blocks.open_blocks(user, {UserId(other) for other in restrictions.blocks})
         hidden = {ChatId(chat.chat): member.hidden for chat, member in memberships if member.hidden}

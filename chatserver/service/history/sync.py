@@ -129,8 +129,8 @@ class Sync:
         for entry in entries:
             if entry.chat is not None:
                 wanted.setdefault(entry.chat, []).append(entry.cs)
-        # An inbox refers to nearly all entries of the user's chats, so reading a range of seqs per
-        # chat reads few unneeded entries.
+        # An inbox refers to nearly all entries of its chats, so reading one range of seqs
+        # per chat wastes little.
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
         pages = await asyncio.gather(*(self._log.list_range(*seq_range) for seq_range in ranges))
         messages = {

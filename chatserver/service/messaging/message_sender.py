@@ -305,7 +305,6 @@ class Messaging:
         # Sort by order of acceptance: a draft that the commit returns may precede waiting drafts.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
-            # Messages from the host application are charged to no user.
             payer = "" if draft.is_system else draft.sender
             self.spawn(self._load(draft.chat, payer), f"load-{draft.chat}")
 

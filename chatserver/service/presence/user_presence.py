@@ -63,8 +63,7 @@ class UserPresence:
         self._in_grace: set[UserId] = set()
         self._changed: set[UserId] = set()
         self._wake = asyncio.Event()
-        # `run` checks for ended grace periods at this interval, so it is much shorter than a grace
-        # period.
+        # `run` checks at this interval whether grace periods have ended.
         self._tick_s = min(
             TICK_S_MAX, settings.away_after_s / IDLE_CHECKS, max(0.02, settings.offline_grace_s / 4)
         )

@@ -41,7 +41,7 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 # DynamoDB allows 100 items, but a transaction with 100 items delays all other requests from this
 # process by about 50 ms. If all servers run on one machine, it delays requests from all processes.
 MEMBERS_IN_TRANSACTION = 49
-PAUSE_S_MAX = 0.02  # maximum pause between two transactions
+PAUSE_S_MAX = 0.02
 MEMBERS_READ_MAX = 100_000
 _CHATS: Final = (
     directory_items.chat_key("0"),
