@@ -96,7 +96,7 @@ class MemberState:
                 directory_items.chat_key(mark.chat), directory_items.member_key(mark.user)
             ),
             "UpdateExpression": "SET #read = :read, #received = :received",
-            # False also if the item does not exist, because the attributes are then missing.
+            # If the item does not exist, its attributes are missing, so the condition is false too.
             "ConditionExpression": "#read <= :read AND #received <= :received",
             "ExpressionAttributeNames": {"#read": Field.READ, "#received": Field.RECEIVED},
             "ExpressionAttributeValues": {
@@ -126,7 +126,7 @@ class MemberState:
             if await self._directory.add_to_chat_list(chat, user):
                 await self._add_hidden(member, seqs)
         elif await self._add_hidden(directory_items.left_key(chat, user), seqs):
-            # The user may have rejoined in the meantime; the new item lacks these seqs.
+            # If the user rejoined after the first attempt, the new member item may lack these seqs.
             await self._add_hidden(member, seqs)
 
     async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:

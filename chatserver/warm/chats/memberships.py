@@ -371,7 +371,7 @@ class Memberships:
             "TableName": self._table,
             "Key": self._member_row(chat, user),
             "UpdateExpression": "SET #joined = :seq",
-            # False also if the item does not exist, because the attribute is then missing.
+            # If the item does not exist, its attribute is missing, so the condition is false too.
             "ConditionExpression": "#joined < :seq",
             "ExpressionAttributeNames": {"#joined": Field.JOINED},
             "ExpressionAttributeValues": {":seq": {"N": str(seq)}},

@@ -41,7 +41,7 @@ OPEN_REPORTS: Final = "reports"
 OPEN: Final = "open"
 RESOLVED: Final = "resolved"
 KEEP_RESOLVED_S: Final = 90 * 86_400
-BLOCKED_BY_MAX: Final = 5_000  # maximum number of a user's blockers that Redis gets
+BLOCKED_BY_MAX: Final = 5_000  # maximum number of a user's blockers that are loaded into Redis
 
 
 def block_key(other: str) -> str:
@@ -327,12 +327,12 @@ class Moderation:
             Strongly consistent. A page is short only if reports were resolved while it was read.
             Cost: one Query for the keys and one BatchGetItem for the reports.
         """
-        low, high = "0", ":"  # all sort keys: each begins with a digit, and ':' sorts after '9'
+        low, high = "0", ":"  # all items: their sort keys begin with a digit; ':' sorts after '9'
         if after is not None:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
-        # Bounds are inclusive: in newest-first order, the item at the cursor is read again and
-        # dropped.
+        # Bounds are inclusive: in newest-first order, the item with sort key `after` is read again
+        # and dropped.
         extra = 1 if is_newest_first and after is not None else 0
         rows = await self._query(span, limit + extra, is_newest_first=is_newest_first)
         places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]

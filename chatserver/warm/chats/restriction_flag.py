@@ -37,7 +37,7 @@ async def _mark(client: DynamoClient, table: str, user: str) -> None:
         "TableName": table,
         "Key": directory_items.row_key(key, key),
         "UpdateExpression": "SET #restricted = :true",
-        # False also if the user does not exist, or if the attribute is missing.
+        # If the user or the attribute does not exist, the condition is false too.
         "ConditionExpression": "#restricted = :false",
         "ExpressionAttributeNames": {"#restricted": Field.RESTRICTED},
         "ExpressionAttributeValues": {":true": {"BOOL": True}, ":false": {"BOOL": False}},

@@ -20,7 +20,7 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-# Blocks and logins sort next to each other, with only the user's password between them.
+# One Query reads blocks and logins. Only the user's password has a sort key between theirs.
 _SPAN: Final = (BLOCK_PREFIX, AFTER_LOGINS)
 
 

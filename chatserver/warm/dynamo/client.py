@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
 CONNECTIONS_MAX = 32  # maximum connections to DynamoDB per process
-ATTEMPTS_MAX = 5  # maximum per call; `Throttled` and `Contended` are retried until the deadline
+ATTEMPTS_MAX = 5  # maximum per call, but `Throttled` and `Contended` are retried until the deadline
 
 T = TypeVar("T")
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
@@ -175,8 +175,8 @@ class DynamoClient:
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
-        # While calls are blocked, feature `schema` is still allowed to read the schema item, to
-        # learn when the block ends.
+        # While the tenant is blocked, only feature `schema` can still call DynamoDB: it reads the
+        # schema item to learn when the block ends.
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
         if self._encryption is not None:
@@ -318,7 +318,7 @@ async def _open(
         raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
     config = AioConfig(
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
-        # Half of the deadline: leaves time for another attempt if the response is lost.
+        # If a response is lost, the other half of the deadline is left for another attempt.
         read_timeout=settings.call_timeout_s / 2,
         max_pool_connections=CONNECTIONS_MAX,
         retries={"total_max_attempts": 1},

@@ -178,7 +178,7 @@ class EncryptedFields:
     async def decrypt_response(
         self, operation: str, request: Mapping[str, Any], aws_response: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the response with decrypted attributes. The tenant prefix has been removed.
+        """Return the response with decrypted attributes. `aws_response` has no tenant prefixes.
 
         Raises:
             Unavailable: a data key is currently unavailable.
@@ -300,7 +300,7 @@ async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item
 
 
 def get_place(table: Table, item: Mapping[str, Any]) -> Place:
-    """Return the table and key that an item's values are bound to, independent of the shard."""
+    """Return the table and key that an item's values are bound to: the chat, not its shard."""
     try:
         partition = item[table.key.partition]["S"]
         if table is MESSAGES:

@@ -120,7 +120,7 @@ class KeyRows:
 
         Guarantees:
             Idempotent; repeat it after an error. A key created during the call is deleted too,
-            unless it is created after the last check.
+            unless it is created after the call's last read of the keys.
         """
         count = 0
         while unshredded := [key for key in await self.list_all() if key.wrapped is not None]:

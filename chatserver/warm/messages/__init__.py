@@ -1,7 +1,7 @@
 """Table `messages`: message storage, queries and changes.
 
-To read the code, start with `store` (item format, batch writes, reads by seq) and `message_queries`
-(reads by time through the indexes). `message_changes` applies edits, deletes and reactions;
-`sharded_chats` and `chat_rows` spread writes to busy chats over partitions; `ttl` and `long_bodies`
-handle expiry and bodies stored in S3.
+To read the code, start with `message_repository` (item format, batch writes, reads by seq) and
+`message_queries` (reads by time through the indexes). `message_changes` applies edits, deletes and
+reactions; `sharded_chats` and `chat_rows` spread writes to busy chats over partitions; `ttl` and
+`long_bodies` handle expiry and bodies stored in S3.
 """

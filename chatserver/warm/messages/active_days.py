@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 DAY_US: Final = 86_400_000_000
 DAYS_MAX: Final = 65_536  # days since 1970, until 2149; later days are not recorded
-PREFIX: Final = "recorded_days#"  # sorts after the members, so member queries do not read it
+PREFIX: Final = "recorded_days#"  # items sort after the members', so member queries skip them
 _CALLS_IN_FLIGHT_MAX: Final = 4
 
 

@@ -99,7 +99,7 @@ class ChatRows:
                 return items
 
 
-ALL_AT_ONCE = 4096  # maximum rows; a Query ends after 1 MB in any case
+ALL_AT_ONCE = 4096  # maximum rows per Query, which also ends after 1 MB
 
 
 def build_key(layouts: Layouts, chat: str, ts: int) -> Item:
@@ -135,7 +135,7 @@ class _MergedRows:
         self._settings = settings
         own = span.query(settings)
         self._span = span = _with_bounds(span)
-        # The options of the caller. `_query_one` adds the bounds and the partition.
+        # Keep only the caller's options, such as a filter. `_query_one` adds the key range.
         self._query = dict(query)
         for name in _NAMED:
             self._query[name] = {

@@ -191,7 +191,7 @@ class LongBodies:
     ) -> list[Message | None]:
         """Return the messages of `items` with their long bodies.
 
-        A message is None if it was moved to the archive in the meantime.
+        A message is None if it was moved to the archive after its item was read.
 
         Guarantees:
             Each body matches the SHA-256 in its item; otherwise this raises.

@@ -37,7 +37,7 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # of the item only: changes of the message keep them
+_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # not part of the message; changes keep them
 _KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} - _ITEM_ONLY
 
 

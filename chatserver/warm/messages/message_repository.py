@@ -139,7 +139,7 @@ def _get_status(message: Message) -> str:
 
 
 def _encode_more(message: Message) -> Item:
-    """Return the attributes that only changed messages and other entries have."""
+    """Return the attributes of changed messages, and of entries that are not messages."""
     fields: Item = {}
     numbers = {
         Field.TARGET: message.target,
@@ -224,7 +224,7 @@ def _decode_ai(item: Item) -> Ai:
 
 
 def _decode_more(message: Message, item: Item) -> Message:
-    """Return `message` with the attributes that only changed messages and other entries have."""
+    """Add the attributes of changed messages, and of entries that are not messages."""
 
     def number(name: str) -> int | None:
         return int(item[name]["N"]) if name in item else None
@@ -365,8 +365,8 @@ class MessageRepository:
             The last message has seq ``before - 1``; if that is not stored, the result is empty.
             Shorter than `limit` only at the chat's start or where a message is not stored.
             Strongly consistent, even with a wrong hint.
-            Cost: one Query with a correct hint; otherwise 3 to 15 small Queries in addition. For a
-            sharded chat, that many per shard, in parallel.
+            Cost: one Query with a correct hint; otherwise 3 to 15 small Queries in addition. A
+            sharded chat takes that many per shard, in parallel.
 
         Raises:
             CorruptData: ts does not increase with seq.

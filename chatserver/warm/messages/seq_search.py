@@ -1,7 +1,7 @@
 """Search for a message by seq in a table sorted by timestamp. No I/O: the caller reads.
 
 An index on seq would cost another write per message, and clients normally know the ts of the
-message that they scroll from. Within a chat, ts increases with seq (promise P3), so a search can
+message that they scroll from. Within a chat, ts increases with seq (guarantee P3), so a search can
 find the ts of a seq. Each probe is one short Query in one of two directions::
 
     oldest first   the first items at or after a ts
@@ -30,8 +30,8 @@ from chatserver.errors import CorruptData
 
 TS_MAX = 2**53 - 1
 WINDOW = 64
-# Maximum number of probes: two at the ends and one in the window, then three for each bit of a
-# 53-bit ts, because every probe of the third kind halves the remaining range.
+# Maximum number of probes: one at each end of the chat, one near the target, and three for each bit
+# of a 53-bit ts, because every third probe halves the remaining range.
 PROBES_MAX = 3 + 3 * 53
 
 

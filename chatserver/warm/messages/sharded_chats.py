@@ -19,8 +19,8 @@ shards. All processes must compute the same partition for an entry, without coor
 
 So the partition of an entry does not depend on any process's clock. For reads beyond the horizon, a
 copy is used for at most `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's
-newest entry, so that readers know the period before it has entries. If Redis's clock jumps forward
-at that moment, a reader may miss the newest entries for `SHARD_REFRESH_S`.
+newest entry, so that readers have read the new layout before the period gets entries. If Redis's
+clock jumps forward at that moment, a reader may miss the newest entries for `SHARD_REFRESH_S`.
 
 `changed` is the `rev` of the last change to a layout. The layouts, which may be large, are read
 again only if `changed` differs.
@@ -56,7 +56,7 @@ from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-SHARD_REFRESH_S = 0.2  # a copy of the layouts is used this long for reads beyond its horizon
+SHARD_REFRESH_S = 0.2  # maximum age of a copy of the layouts, for reads after its `upto`
 
 EXTENSION_US: Final = 500_000  # the horizon is moved to an entry's ts plus this time
 READ_LEAD_US: Final = 300_000  # must be longer than `SHARD_REFRESH_S`
@@ -92,7 +92,7 @@ _NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)
 
 
 class ShardList:
-    """Cached copy of the layouts. Use one instance per process."""
+    """Cached copy of all chats' sharding layouts. Use one instance per process."""
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
         self._client = client
@@ -103,11 +103,11 @@ class ShardList:
         self._reads_begun = 0
 
     async def get_for_reading(self, upto_ts: int) -> Layouts:
-        """Return the layouts for reading a range of entries with a ts up to `upto_ts`.
+        """Return the sharding layouts for reading a range of entries with a ts up to `upto_ts`.
 
         Guarantees:
-            Cost: none up to the horizon. Beyond it, one GetItem per `SHARD_REFRESH_S`, and a second
-            one if a layout has changed.
+            Cost: none if the cached layouts are final up to `upto_ts`. Otherwise, one GetItem per
+            `SHARD_REFRESH_S`, and a second one if a layout has changed.
 
         Raises:
             Unavailable: the items cannot be read.
@@ -120,10 +120,11 @@ class ShardList:
         return self._copy.layouts
 
     async def get_for_keys(self, upto_ts: int) -> Layouts:
-        """Return the layouts for the keys of entries with a ts up to `upto_ts`.
+        """Return the sharding layouts for the keys of entries with a ts up to `upto_ts`.
 
-        The keys are correct for all entries that were written before the call. The horizon is not
-        moved, so `upto_ts` may come from a client. For cost and errors, see `get_for_reading`.
+        The keys are correct for all entries that were written before the call. Nothing is written,
+        so clients can supply `upto_ts`. Unless the cached layouts are final up to `upto_ts`, each
+        call reads, or shares a concurrent call's read. For errors, see `get_for_reading`.
         """
         arrived = self._reads_begun
         if upto_ts <= self._copy.upto:
@@ -139,13 +140,13 @@ class ShardList:
         return upto_ts <= self._copy.upto or age_s < SHARD_REFRESH_S
 
     async def get_for_writing(self, upto_ts: int) -> Layouts:
-        """Return the layouts for writing entries with a ts up to `upto_ts`.
+        """Return the sharding layouts for writing entries with a ts up to `upto_ts`.
 
         The layouts are final for these entries, so the caller may keep them.
 
         Guarantees:
-            Cost: none up to the horizon. Beyond it, one GetItem; all processes together also make
-            about one UpdateItem per `EXTENSION_US`.
+            Cost: none if the cached layouts are final up to `upto_ts`. Otherwise, one or two
+            GetItems; all processes together also make about one UpdateItem per `EXTENSION_US`.
 
         Raises:
             Unavailable: the items cannot be read or written.
@@ -271,7 +272,8 @@ class ShardList:
         find_newest_ts: Callable[[], Awaitable[int | None]],
         floor: ShardFloor | None,
     ) -> Outcome:
-        # Read the horizon first: a period that is added in between changes the horizon's `rev`.
+        # Read the horizon before the layouts. If another process then adds a period, the horizon's
+        # `rev` changes, and `_put` fails.
         horizon = await self._get_horizon()
         layouts, _ = await self._get_layouts()
         layout = layouts.of(chat)

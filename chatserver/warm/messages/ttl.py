@@ -5,7 +5,7 @@
     any other item, if `archive.removal` is ttl   ttl = ts + retention + margin
     any other item                                no ttl: the archive worker deletes it
 
-The archive worker copies old items within the margin, so TTL removes only archived items
+The archive worker copies old items before the margin ends, so TTL removes only archived items
 (`workers.archive.archiver`). If TTL removes an item too early, the reader of the table's Stream
 restores it (`workers.archive.ttl_removals`).
 
