@@ -71,7 +71,7 @@ class RepairWorker:
                         self._has_pending = True  # check again soon: the holder may have died
                         break
                     await step()
-                # A chat that is not in the list yet cannot become overdue within REPAIR_AFTER_MS.
+                # A delivery that is not listed yet cannot become overdue within REPAIR_AFTER_MS.
                 wait_ms = INTERVAL_MS if self._has_pending else max(INTERVAL_MS, REPAIR_AFTER_MS)
                 await sleep_aligned(wait_ms / 1000)
 
@@ -108,7 +108,7 @@ class RepairWorker:
     async def _list_overdue(self, start: int) -> list[ChatId]:
         hot = self._container.hot
         listed = hot.keys.undelivered(self._partition)
-        # Read the time with the list, so that it comes from the node whose clock set the scores.
+        # Read the time and the list from the same node, because its clock set the list's scores.
         (seconds, micros), items = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
@@ -158,8 +158,8 @@ class RepairWorker:
 
     async def _repair(self, chat: ChatId) -> None:
         try:
-            # `audience.top` and `audience.done` are from one snapshot: the entries in between are
-            # pending.
+            # `audience.done` and `audience.top` are from one atomic read: the entries in between
+            # are undelivered.
             audience, notices = await self._container.audiences.get_with_notices(chat)
         except NotFound:
             await self._container.undelivered_chats.finish([(chat, Seq(2**53))])
@@ -183,7 +183,7 @@ class RepairWorker:
         await self._record_delivered(chat, audience.top)
 
     async def _record_delivered(self, chat: ChatId, upto: Seq) -> None:
-        # Yield once, so that the notifications are sent first.
+        # Yield to the event loop once, so that the notifications are sent first.
         await asyncio.sleep(0)
         await self._container.undelivered_chats.finish([(chat, upto)])
         metrics.REPAIRED.inc()

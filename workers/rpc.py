@@ -55,7 +55,7 @@ def _is_bulk(operation: rpc.AnyOperation) -> bool:
 
 
 class RpcWorker:
-    """One consumer of the call stream."""
+    """One consumer of the Redis stream of calls."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class RpcWorker:
             self._places.release()
 
     async def _pause(self, took_s: float) -> None:
-        """Hold the slot after a bulk call, unless the worker stops."""
+        """Delay the next bulk call, unless the worker stops."""
         task = asyncio.current_task()
         assert task is not None
         self._queued.add(task)

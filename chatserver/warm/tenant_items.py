@@ -24,7 +24,7 @@ SCAN_ITEMS_MAX: Final = 10_000  # maximum items per page; a page also ends at 1 
 BATCHES_AT_ONCE: Final = 16
 INDEX_ROW_BYTES: Final = 100  # AWS: storage overhead of an index entry
 PAGE_TIMEOUT_S: Final = 60.0  # timeout of a batch, including retries when capacity is exceeded
-BATCH_BYTES_MAX: Final = 2_000_000  # AWS accepts 16 MB; other servers accept less
+BATCH_BYTES_MAX: Final = 2_000_000  # maximum per batch: AWS accepts 16 MB, other servers less
 
 
 class ScanPage(NamedTuple):

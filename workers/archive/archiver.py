@@ -208,13 +208,13 @@ class Archiver:
         return len(run)
 
     async def _record_positions(self, run: Sequence[Message], receivers: Mapping[int, str]) -> None:
-        """Record the new archive positions of the senders and receivers of `run`."""
+        """Record the newest archived ts of each sender and receiver of the messages in `run`."""
         moving = [
             entry
             for entry in map(build_archived_form, run)
             if is_message(entry) and not entry.deleted
         ]
-        # `moving` is sorted by ts, so the last value for a key is the newest.
+        # The messages are sorted by ts, so the last value for a user is the newest.
         await self._users.record("sent", {entry.sender: entry.ts for entry in moving})
         received = {receivers[entry.seq]: entry.ts for entry in moving if entry.seq in receivers}
         await self._users.record("received", received)

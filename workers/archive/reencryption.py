@@ -181,7 +181,7 @@ class Reencryption:
         try:
             response = await self._raw.call("update_item", request)
         except ConditionFailed:
-            return  # a concurrent writer has encrypted or deleted it
+            return  # a concurrent writer has encrypted or deleted the item
         units = float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
         self._writes.adjust(units - 1.0)
         self._counts.write_units += units
@@ -212,7 +212,7 @@ class Reencryption:
             try:
                 self._counts.segments += await archiver.reencrypt(chat)
             except Conflict:
-                continue  # the archive worker has changed the archive in the meantime
+                continue  # the archive worker changed the archive during the call
             except CorruptData as exc:
                 self._counts.refused += 1
                 log.error("reencryption.refused", chat=chat, error=exc.message)

@@ -108,7 +108,7 @@ class Restorer:
         if start is not None:
             first = await self._find_at_or_after(chat, start) if start.is_time else start.value
         if end is not None and end.is_time:
-            # The bound is inclusive: the range ends before the first entry after it.
+            # `end` is inclusive: the range ends before the first entry with a later ts.
             last = await self._find_at_or_after(chat, Bound(end.value + 1, is_time=True)) - 1
         elif end is not None:
             last = end.value
@@ -168,7 +168,7 @@ class Restorer:
             Idempotent and resumable at any point. Newer items are never overwritten.
 
         Raises:
-            Conflict: the range was removed in the meantime.
+            Conflict: the range was removed during the call.
             Unavailable: a store does not respond; run it again.
         """
         users = await self._find_pair(chat)

@@ -232,7 +232,7 @@ class _ShardReader:
         now_ms = self._reader._clock.time() * 1000
         if now_ms - self._hold.read_to_ms > KEPT_MS - SLACK_MS:
             self._reader._report_lost(self._shard.name, self._hold.read_to_ms, "records_expired")
-            # Move the time forward, so that the loss is reported once.
+            # Set `read_to_ms` to now, so that the loss is reported only once.
             self._hold = self._hold._replace(read_to_ms=int(now_ms))
 
     async def save(self, *, keep: bool) -> None:

@@ -6,8 +6,8 @@
                  ─► the archive has it, at its `rev` or newer ─► correct: the common case
                  ─► anything else                             ─► restored, and the chat recorded
 
-The common case needs no read: the archive top of a chat is cached, and an object is read only if
-the entry has been changed since it was sent.
+The common case needs no read: the last archived seq of a chat is cached, and an object is read only
+if the entry has been changed since it was sent.
 
 A restored item has no `ttl`: the archive worker archives and removes it. While the item is missing,
 changes to it have no effect. Changes are therefore read and applied before the restore, and again
@@ -141,7 +141,8 @@ class RemovalHandler:
             outcome = await self.classifier.classify(message)
             if outcome == "missing":
                 if message.kind in MESSAGE_CHANGE_KINDS:
-                    # Load the body, because it is applied to the changed message.
+                    # Load the long body of an edit, because the edit is applied to its message
+                    # again.
                     message = await self.items.load(item)
                 missing.setdefault(message.chat, []).append((item, message))
             else:
@@ -181,7 +182,7 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _apply_missed_changes(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply missed changes to the restored messages, and restored changes to their targets."""
+        """Apply changes that restored messages missed, and apply restored changes to messages."""
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_changes(
             chat, min(removed.ts for removed in returned)

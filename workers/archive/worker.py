@@ -1,7 +1,7 @@
 """Archive worker: moves entries older than `archive.retention_s` to S3, chat by chat.
 
-For each partition, one process holds the lease and scans its part of table `directory` for chats
-that are due. The lease only prevents duplicate work; conditional writes prevent loss and duplicates
+For each partition, one process holds the lease and scans its part of table `directory` for chats to
+archive. The lease only prevents duplicate work; conditional writes prevent loss and duplicates
 (`workers.archive.archiver`). Each pass also processes chats whose archived entries have changed.
 The same processes check TTL removals by reading the Stream, or emulate TTL on servers without it.
 """
@@ -53,7 +53,7 @@ class ArchiveWorker:
         await run_periodically(self._lease, self._settings.sweep_interval_s, self.sweep)
 
     async def sweep(self) -> int:
-        """Archive all chats that are due; return the number of entries moved.
+        """Archive all chats that have entries to archive; return the number of entries moved.
 
         Raises:
             Unavailable: a store is unavailable, or the lease is lost; restart the worker.

@@ -75,7 +75,7 @@ class DayRecorder:
             known_days = self._recorded.get(message.chat)
             if known_days is not None and day in known_days:
                 continue
-            # Entry 1 shows that a chat has no earlier messages, even if it is not a message itself.
+            # Seq 1 shows that the chat has no earlier messages, even if the entry is not a message.
             if (is_message(message) or message.seq == 1) and day < DAYS_MAX:
                 seqs = days.setdefault(message.chat, {})
                 seqs[day] = min(message.seq, seqs.get(day, message.seq))

@@ -3,7 +3,8 @@
 Theory of operation:
 
 - The persist worker reads the backlog in batches and adds the entries of each chat to the chat's
-  queue. Writers take chunks of at most `CHUNK_MAX` entries from one chat or several small chats.
+  queue. A writer takes a chunk of at most `CHUNK_MAX` entries from one chat, or chunks from several
+  small chats.
 - At most one writer holds a chat at a time, so the chat's entries are written in order. After a
   chunk, a chat with more entries goes to the end of the line.
 - Chats with a sender that waits for a message to be stored are in a separate priority line.
@@ -12,8 +13,9 @@ Theory of operation:
   full (`is_full`). Entries added beyond the limit stay only in the backlog (`Queued.writes` is
   None), and the writer loads them.
 
-Invariant: a chunk is the longest prefix of a chat's queue that fits. So if a restarted worker has
-read as far as its predecessor, its first chunk of a chat contains the predecessor's last chunk.
+Invariant: a chunk is the longest prefix of a chat's queue that the limits (`CHUNK_MAX`,
+`MARKS_MAX`) allow. So if a restarted worker has read as far as its predecessor, its first chunk of
+a chat contains the predecessor's last chunk.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ class ChatQueues:
     def __init__(self, writers: int, bytes_max: int) -> None:
         self._writers = writers
         self._bytes_max = bytes_max
-        self._queues: dict[ChatId, ChatQueue] = {}  # also has the chats that a writer has claimed
+        self._queues: dict[ChatId, ChatQueue] = {}  # all queues, even if a writer has claimed them
         self._awaited: OrderedDict[ChatId, ChatQueue] = OrderedDict()
         self._ordinary: OrderedDict[ChatId, ChatQueue] = OrderedDict()
         self._waiting = 0  # number of entries in chats that no writer has claimed
@@ -114,7 +116,7 @@ class ChatQueues:
         self._wake_up = asyncio.Event()
         self.room = asyncio.Event()  # set when the queues are no longer full
         self._newest: Batch | None = None
-        self._is_over_limit = False  # True if the entries of `_newest` stay only in the backlog
+        self._is_over_limit = False  # True if `_newest` is not kept in memory
         self.is_held = False
         self.bytes = 0
 
@@ -128,7 +130,7 @@ class ChatQueues:
         return bool(self._awaited or self._ordinary)
 
     def add(self, batch: Batch, piece: Piece) -> bool:
-        """Queue the entries of a chat in a batch; return False if they stay only in the backlog."""
+        """Queue a chat's entries from `batch`; return False if they stay only in the backlog."""
         writes: list[EntryWrite] | None = piece.writes
         count, first = len(piece.writes), piece.writes[0].committed.seq if piece.writes else 0
         is_awaited = any(write.committed.is_awaited for write in piece.writes)

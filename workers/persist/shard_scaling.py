@@ -28,7 +28,7 @@ log = structlog.get_logger()
 SHARD_WINDOW_S = 0.5  # minimum time over which the write rate is measured
 SHARD_CALM_S = 600.0  # after this time with a low write rate, a chat gets fewer shards
 
-METERED_MAX: Final = 2_000  # measured per partition; one more drops the least recently active chat
+METERED_MAX: Final = 2_000  # maximum measured chats; one more drops the least recently active
 UNIT_BYTES: Final = 1024
 ITEM_BYTES: Final = 150  # bytes of an item in addition to the entry's JSON: attribute names, keys
 US: Final = 1_000_000

@@ -67,7 +67,7 @@ log = structlog.get_logger()
 BATCH_MAX = 32  # maximum backlog entries per read
 WRITES_IN_FLIGHT_MAX = 8  # maximum concurrent writes per partition
 IDLE_MS = 3000  # maximum sleep while there are no new entries
-SLOW_CHATS_MAX = 16  # chats that retry failing writes separately; if more fail, all chats wait
+SLOW_CHATS_MAX = 16  # maximum chats that retry failing writes alone; if more fail, all wait
 AHEAD_MAX = 200_000  # maximum messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory limit of the queues; entries beyond it are read again later
 CACHE_BYTES_MAX = 33_554_432  # memory limit (bytes) of batches that are read again
@@ -95,7 +95,7 @@ class PersistWorker:
         shared = (container, self._lease, self._backlog, self._days)
         self._writer = Writer(*shared, slots, has_retries=False)
         self._retrying_writer = Writer(*shared, slots, has_retries=True)
-        # Writes for slow chats may hang, so they have their own slots.
+        # Writes for slow chats can hang, so they have a limit of their own.
         self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, has_retries=True)
         self._slow: set[ChatId] = set()  # chats whose writes fail while other writes succeed
         self._open: deque[Batch] = deque()  # batches read, but not yet covered by the checkpoint
@@ -216,7 +216,8 @@ class PersistWorker:
             await dead_letter(self._backlog, raw, CHAT_UNREADABLE)
         # The load counts requested writes, not completed ones: a throttled chat needs more shards.
         self._sharding.record([write for piece in pieces for write in piece.writes])
-        # Record questions to companions that no worker has recorded yet; trimming would lose them.
+        # Record questions to companions that no worker has recorded yet: trimming the backlog would
+        # lose them.
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
         parked: dict[ChatId, list[EntryWrite]] = {}
@@ -270,7 +271,8 @@ class PersistWorker:
         """Load the entries that the queues lack, from the cache or the backlog."""
         for queue in picked:
             for item in queues.list_parked(queue):
-                async with self._loading:  # so another chat of the batch finds its entries cached
+                # Load one at a time: this may cache entries that the next load needs.
+                async with self._loading:
                     writes = self._cache.pop(item.batch.first, queue.chat)
                     if writes is None:
                         writes = await self._read_again(item.batch, queue.chat)

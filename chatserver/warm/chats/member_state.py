@@ -1,4 +1,4 @@
-"""Chat members' read markers and hidden messages, in the `Member` items of table `directory`."""
+"""Members' read markers, and the messages they have hidden, in `Member` items of `directory`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 class MemberState:
-    """Repository of members' read markers and hidden messages."""
+    """Repository of members' read markers, and of the messages that they have hidden."""
 
     def __init__(self, client: DynamoClient, settings: Warm, directory: Directory) -> None:
         self._client = client

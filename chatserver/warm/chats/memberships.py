@@ -194,7 +194,7 @@ class Memberships:
         `banned` maps banned users to the user who bans them. `former` maps removed members to the
         former membership to store, and rejoining members to the former membership to restore.
         `large` is the version at which the chat became large, or 0. `unstored` contains the
-        changes, including this one, that have not been stored as entries yet.
+        changes, including this one, whose entries are not in DynamoDB yet.
 
         Guarantees:
             Atomic. A retry after a lost response is detected and returns the same result.

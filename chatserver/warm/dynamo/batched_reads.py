@@ -138,7 +138,7 @@ class BatchedReads:
         keys = [key for key, _ in batch.values()]
         request = {"RequestItems": {self._table: {"Keys": keys, "ConsistentRead": True}}}
         response = await self._client.call_once("batch_get_item", request)
-        # DynamoDB omits the table if all keys were processed.
+        # If all keys were processed, `UnprocessedKeys` does not contain the table.
         rest: Any = (response.get("UnprocessedKeys") or {}).get(self._table, {"Keys": ()})["Keys"]
         unprocessed = {_make_hashable(key) for key in rest}
         attributes = keys[0].keys()

@@ -318,7 +318,7 @@ async def _open(
         raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
     config = AioConfig(
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
-        # If a response is lost, the other half of the deadline is left for another attempt.
+        # If a response is lost, half of the deadline is left for another attempt.
         read_timeout=settings.call_timeout_s / 2,
         max_pool_connections=CONNECTIONS_MAX,
         retries={"total_max_attempts": 1},

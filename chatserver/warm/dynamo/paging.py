@@ -50,8 +50,7 @@ class Rows(Protocol):
     """A Query in progress."""
 
     async def read(self, limit: int) -> Chunk:
-        """Evaluate about `limit` rows; return the matching ones. `Chunk.after` is None at the end.
-        """
+        """Evaluate about `limit` rows; return the matches. `Chunk.after` is None at the end."""
 
     def build_token(self, row: Item) -> Token:
         """Return the token for the page that begins after `row`."""

@@ -32,7 +32,7 @@ from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
 _NAMED = ("ExpressionAttributeNames", "ExpressionAttributeValues")
-_DIGITS = 20  # digits of the ts at the end of a sort key of index `status`
+_DIGITS = 20  # number of digits of the ts in sort keys of index `status`
 
 
 class ChatRows:
@@ -51,7 +51,7 @@ class ChatRows:
         self._shards = shards or ShardList(client, settings, clock)
 
     async def get_layouts(self, upto_ts: int) -> Layouts:
-        """Return the layouts for writing entries with a ts up to `upto_ts`. Raises Unavailable."""
+        """Return the sharding layouts for entries with a ts up to `upto_ts`. Raises Unavailable."""
         return await self._shards.get_for_writing(upto_ts)
 
     async def build_key(self, chat: str, ts: int) -> Item:

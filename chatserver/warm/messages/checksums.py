@@ -26,7 +26,7 @@ Verdict = Literal["right", "wrong", "unverified"]
 
 FORM: Final = "1"
 
-# Sort keys, because DynamoDB returns the entries of a map, such as reactions, in any order.
+# Encode maps, such as reactions, in sorted order, because DynamoDB returns them in any order.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 

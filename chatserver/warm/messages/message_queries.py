@@ -143,7 +143,8 @@ class MessageIndexes:
         now_s = int(self._clock.time())
         query = span.query(self._settings)
         query["ScanIndexForward"] = not newest_first
-        # A viewer must not see stale items. For an index, `_load` reads the current items later.
+        # A viewer must not see stale items. After a Query on an index, `_load` reads the current
+        # items.
         query["ConsistentRead"] = view is not None and span.index is None
         query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
         query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}

@@ -58,8 +58,9 @@ from chatserver.warm.schema.tables import DIRECTORY
 
 SHARD_REFRESH_S = 0.2  # maximum age of a copy of the layouts, for reads after its `upto`
 
-EXTENSION_US: Final = 500_000  # the horizon is moved to an entry's ts plus this time
-READ_LEAD_US: Final = 300_000  # must be longer than `SHARD_REFRESH_S`
+EXTENSION_US: Final = 500_000  # layouts are made final up to an entry's ts plus this time
+# A new period starts this long after the newest entry. Must be longer than `SHARD_REFRESH_S`.
+READ_LEAD_US: Final = 300_000
 TEXT_MAX: Final = 200_000  # maximum characters of all layouts and chat ids; DynamoDB allows 400 KB
 _TRIES_MAX: Final = 20  # maximum attempts of a conditional update that other processes win
 _LEVELS: Final = [2**n for n in range(SHARDS_MAX.bit_length())]
@@ -78,7 +79,7 @@ class _Horizon(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Copy of the layouts, final for all ts up to `upto`, read at `read_at_s` (monotonic, s)."""
+    """Sharding layouts, final up to ts `upto`, as read at `read_at_s` (monotonic, s)."""
 
     layouts: Layouts
     upto: int
@@ -142,7 +143,7 @@ class ShardList:
     async def get_for_writing(self, upto_ts: int) -> Layouts:
         """Return the sharding layouts for writing entries with a ts up to `upto_ts`.
 
-        The layouts are final for these entries, so the caller may keep them.
+        The layouts never change for these entries, so the caller can keep them.
 
         Guarantees:
             Cost: none if the cached layouts are final up to `upto_ts`. Otherwise, one or two
@@ -170,7 +171,7 @@ class ShardList:
         horizon = await self._get_horizon()
         layouts, changed = self._copy.layouts, self._copy.changed
         if changed < horizon.changed:
-            # Layouts that are read after the horizon include all periods that existed when it was
+            # The layouts are read after the horizon, so they include all changes made before it was
             # read.
             layouts, changed = await self._get_layouts()
             if changed < horizon.changed:
@@ -183,7 +184,7 @@ class ShardList:
         )
 
     async def _move_horizon(self, upto: int) -> None:
-        """Move the horizon, unless another process has changed it."""
+        """Move the horizon (see the module) to ts `upto`, unless another process has changed it."""
         with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", self._make_horizon_update(self._copy.rev, upto))
             self._copy = self._copy._replace(upto=upto, rev=self._copy.rev + 1)
@@ -259,7 +260,7 @@ class ShardList:
         async with self._client.deadline():
             for _ in range(_TRIES_MAX):
                 outcome = await self._try_reshard(chat, shards, find_newest_ts, floor)
-                # Try again after a race: writers of entries often move the horizon at the same
+                # Try again after a race: writers of entries often update the same item at the same
                 # moment.
                 if outcome != "raced":
                     break

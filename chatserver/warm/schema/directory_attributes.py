@@ -66,7 +66,7 @@ class ChatPreferencesField:
     DRAFT: Final = "draft"  # version of the draft
     CLEARED: Final = "cleared"  # chat seq: messages up to it are not shown
     PINNED_CHATS: Final = "pinned_chats"  # ids of the pinned chats, in order
-    EXPIRES_AT: Final = "expires_at"  # seconds since 1970, if all values are defaults
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970: TTL of items with only default values
 
 
 class ExportField:
@@ -74,12 +74,12 @@ class ExportField:
 
     PK: Final = "PK"
     SK: Final = "SK"
-    FIRST: Final = "first"  # units: first chat seq
-    LAST: Final = "last"  # units: last chat seq
-    BATCH: Final = "batch"  # units: suffix of the keys of their files
-    SHA256: Final = "sha256"  # units: SHA-256 (hex) of their rows; absent until files exist
-    VERSION: Final = "version"  # units: digest of the data that the rows were made from
-    EXPORTED: Final = "exported"  # archive segments: the export files contain this segment
+    FIRST: Final = "first"  # export units: first chat seq
+    LAST: Final = "last"  # export units: last chat seq
+    BATCH: Final = "batch"  # export units: the batch in the names of their files
+    SHA256: Final = "sha256"  # export units: SHA-256 (hex) of their rows; absent until files exist
+    VERSION: Final = "version"  # export units: digest of the data that their rows were made from
+    EXPORTED: Final = "exported"  # archive segments: true if the export files contain them
     TAG: Final = "tag"  # archive segments, see `SegmentField`
 
 
@@ -108,9 +108,9 @@ class SchemaField:
     STARTED: Final = "started"  # milliseconds since 1970
     FINISHED: Final = "finished"  # milliseconds since 1970
     SEGMENTS: Final = "segments"  # migrations: number of scan segments
-    PROGRESS: Final = "progress"  # segments, JSON: last processed key, items and units
+    PROGRESS: Final = "progress"  # scan segments, JSON: last processed key, item and unit counts
     HOLDER: Final = "holder"  # lock
-    TURN: Final = "turn"  # lock: fencing token; segments: token of the last writer
+    TURN: Final = "turn"  # lock: fencing token; scan segments: token of the last writer
     HELD_UNTIL: Final = "held_until"  # lock: milliseconds since 1970
     EXPIRES_AT: Final = "expires_at"  # processes: seconds since 1970
 
@@ -132,14 +132,14 @@ class StreamField:
 
     PK: Final = "PK"
     SK: Final = "SK"
-    PARENT: Final = "parent"  # shards: parent shard
-    PLACE: Final = "place"  # shards: last processed sequence number
-    DONE: Final = "done"  # shards: completely read
-    READ_TO: Final = "read_to"  # shards: time (ms since 1970) up to which records are processed
-    HOLDER: Final = "holder"  # shards: the reader that holds the lease
-    TURN: Final = "turn"  # shards: fencing token, rises with each holder
-    HELD_UNTIL: Final = "held_until"  # shards: lease expiry, milliseconds since 1970
-    SEEN: Final = "seen"  # readers: last heartbeat, milliseconds since 1970
+    PARENT: Final = "parent"  # Stream shards: parent shard
+    PLACE: Final = "place"  # Stream shards: last processed sequence number
+    DONE: Final = "done"  # Stream shards: true if completely read
+    READ_TO: Final = "read_to"  # Stream shards: they are read up to this time, ms since 1970
+    HOLDER: Final = "holder"  # Stream shards: the reader that holds the lease
+    TURN: Final = "turn"  # Stream shards: fencing token, rises with each holder
+    HELD_UNTIL: Final = "held_until"  # Stream shards: lease expiry, milliseconds since 1970
+    SEEN: Final = "seen"  # Stream readers: last heartbeat, milliseconds since 1970
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970
 
 

@@ -62,8 +62,8 @@ LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "list_multipart_uploads": ("ListBucketMultipartUploads",),
     "list_objects_v2": ("ListBucket",),
 }
-# For deleting a tenant, including old versions of its objects. Only `chatserver tenants` may delete
-# old versions.
+# These actions delete a tenant, including old versions of its objects. Only `chatserver tenants` is
+# allowed to delete old versions.
 VERSION_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "delete_objects": ("DeleteObject", "DeleteObjectVersion"),
 }

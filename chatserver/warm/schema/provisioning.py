@@ -194,7 +194,7 @@ async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
     try:
         await client.call("create_table", make_create_request(table, settings))
     except Conflict:
-        # Another process, or an earlier attempt whose response was lost, is creating it.
+        # Another process, or an earlier attempt whose response was lost, has created the table.
         return
 
 
@@ -261,5 +261,5 @@ async def record_newest(client: DynamoClient, directory: str) -> None:
         "ConditionExpression": "attribute_not_exists(#pk)",
         "ExpressionAttributeNames": {"#pk": Field.PK},
     }
-    with contextlib.suppress(Conflict):  # another process created the tables and recorded it first
+    with contextlib.suppress(Conflict):  # another process has already recorded it
         await client.call("put_item", request)

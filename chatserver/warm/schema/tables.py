@@ -50,7 +50,7 @@ class MessageField:
     USER: Final = "user"  # entries about a member
     ROLE: Final = "role"  # entries about a member
     NAME: Final = "name"  # entries about the chat
-    MUTED_UNTIL: Final = "muted_until"  # entries about a member: s since 1970, 0 means forever
+    MUTED_UNTIL: Final = "muted_until"  # end of a member's mute, s since 1970; 0 means forever
     BANNED: Final = "banned"  # entries about a member
     EDITED_TS: Final = "edited_ts"  # ts of the edit that set the body
     EDITED_SEQ: Final = "edited_seq"  # seq of the edit that set the body
@@ -100,15 +100,15 @@ class SocialField:
     FOLLOWERS: Final = "follower#"  # number of followers
     FOLLOWING: Final = "following#"  # number of followed users
     POSTS: Final = "post#"  # number of posts
-    SINCE: Final = "since"  # edges: milliseconds since 1970
+    SINCE: Final = "since"  # start of following, milliseconds since 1970
     CONTENT: Final = "content"
     IMAGE: Final = "image"  # key of an attachment
     CREATED: Final = "created"  # milliseconds since 1970
     EDITED: Final = "edited"  # milliseconds since 1970; absent if the post has not been edited
     AT: Final = "at"  # likes: milliseconds since 1970
     N: Final = "n"  # posts: number of likes
-    BATCH: Final = "batch"  # counts: the newest entry of the counter queue that they include
-    TTL: Final = "ttl"  # timeline entries: seconds since 1970
+    BATCH: Final = "batch"  # counts: id of the newest counter queue entry that they include
+    TTL: Final = "ttl"  # timeline entries: expiry, seconds since 1970
     REF: Final = "ref"  # favorites: the saved post or message
     PLACE: Final = "place"  # favorite references: sort key of the favorite
 
@@ -139,11 +139,11 @@ class DirectoryField:
     READ: Final = "read"  # members: chat seq up to which the user has read
     RECEIVED: Final = "received"  # members: chat seq up to which the user has received messages
     HIDDEN: Final = "hidden"  # seqs of messages that the member has deleted for themselves
-    MUTED_UNTIL: Final = "muted_until"  # members: seconds since 1970, 0 means forever
+    MUTED_UNTIL: Final = "muted_until"  # members: end of the mute, s since 1970; 0 means forever
     PERIODS: Final = "periods"  # members: earlier membership periods as chat seqs, "3-10,20-31"
     LEFT: Final = "left"  # former members: chat seq of the entry that ended the membership
     MID: Final = "mid"  # former members: mid of that entry
-    STORED: Final = "stored"  # former members: the chat's stored seq when they left
+    STORED: Final = "stored"  # former members: the chat's last seq in DynamoDB when they left
     SLOW_S: Final = "slow_s"  # chats: minimum seconds between two messages of a member (slow mode)
     RETENTION_S: Final = "retention_s"  # chats: message lifetime in seconds
     BLOCKED: Final = "blocked"  # direct chats: which of the users block the other
@@ -153,22 +153,22 @@ class DirectoryField:
     QUIET: Final = "quiet"  # members: push notifications are muted until this time (ms)
     EXPIRES_AT: Final = "expires_at"  # items with TTL: seconds since 1970
     ABOUT: Final = "about"  # users: their own description
-    BANNED: Final = "banned"  # users: milliseconds since 1970; absent if not banned
+    BANNED: Final = "banned"  # users: time of the ban, ms since 1970; absent if not banned
     # Users: tokens that belong to no login are invalid if issued up to this time (s since 1970).
     BEFORE: Final = "before"
     HASH: Final = "hash"  # passwords: argon2id with its parameters
-    CHANGED: Final = "changed"  # passwords: milliseconds since 1970
+    CHANGED: Final = "changed"  # passwords: last change, milliseconds since 1970
     SEED: Final = "seed"  # logins: seed of the refresh tokens, base64url
     GENERATION: Final = "generation"  # logins: number of the newest refresh token
     ROTATED: Final = "rotated"  # logins: time of that token, milliseconds since 1970
     SEEN: Final = "seen"  # logins and keys: last use, milliseconds since 1970
-    # End of a login, key or companion, or of writing to a chat: milliseconds since 1970.
+    # When a login, key or companion ended or a chat became read-only: milliseconds since 1970.
     ENDED: Final = "ended"
     DIGEST: Final = "digest"  # digest of a key's secret
     OLD_DIGEST: Final = "old_digest"  # digest of the key's previous secret
     OLD_UNTIL: Final = "old_until"  # expiry of the previous secret, seconds since 1970
     SCOPES: Final = "scopes"  # API keys: what the key may do
-    ERASED: Final = "erased"  # erased users: milliseconds since 1970
+    ERASED: Final = "erased"  # erased users: time of the erasure, milliseconds since 1970
     RECEIPT: Final = "receipt"  # erased users: the erasure job
     # Users: false until a login ends or a block in either direction is added. Missing: unknown.
     RESTRICTED: Final = "restricted"
@@ -220,11 +220,11 @@ class SegmentField:
     STORED_BYTES: Final = "stored_bytes"  # size of the object
     SHA256: Final = "sha256"  # SHA-256 of the object, hex
     TAG: Final = "tag"  # suffix of the object's key
-    IS_DEAD: Final = "dead"  # orphans: can no longer become a segment
+    IS_DEAD: Final = "dead"  # orphans: true if they can no longer become a segment
     AT: Final = "at"  # chats whose archived entries changed: last change, milliseconds since 1970
     UNTIL: Final = "until"  # restored ranges: end of the restore, seconds since 1970
     DONE: Final = "done"  # restored ranges: last seq restored so far
-    IS_ENDING: Final = "ending"  # restored ranges: the items are being removed
+    IS_ENDING: Final = "ending"  # restored ranges: true while their items are being removed
 
 
 class UserPositionField:

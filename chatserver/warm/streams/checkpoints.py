@@ -114,8 +114,8 @@ class StreamRows:
     ) -> ShardLease | None:
         """Claim a shard; return None if another reader holds it, or if the shard is complete.
 
-        `read_to_ms` is the time up to which the parent has been read (None: `now`). A shard without
-        progress starts with this time.
+        `read_to_ms` is the time up to which the parent shard has been read (None: `now`). A shard
+        without progress starts with this time.
         """
         now_ms = int(now * 1000)
         sets = "#holder = :holder, #until = :until, #read = if_not_exists(#read, :from)"

@@ -27,7 +27,7 @@ from chatserver.warm.schema.tables import MessageField, Table
 
 PAGE_ITEMS: Final = 200
 WRITES_IN_FLIGHT_MAX: Final = 16
-REPAIR_UNITS: Final = 2.0  # estimated cost of a repair: the item and one index entry
+REPAIR_UNITS: Final = 2.0  # estimated write units of a repair: the item and one index entry
 TRIES_MAX: Final = 8
 
 
@@ -72,7 +72,7 @@ class Backfill:
         self._segments: list[Segment] = []
 
     async def run(self, segments: int, items: int) -> list[Segment]:
-        """Process all segments; `items` is the approximate number of items in the table.
+        """Process all segments of the table, which has approximately `items` items.
 
         Guarantees:
             Idempotent and resumable with the same number of segments.
@@ -98,7 +98,7 @@ class Backfill:
         while not segment.is_done:
             await self._reads.acquire(page_units)
             response = await self._client.call("scan", self._build_scan(segment))
-            # Some servers other than AWS do not report the units.
+            # Some servers other than AWS do not report consumed units.
             units = float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
             self._reads.adjust(units - page_units)
             page_units = max(1.0, units)

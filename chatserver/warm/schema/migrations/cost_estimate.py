@@ -53,7 +53,8 @@ async def estimate(
     for migration in migrations:
         result = await _estimate(client, settings, migration)
         if migration.repair in repairs:
-            # This is the second pass of a repair; the first pass will have repaired the items.
+            # An earlier migration in this list makes the same repair, so no item will be left to
+            # repair.
             result = dataclasses.replace(result, share=0.0, write_units=0.0)
         if migration.repair is not None:
             repairs.add(migration.repair)
@@ -93,7 +94,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
 
 
 async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[Item], bool]:
-    """Return the first items of a segment, and whether the segment has no more items."""
+    """Return the first items of a scan segment, and whether the segment has no more items."""
     request = {
         "TableName": name,
         "Segment": segment,

@@ -184,7 +184,7 @@ class MigrationRows:
     # Segments.
 
     async def get_segment(self, migration: int, number: int) -> Segment:
-        """Return the progress of a segment, even if it has not started. Strongly consistent."""
+        """Return a scan segment's progress, even if not started. Strongly consistent."""
         item = await self._find(segment_key(migration, number))
         if item is None:
             return Segment(number)
