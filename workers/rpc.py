@@ -133,7 +133,6 @@ class RpcWorker:
             self._places.release()
 
     async def _pause(self, took_s: float) -> None:
-        """Delay the next bulk call, unless the worker stops."""
         task = asyncio.current_task()
         assert task is not None
         self._queued.add(task)

@@ -208,7 +208,6 @@ class Archiver:
         return len(run)
 
     async def _record_positions(self, run: Sequence[Message], receivers: Mapping[int, str]) -> None:
-        """Record the newest archived ts of each sender and receiver of the messages in `run`."""
         moving = [
             entry
             for entry in map(build_archived_form, run)
@@ -228,7 +227,6 @@ class Archiver:
         return not ends and not self._retention.is_soon(ttl, self._clock.time())
 
     async def _find_small(self, chat: ChatId, top: ArchiveTop) -> Segment | None:
-        """Return the newest segment if it is small enough to get more entries."""
         segments = await self._manifests.list_covering(chat, top.seq, top.seq)
         last = segments[0] if segments else None
         if last is None or last.count >= self._settings.segment_entries_min:

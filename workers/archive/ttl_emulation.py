@@ -2,7 +2,7 @@
 
 An item whose `ttl` has passed is removed if its message has expired, or if the archive contains its
 current revision. Any other item stays until it is archived. Each pass reads the whole table, so
-use this only for small tables. An item is removed only if it has not changed since it was read.
+use this only for small tables.
 """
 
 from __future__ import annotations

@@ -129,7 +129,6 @@ class PersistWorker:
                     await self._client.aclose()
 
     async def _persist(self) -> None:
-        """Persist the backlog while the lease is held."""
         self._open.clear()
         self._slow.clear()
         self._days.clear()
@@ -253,7 +252,6 @@ class PersistWorker:
     # writing
 
     async def _write_chunks(self, group: asyncio.TaskGroup, queues: ChatQueues) -> None:
-        """Write chunk after chunk, until cancelled."""
         while True:
             picked = await queues.claim()
             await self._load(queues, picked)

@@ -51,7 +51,7 @@ from chatserver.warm.encryption.encrypted_fields import EncryptedFields
 if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
-CONNECTIONS_MAX = 32  # maximum connections to DynamoDB per process
+CONNECTIONS_MAX = 32
 ATTEMPTS_MAX = 5  # maximum per call, but `Throttled` and `Contended` are retried until the deadline
 
 T = TypeVar("T")

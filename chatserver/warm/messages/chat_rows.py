@@ -155,7 +155,6 @@ class _MergedRows:
         self._starts: dict[int, Item] = {}
 
     def build_token(self, row: Item) -> Token:
-        """Return the token for the page that begins after `row`."""
         return self._build_token_at(int(row[Field.TS]["N"]))
 
     def _build_token_at(self, ts: int) -> Token:
@@ -223,7 +222,6 @@ def _get_ts(row: Item) -> int:
 
 
 def _with_bounds(span: Span) -> Span:
-    """Return `span` with its prefix replaced by bounds."""
     if span.prefix is None:
         return span
     ends = (f"{span.prefix}{ts:0{_DIGITS}d}" for ts in (0, TS_MAX))
@@ -231,14 +229,12 @@ def _with_bounds(span: Span) -> Span:
 
 
 def _get_ts_range(span: Span) -> tuple[int, int]:
-    """Return the first and the last ts in a chat's key range."""
     assert span.table is MESSAGES and span.between is not None
     low, high = span.between
     return (int(str(low)[-_DIGITS:]), int(str(high)[-_DIGITS:]))
 
 
 def _get_last_ts(span: Span) -> int:
-    """Return the last ts in a chat's key range."""
     return TS_MAX if span.between is None else int(str(span.between[1])[-_DIGITS:])
 
 

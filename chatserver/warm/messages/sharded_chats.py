@@ -184,7 +184,6 @@ class ShardList:
         )
 
     async def _move_horizon(self, upto: int) -> None:
-        """Move the horizon (see the module) to ts `upto`, unless another process has changed it."""
         with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", self._make_horizon_update(self._copy.rev, upto))
             self._copy = self._copy._replace(upto=upto, rev=self._copy.rev + 1)
@@ -211,7 +210,6 @@ class ShardList:
     def _make_horizon_update(
         self, rev: int, upto: int, *, is_layout_change: bool = False
     ) -> dict[str, Any]:
-        """Return an update of the horizon, conditional on its `rev` being unchanged."""
         changed = (
             "#changed = :next"
             if is_layout_change
@@ -329,7 +327,6 @@ class ShardList:
         await self._client.call("transact_write_items", {"TransactItems": actions})
 
     async def _prepare_layouts(self) -> None:
-        """Create the layouts item if it does not exist."""
         request = {
             "TableName": self._table,
             "Key": LAYOUTS_KEY,
