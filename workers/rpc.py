@@ -81,7 +81,7 @@ class RpcWorker:
         )
         self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._queued: set[asyncio.Task[None]] = set()  # tasks that wait for a slot
+        self._queued: set[asyncio.Task[None]] = set()  # waiting tasks, cancelled on shutdown
 
     async def run(self) -> None:
         """Serve calls until cancelled; then wait up to 2 s for running calls.

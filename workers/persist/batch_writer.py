@@ -143,7 +143,7 @@ class Writer:
     async def _write_changes(self, coalesced: BatchEffects) -> None:
         """Remove the bodies of replaced edits, then apply changes to earlier messages.
 
-        If the process dies in between, loading the chat completes both.
+        If the process dies before the end, loading the chat completes both.
         """
         changes = self._container.message_changes
         cleared = [

@@ -203,7 +203,7 @@ class PersistWorker:
         batch = Batch(
             entries[0].id, entries[-1].id, count, since_ms=since_ms, read_ns=time.time_ns()
         )
-        # `ahead` must be recorded before any write past the checkpoint.
+        # Record `ahead`, the last id of the batch, before any write past the checkpoint.
         is_past = bool(self._open) or count > CHUNK_MAX
         if is_past and not await self._backlog.record_persisting_id(self._lease, batch.last):
             raise LeaseLost("another worker holds the lease")

@@ -112,7 +112,7 @@ class MemberState:
         The call has no effect for a user who has never been a member.
 
         Guarantees:
-            Idempotent; calls may run in any order.
+            Idempotent; calls can run in any order.
 
         Raises:
             Unavailable: the messages may or may not have been hidden.

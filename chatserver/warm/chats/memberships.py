@@ -140,7 +140,7 @@ class Memberships:
     ) -> dict[str, tuple[int, Periods]]:
         """Return `(seq, periods)` for each of `chats` of which the user is a member.
 
-        `seq` is the first seq that the user may read; `periods` are earlier membership periods.
+        `seq` is the first seq that the user can read; `periods` are earlier membership periods.
         With `as_member`, `seq` is the seq at which the user joined, even if members may read the
         full history.
 

@@ -10,8 +10,8 @@ repository rejects. If the data key for a message's body has been deleted, the i
 deleted message with attribute `shredded`; attributes in other tables are returned as empty strings.
 
 Values that a condition compares with an encrypted attribute are encrypted too. In the same place,
-equal strings have equal encrypted values, unless the data key was rotated in between. Filters on
-encrypted attributes are not supported.
+equal strings have equal encrypted values, unless they were encrypted with different data keys.
+Filters on encrypted attributes are not supported.
 """
 
 from __future__ import annotations

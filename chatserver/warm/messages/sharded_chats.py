@@ -14,8 +14,8 @@ shards. All processes must compute the same partition for an entry, without coor
 - A process writes an entry only if its copy is final for the entry's ts. If the ts is beyond the
   horizon, the process first moves the horizon to `EXTENSION_US` after the ts.
 - Each write to the horizon increments `rev`, and is conditional on the `rev` that was read. The
-  transaction that adds a period contains such a write. So it fails if another process has moved
-  the horizon in the meantime.
+  transaction that adds a period contains such a write. So it fails if another process has moved the
+  horizon since then.
 
 So the partition of an entry does not depend on any process's clock. For reads beyond the horizon, a
 copy is used for at most `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's

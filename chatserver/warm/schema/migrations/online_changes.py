@@ -5,8 +5,8 @@ for a large table. A table can get only one new index at a time.
 
 The TTL attribute cannot be changed in one call: TTL is disabled, then enabled with the new
 attribute. AWS takes up to an hour for each step and rejects the second step until the first is
-done. In between, TTL deletes no items. Both functions poll the table's state and continue from it,
-so it is safe to restart a run.
+done. Between the steps, TTL deletes no items. Both functions poll the table's state and continue
+from it, so it is safe to restart a run.
 """
 
 from __future__ import annotations
