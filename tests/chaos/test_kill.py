@@ -14,7 +14,7 @@ in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
 
 
 @in_partitions
-async def test_run_without_faults_keeps_all_promises(world: World, stack: Stack) -> None:
+async def test_run_without_faults_keeps_all_guarantees(world: World, stack: Stack) -> None:
     """Self-test of the checkers: a run without faults passes."""
     async with world:
         await world.chat_for(SECONDS)

@@ -311,7 +311,7 @@ def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> N
 
 
 @pytest.mark.timeout(600 + 2 * SOAK_S + 120 * SEEDS)  # a started simulation is not interrupted
-def test_random_actions_and_faults_keep_all_promises(
+def test_random_actions_and_faults_keep_all_guarantees(
     simulation_stack: tuple[Stack, Fleet], tmp_path: Path
 ) -> None:
     """Each acked entry reaches every member and DynamoDB once and in order, and no one else."""

@@ -1,4 +1,4 @@
-"""Validation of a client's cursor: current, outdated, or from another epoch (promise P4)."""
+"""Validation of a client's cursor: current, outdated, or from another epoch (guarantee P4)."""
 
 from __future__ import annotations
 

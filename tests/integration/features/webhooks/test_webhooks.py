@@ -203,7 +203,7 @@ async def test_before_send_cannot_refuse_the_retry_of_an_acked_message(
 async def test_before_send_keeps_the_sender_s_order_for_responses_in_any_order(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """Messages of a sender in a chat have the order in which they were sent (promise P3)."""
+    """Messages of a sender in a chat have the order in which they were sent (guarantee P3)."""
     chats = [await open_direct(stack, alice) for _ in range(2)]
     rng = random.Random(7)
 

@@ -341,7 +341,7 @@ async def test_transitions_under_load_lose_and_repeat_no_entry(
 async def test_device_without_large_chat_seqs_gets_too_long_for_a_former_large_chat(
     devices: list[RawChat],
 ) -> None:
-    """The server cannot know which entries the device has, so it reports a gap (promise P5)."""
+    """The server cannot know which entries the device has, so it reports a gap (guarantee P5)."""
     alice, bob, carol, *guests = devices
     chat = await create_group(alice, devices[1:])
     await send_message(alice, chat, "one")

@@ -154,7 +154,7 @@ async def test_owner_of_a_group_may_delete_messages_of_others(alice: RawChat, bo
 async def test_changes_by_non_members_get_not_found(
     alice: RawChat, pair: str, stack: Stack, new_name: NewName
 ) -> None:
-    """The error is the same as for a chat that does not exist (promise P7)."""
+    """The error is the same as for a chat that does not exist (guarantee P7)."""
     seq = (await alice.send(pair, "mine"))["seq"]
     async with stack.chat_of(new_name("carol")) as carol:
         for type_, fields in (
@@ -205,7 +205,7 @@ async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kin
 async def test_retry_of_a_change_returns_the_first_ack(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A retry with the same ref returns the same seq and changes nothing (promise P2)."""
+    """A retry with the same ref returns the same seq and changes nothing (guarantee P2)."""
     seq = (await alice.send(pair, "one"))["seq"]
     for type_, fields in (
         ("edit", {"body": "two"}),

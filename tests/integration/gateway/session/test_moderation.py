@@ -284,7 +284,7 @@ async def test_banned_member_cannot_return_until_unbanned(
 async def test_banned_non_member_gets_no_event(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, new_name: NewName
 ) -> None:
-    """A user who was never a member gets no event of the chat (promise P7)."""
+    """A user who was never a member gets no event of the chat (guarantee P7)."""
     async with stack.chat_of(new_name("carol")) as carol:
         await alice.send(group, "secret")
         await change(alice, "ban_member", group, user=carol.user)

@@ -205,7 +205,7 @@ async def test_audience_of_a_chat_that_stays_closed_is_unavailable(hot: HotClien
 
 
 async def test_audience_is_for_members_only(hot: HotClient) -> None:
-    """A non-member gets the same error as for a chat that does not exist (promise P7)."""
+    """A non-member gets the same error as for a chat that does not exist (guarantee P7)."""
     audiences = Audiences(hot, Loader(hot, ALICE, BOB))
 
     assert (await audiences.get_for_member(CHAT, ALICE)).chat == CHAT

@@ -95,7 +95,7 @@ def send(scripts: Scripts, sender: UserId, ref: str, gate: str = GATE) -> int:
 
 
 def test_change_members_removed_user_cannot_send_with_any_version(scripts: Scripts) -> None:
-    """Neither the previous audience nor the current one allows it (promise P7)."""
+    """Neither the previous audience nor the current one allows it (guarantee P7)."""
     scripts.open_chat(ALICE, BOB)
 
     assert change(scripts, (BOB, "", False)) == [MADE, 1, 1]

@@ -251,7 +251,7 @@ def test_change_that_is_refused_changes_nothing(chat: Chat) -> None:
 
 
 def test_change_by_a_non_member_is_refused(chat: Chat) -> None:
-    """The script checks membership when it assigns the seq (promise P7)."""
+    """The script checks membership when it assigns the seq (guarantee P7)."""
     target = chat.send()
 
     assert chat.commit_change(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
@@ -319,7 +319,7 @@ def test_change_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
 
 
 def test_change_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> None:
-    """A retry changes nothing and gets the first result (promise P2)."""
+    """A retry changes nothing and gets the first result (guarantee P2)."""
     target = chat.send()
     _, seq, ts, _ = chat.commit_change(ALICE, "edit", target, "two", ref="r")
     chat.commit_change(ALICE, "delete", target)

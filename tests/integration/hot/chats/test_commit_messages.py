@@ -242,7 +242,7 @@ def test_commit_member_with_stale_audience_is_committed_and_left_undelivered(
 def test_commit_non_member_with_stale_audience_is_refused(
     scripts: Scripts, to: tuple[UserId, ...]
 ) -> None:
-    """A user who left after the audience was read is refused (promise P7)."""
+    """A user who left after the audience was read is refused (guarantee P7)."""
     scripts.open_chat(BOB, CAROL, version=2)
 
     (answer,) = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:1", to=to))

@@ -51,7 +51,7 @@ def test_epoch_of_the_same_redis_stays(scripts: Scripts) -> None:
 
 
 def test_epoch_of_another_redis_is_later(scripts: Scripts) -> None:
-    """A Redis with another replication id may have an older state (promise P5)."""
+    """A Redis with another replication id may have an older state (guarantee P5)."""
     first = ensure_epoch(scripts, "r1", 1)
 
     second = ensure_epoch(scripts, "r2", 2)

@@ -59,7 +59,7 @@ def test_open_chat_again_in_the_same_epoch_changes_nothing(scripts: Scripts) -> 
 
 
 def test_open_chat_in_next_epoch_uses_the_higher_position_of_both_tiers(scripts: Scripts) -> None:
-    """No seq or timestamp is assigned twice (promise P3)."""
+    """No seq or timestamp is assigned twice (guarantee P3)."""
     scripts.open_chat(ALICE, BOB)
     (last,) = scripts.accept(Sending(ALICE, "r"))
 
@@ -93,7 +93,7 @@ def test_open_chat_large_numbers_stay_exact(scripts: Scripts) -> None:
 
 
 def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> None:
-    """A user who is not a member in the directory is not a member in Redis (promise P7)."""
+    """A user who is not a member in the directory is not a member in Redis (guarantee P7)."""
     scripts.open_chat(ALICE, BOB)
 
     scripts.open_chat(ALICE, CAROL, epoch="E2", version=2)
@@ -102,7 +102,7 @@ def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> Non
 
 
 def test_open_chat_recognizes_refs_of_its_newest_messages(scripts: Scripts) -> None:
-    """A retry after Redis lost everything finds the message in the warm tier (promise P2)."""
+    """A retry after Redis lost everything finds the message in the warm tier (guarantee P2)."""
     now = int(time.time() * 1e6)
     place = f"7:{now}:M7:abcd"
     newest = {(ALICE, "r"): place, (BOB, "x"): f"6:{now - 1}:m:dd"}

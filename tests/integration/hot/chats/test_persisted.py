@@ -49,7 +49,7 @@ def test_persisted_keeps_the_newest_messages(scripts: Scripts) -> None:
 
 
 def test_persisted_never_trims_unpersisted_messages(scripts: Scripts) -> None:
-    """The log may exceed its limit with messages that no other tier has (promise P1)."""
+    """The log may exceed its limit with messages that no other tier has (guarantee P1)."""
     fill(scripts, 30)
 
     assert persisted(scripts, 5, log_max=10) == 5

@@ -210,7 +210,7 @@ async def test_epoch_of_a_slot_that_moved_while_a_client_was_connected_stays(
 async def test_epoch_of_a_slot_that_moved_without_connected_clients_is_new(
     empty: RedisCluster,
 ) -> None:
-    """Data may have been lost, so devices start from a snapshot (promise P5)."""
+    """Data may have been lost, so devices start from a snapshot (guarantee P5)."""
     async with open_hot(settings_of(empty)) as hot:
         before = list(hot.epochs)
     key = hot.keys.epoch(3)

@@ -253,7 +253,7 @@ async def test_log_of_a_later_epoch_is_not_read(
 async def test_inbox_of_a_later_epoch_is_not_read(
     redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, has_new_epoch: bool
 ) -> None:
-    """A session of the earlier epoch would send its events before the `reset` (promise P4)."""
+    """A session of the earlier epoch would send its events before the `reset` (guarantee P4)."""
     monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read detects the loss
     async with open_hot(redis_settings(redis_url)) as hot:
         inboxes = Inboxes(hot)

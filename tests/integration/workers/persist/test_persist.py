@@ -87,7 +87,7 @@ async def test_persist_advances_the_checkpoint_and_empties_the_backlog(
 async def test_persist_sends_the_stored_position_of_each_sender_to_the_gateway(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The gateway sends `stored` to the clients (promise P1)."""
+    """The gateway sends `stored` to the clients (guarantee P1)."""
     team = await make_direct(container)
     async with running(persister_of(container).run()):
         await gateway.send(team, *texts(3))
@@ -288,7 +288,7 @@ async def test_persist_dead_letter_leaves_a_tombstone(
 async def test_persist_dead_letter_is_not_reported_as_stored(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """`stored` means that DynamoDB has the message (promise P1)."""
+    """`stored` means that DynamoDB has the message (guarantee P1)."""
     team = await make_direct(container)
     await gateway.send(team, "good")
     await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))

@@ -138,7 +138,7 @@ async def run_loop(count: int = 3) -> None:
 async def test_checked_messages_keep_their_order_for_any_order_of_verdicts(
     verdicts: list[str], data: st.DataObject
 ) -> None:
-    """Accepted messages are sent in the order of `send`, chat by chat (promise P3)."""
+    """Accepted messages are sent in the order of `send`, chat by chat (guarantee P3)."""
     application, outcomes = StubApplication(), Outcomes()
     messaging = RecordingMessaging(
         BeforeSendCheck(

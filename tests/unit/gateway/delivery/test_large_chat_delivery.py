@@ -92,7 +92,7 @@ def test_channel_with_pushes_in_any_order_sends_each_entry_once_in_order(
 
 
 def test_channel_removed_member_gets_no_later_entry() -> None:
-    """The entry that removes a user arrives in the inbox, as the last one (promise P7)."""
+    """The entry that removes a user arrives in the inbox, as the last one (guarantee P7)."""
     alice, bob = Device(), Device(BOB)
 
     async def test(world: World) -> None:

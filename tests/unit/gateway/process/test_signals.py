@@ -37,7 +37,7 @@ class Context:
 
 
 async def test_signal_to_a_slow_device_is_dropped_and_its_events_are_not() -> None:
-    """Typing and presence are dropped before events (promise P10)."""
+    """Typing and presence are dropped before events (guarantee P10)."""
     connection = FakeConnection()
     session = Session(
         context=cast(Any, Context()),

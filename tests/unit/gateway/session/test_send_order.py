@@ -1,4 +1,4 @@
-"""Sends refused before their commit: no later send overtakes them (promise P3)."""
+"""Sends refused before their commit: no later send overtakes them (guarantee P3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session state machine: every stage and event, and the events that are sent (promise P4)."""
+"""The session state machine: every stage and event, and the events that are sent (guarantee P4)."""
 
 from __future__ import annotations
 

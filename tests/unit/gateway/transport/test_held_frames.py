@@ -1,4 +1,4 @@
-"""Frames that wait for a snapshot, also when the snapshot fails (promise P9)."""
+"""Frames that wait for a snapshot, also when the snapshot fails (guarantee P9)."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_hot_client_name_contains_no_secrets(url: str, name: str) -> None:
 
 
 def test_whole_epoch_changes_with_the_epoch_of_any_partition() -> None:
-    """If any part of Redis lost data, every device is notified (promise P1)."""
+    """If any part of Redis lost data, every device is notified (guarantee P1)."""
     hot = make_hot(config.Redis(partitions=3))
     hot.epochs = [Epoch("E1"), Epoch("E2"), Epoch("E3")]
     first = hot.whole_epoch

@@ -66,7 +66,7 @@ async def test_load_chat_passes_history_mode_and_epoch() -> None:
 
 
 async def test_load_chat_with_an_outdated_read_reads_again() -> None:
-    """An outdated membership is never written to the hot tier (promise P7)."""
+    """An outdated membership is never written to the hot tier (guarantee P7)."""
     hot = Hot(stale=2)
 
     await make_chat_loader(Warm(), hot).load_chat(ChatId("c1"))

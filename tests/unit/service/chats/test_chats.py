@@ -266,7 +266,7 @@ async def test_chats_unread_counts_only_messages() -> None:
 
 
 async def test_chats_last_message_before_the_join_is_not_shown() -> None:
-    """The list shows nothing that history would not show (promise P7)."""
+    """The list shows nothing that history would not show (guarantee P7)."""
     hot = Hot([user_chat(CHAT, 5)], tops={CHAT: 9})
     known = KnownAudiences(audience_of(ALICE, BOB, after={ALICE: 9}))
 
@@ -453,7 +453,7 @@ async def test_typing_is_sent_to_the_other_members() -> None:
 
 
 async def test_typing_by_a_non_member_is_refused() -> None:
-    """A non-member cannot send a signal (promise P7)."""
+    """A non-member cannot send a signal (guarantee P7)."""
     hot = Hot()
 
     with pytest.raises(NotFound):

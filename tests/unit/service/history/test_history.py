@@ -1,4 +1,4 @@
-"""History: pages of a chat in two tiers, without gaps between them (promise P6)."""
+"""History: pages of a chat in two tiers, without gaps between them (guarantee P6)."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ def test_history_with_a_gap_in_the_warm_tier_never_skips_it(
 def test_history_page_with_the_warm_tier_down_is_refused(
     fields: dict[str, int | None],
 ) -> None:
-    """The error names the tier; no partial page is returned as complete (promise P9)."""
+    """The error names the tier; no partial page is returned as complete (guarantee P9)."""
     tier = Tiers(100, range(50, 101), 100, error=Unavailable("the warm tier did not respond"))
 
     with pytest.raises(Unavailable, match="warm tier"):
@@ -475,7 +475,7 @@ def test_history_with_both_directions_is_refused() -> None:
 
 @pytest.mark.parametrize(("reader", "chat"), [(CAROL, CHAT), (ALICE, "c9")])
 async def test_history_for_a_non_member_is_not_found(reader: str, chat: str) -> None:
-    """The error does not reveal whether the chat exists (promise P7)."""
+    """The error does not reveal whether the chat exists (guarantee P7)."""
     tier = Tiers(10, range(1, 11), 10)
     history = History(log=tier, older=tier, members=KnownAudiences(audience_of(ALICE, BOB)))
 

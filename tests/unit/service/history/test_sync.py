@@ -98,7 +98,7 @@ def test_sync_returns_events_after_the_cursor_in_order(
 def test_sync_of_trimmed_inbox_is_complete_or_refused(
     entries: list[InboxEntry], after: int, first: int
 ) -> None:
-    """Trimmed entries are never skipped silently (promise P5)."""
+    """Trimmed entries are never skipped silently (guarantee P5)."""
     hot = Hot(entries, first=first)
     needs_lost = after + 1 < first <= len(entries)
 

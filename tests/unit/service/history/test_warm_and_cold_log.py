@@ -1,4 +1,4 @@
-"""The warm and cold tiers as one log, while entries are being archived (promise P6)."""
+"""The warm and cold tiers as one log, while entries are being archived (guarantee P6)."""
 
 from __future__ import annotations
 

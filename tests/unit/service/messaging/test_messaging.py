@@ -271,7 +271,7 @@ async def test_send_to_chat_that_cannot_be_loaded_is_refused_once(
 async def test_send_to_chat_with_a_slow_load_is_unavailable(
     unloaded: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wait is bounded (promise P9), and a later send starts another load."""
+    """The wait is bounded (guarantee P9), and a later send starts another load."""
     monkeypatch.setattr(messaging, "LOAD_S_MAX", 0.01)
     await unloaded.send("r1", "r2")
 
