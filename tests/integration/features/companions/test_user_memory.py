@@ -177,7 +177,7 @@ async def test_sessions_that_end_together_are_all_extracted(
     await rows.update(world.alice, ada, lambda stored: UserMemory(world.alice, ada, rev=stored.rev))
     chats.append(await renew(world, ada))
     monkeypatch.setattr(f"{path}warm.user_memories.TRIES_MAX", write_tries)
-    monkeypatch.setattr(f"{path}worker.assistant.RETRY_S", 0.05)
+    monkeypatch.setattr(f"{path}worker.assistant_worker.RETRY_S", 0.05)
     for chat in chats[:-1]:
         await world.pending.record_ended(chat)
     async with world.running_worker("a2"):
@@ -290,7 +290,7 @@ async def test_extraction_with_unavailable_model_is_abandoned(
     """After a limited number of attempts, the session counts as extracted."""
     path = "chatserver.features.companions.worker"
     monkeypatch.setattr(f"{path}.memory_extraction.TRIES_MAX", 1)
-    monkeypatch.setattr(f"{path}.assistant.RETRY_S", 0.01)
+    monkeypatch.setattr(f"{path}.assistant_worker.RETRY_S", 0.01)
     ada = await world.companion("down")
     chat = await world.begin(ada)
     async with world.running_worker():
