@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable
-from typing import Self
+from typing import Final, Self
 
 from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 
@@ -82,3 +82,6 @@ class HiddenSeqs(frozenset[int]):
     def single(self) -> list[int]:
         """The seqs that were hidden one by one."""
         return [seq for seq in self if seq > self.upto]
+
+
+NOTHING_HIDDEN: Final = HiddenSeqs()

@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts
+from chatserver.domain.message_changes import NOTHING_HIDDEN, HiddenSeqs
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
@@ -75,14 +76,24 @@ class ChatLog:
             return None
         return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
 
-    async def count_unread_exclusions(
-        self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
+    async def count_unread(
+        self, chat: ChatId, read: Seq, top: Seq, now_s: float, hidden: HiddenSeqs = NOTHING_HIDDEN
     ) -> int:
-        """Return the number of entries above `after` that do not count as unread for a reader.
+        """Return how many of the messages after `read`, up to `top`, are unread for a reader.
 
-        `hidden` has the messages that the reader deleted for themselves. Redis records only the
-        newest 500 entries that never count, and the 500 messages with the latest expiry times.
+        Edits, expired messages, and messages that the reader has cleared or deleted for themselves
+        (`hidden`) do not count. Redis records only the newest 500 entries that never count, and the
+        500 messages with the latest expiry times; others count as unread.
         """
+        after = max(read, hidden.upto)
+        if top <= after:
+            return 0
+        excluded = await self._count_unread_exclusions(chat, after, now_s, hidden.single)
+        return max(0, top - after - excluded)
+
+    async def _count_unread_exclusions(
+        self, chat: ChatId, after: int, now_s: float, hidden: Collection[int]
+    ) -> int:
         key = self._hot.keys.unread_exclusions(chat)
         count, expired = await asyncio.gather(
             self._hot.call("ZCOUNT", key, f"({after}", "+inf"),

@@ -12,6 +12,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.group_permissions import ChatKind
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.inboxes import InboxState, UserChat
+from chatserver.domain.message_changes import NOTHING_HIDDEN
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.domain.text_validation import parse_name
@@ -236,16 +237,13 @@ class Chats:
         )
 
     async def _count_unread(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
-        """Return how many messages after `read` are visible to the user and unread."""
         if top <= read:
             return 0
         hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
-        if chat in hidden:
-            read = Seq(max(read, hidden[chat].upto))
-        excluded = await self._log.count_unread_exclusions(
-            chat, read, self._clock.time(), hidden.get(chat, ())
+        now_s = self._clock.time()
+        return await self._log.count_unread(
+            chat, read, top, now_s, hidden.get(chat, NOTHING_HIDDEN)
         )
-        return max(0, top - read - excluded)
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
         """Return the newest message that the user can see; None if no recent message is visible."""

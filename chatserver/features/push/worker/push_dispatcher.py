@@ -29,6 +29,7 @@ from chatserver import config
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.message_changes import NOTHING_HIDDEN
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
 from chatserver.features.push.model import Notice, Subscription, find_mentions
@@ -269,14 +270,11 @@ class PushDispatcher:
         return sum(await asyncio.gather(*counts))
 
     async def _count_after(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
-        """Return the number of visible messages after seq `read`."""
         if top <= read:
             return 0
-        hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, ())
+        hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, NOTHING_HIDDEN)
         now_s = self._container.clock.time()
-        return max(
-            0, top - read - await self._log.count_unread_exclusions(chat, read, now_s, hidden)
-        )
+        return await self._log.count_unread(chat, read, top, now_s, hidden)
 
     async def _get_name(self, user: UserId) -> str:
         now = self._container.clock.monotonic()

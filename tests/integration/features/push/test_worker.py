@@ -152,6 +152,27 @@ async def test_notify_scan_restarts_after_redis_lost_its_data(world: PushWorld) 
 
 
 @pytest.mark.usefixtures("notifier")
+async def test_notify_cleared_messages_are_not_counted(world: PushWorld) -> None:
+    """Neither as unread messages of their chat nor in the badge, which counts all chats."""
+    direct, group = await world.direct(), await world.group()
+    browser = await world.subscribe(world.bob)
+    preferences = world.container.get(PreferencesContainer).preferences
+    await world.send(group, "Hey")
+    (before,) = await browser.wait_for(1)
+    await world.send(direct, "1", "2")
+    await preferences.change(world.bob, direct.chat, PreferencesChange(cleared_upto=2))
+
+    await world.send(direct, "3")
+
+    async def is_pushed() -> bool:
+        return any(notice["text"] == "3" for notice in browser.notices())
+
+    await eventually(is_pushed)
+    notice = browser.notices()[-1]
+    assert (notice["unread"], notice["badge"]) == (1, before["badge"] + 1)
+
+
+@pytest.mark.usefixtures("notifier")
 async def test_notify_muted_chat_gets_no_push_until_the_mute_ends(
     world: PushWorld,
 ) -> None:

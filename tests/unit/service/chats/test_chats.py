@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import AppendResult, InboxState, MarkResult, UserChat
+from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import BadRequest, ChatError, NotFound, TooLarge, Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
@@ -90,10 +91,10 @@ class Hot:
     async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
         return []
 
-    async def count_unread_exclusions(
-        self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
+    async def count_unread(
+        self, chat: ChatId, read: Seq, top: Seq, now_s: float, hidden: HiddenSeqs
     ) -> int:
-        return sum(seq > after for seq in {*self.excluded, *hidden})
+        return sum(seq not in {*self.excluded, *hidden} for seq in range(read + 1, top + 1))
 
     async def is_earlier_history_readable(self, chat: ChatId) -> bool:
         return False
