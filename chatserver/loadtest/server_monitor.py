@@ -23,7 +23,7 @@ from chatserver.errors import ChatError
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.memory import list_memory
+from chatserver.hot.redis.memory_usage import list_memory
 from chatserver.loadtest import machine
 from chatserver.loadtest.wire import Address
 from chatserver.operations.cost.hot import UsageTotals

@@ -33,10 +33,10 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.connection_limits import ConnectionTable, Stage
 from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.errors import ChatError
-from chatserver.gateway.delivery.batched_writes import TickWrites
+from chatserver.gateway.delivery.end_of_tick_writes import TickWrites
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
-from chatserver.gateway.delivery.gateway_stream_check import GatewayStreamCheck
 from chatserver.gateway.delivery.large_chat_delivery import Channels
+from chatserver.gateway.delivery.stream_echo_check import GatewayStreamCheck
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.local_sessions import SessionRegistry

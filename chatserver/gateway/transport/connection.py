@@ -16,6 +16,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State as WebSocketState
 
+from chatserver.gateway.transport.connection_interfaces import Host, Receiver
 from chatserver.gateway.transport.frame_codec import (
     NeedMore,
     encode_text_frame,
@@ -25,7 +26,6 @@ from chatserver.gateway.transport.frame_codec import (
     unmask,
 )
 from chatserver.gateway.transport.handshake import create_protocol
-from chatserver.gateway.transport.interfaces import Host, Receiver
 from chatserver.protocol import msgpack
 from chatserver.protocol.error_codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL

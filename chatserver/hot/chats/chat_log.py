@@ -19,7 +19,7 @@ from typing import Any
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts
 from chatserver.domain.message_changes import NOTHING_HIDDEN, HiddenSeqs
 from chatserver.domain.messages import ChatHead, LogEntry
-from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import codec
 

@@ -17,7 +17,7 @@ from chatserver.domain.messages import (
 )
 from chatserver.domain.write_restrictions import format_member_status
 from chatserver.hot.chats.eviction import Eviction
-from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.chats.membership import HotMembership, build_change_input, parse_changed
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Script, Value, combine, load_script

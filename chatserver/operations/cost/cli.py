@@ -110,7 +110,7 @@ async def _read_redis(
 ) -> tuple[Spending, list[Stored]]:
     from chatserver.cli.process_setup import require_redis
     from chatserver.hot.redis.factory import open_hot
-    from chatserver.hot.redis.memory import list_memory
+    from chatserver.hot.redis.memory_usage import list_memory
     from chatserver.operations.cost import report as costs
     from chatserver.operations.cost.hot import UsageTotals
 

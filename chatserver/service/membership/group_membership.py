@@ -58,10 +58,10 @@ from chatserver.service.membership.change_requests import (
     list_target_users,
     parse_settings,
 )
-from chatserver.service.membership.chat_serialization import ChatSerializer
 from chatserver.service.membership.former_members import FormerMembers, make_former_member
 from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
 from chatserver.service.membership.invitations import Invitations
+from chatserver.service.membership.membership_change_queue import ChatSerializer
 from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.telemetry.failpoints import failpoint

@@ -36,7 +36,7 @@ from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.chats.eviction import Eviction
-from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
@@ -47,7 +47,7 @@ from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
-from chatserver.hot.redis.memory import list_memory
+from chatserver.hot.redis.memory_usage import list_memory
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes

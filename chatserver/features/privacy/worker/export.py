@@ -28,13 +28,13 @@ from chatserver.features.companions.frames import describe_session
 from chatserver.features.companions.worker.user_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
-from chatserver.features.privacy.worker.export_zip import ExportZip, open_zip
 from chatserver.features.privacy.worker.jobs import (
     ClaimedJob,
     JobLost,
     JobWorker,
     wait_until_persisted,
 )
+from chatserver.features.privacy.worker.limited_zip_file import ExportZip, open_zip
 from chatserver.features.privacy.worker.social_data import SocialData
 from chatserver.features.push.container import PushContainer
 from chatserver.protocol.frames import Message

@@ -29,12 +29,6 @@ from lancedb.query import FullTextQuery
 
 from chatserver.config import Cold
 from chatserver.errors import LostRace
-from chatserver.features.search.engines.bounds import (
-    MATCHES_MAX,
-    PREFIX_CHARS_MAX,
-    RANKED_MAX,
-    WINDOWS_MAX,
-)
 from chatserver.features.search.engines.lance_table import (
     LanceTable,
     Match,
@@ -44,6 +38,12 @@ from chatserver.features.search.engines.lance_table import (
     match_phrase,
     match_word,
     quote_sql,
+)
+from chatserver.features.search.engines.query_limits import (
+    MATCHES_MAX,
+    PREFIX_CHARS_MAX,
+    RANKED_MAX,
+    WINDOWS_MAX,
 )
 from chatserver.features.search.model import (
     Changes,

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from chatserver.features.search.engines.bounds import RANKED_MAX, SCAN_SIZES, SCOPED_CHATS_MAX
+from chatserver.features.search.engines.query_limits import RANKED_MAX, SCAN_SIZES, SCOPED_CHATS_MAX
 from chatserver.features.search.model import Cursor, Hit, HitPage
 from chatserver.features.search.query import Query, Term
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.archive_segments import Segment
-from chatserver.domain.history_checks import find_longest_increasing_subsequence
 from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.domain.seq_checks import find_longest_increasing_subsequence
 from chatserver.operations.audit.checks import (
     RangeEntries,
     Window,

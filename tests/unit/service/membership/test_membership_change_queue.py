@@ -8,7 +8,7 @@ import gc
 from typing import Any
 
 from chatserver.domain.ids import ChatId
-from chatserver.service.membership.chat_serialization import ChatSerializer
+from chatserver.service.membership.membership_change_queue import ChatSerializer
 
 CHAT, OTHER = ChatId("g-1"), ChatId("g-2")
 
