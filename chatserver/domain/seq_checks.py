@@ -1,4 +1,4 @@
-"""Rules for the history of a chat: contiguous seqs, no duplicates, ascending order. Pure.
+"""Checks of the seqs of a chat: contiguous, without duplicates, in ascending order. Pure.
 
 Used by the audit, the load tool and the chaos tests.
 """

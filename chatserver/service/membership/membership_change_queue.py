@@ -1,4 +1,4 @@
-"""Per-chat serialization of membership changes, with coalesced propagation.
+"""Queue for the membership changes of each chat, with coalesced propagation.
 
 Only one of several changes based on the same version can be committed; the others must be retried.
 A process therefore runs a chat's changes one at a time. Changes from different processes are

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from chatserver.domain.clock import SystemClock
+from chatserver.gateway.delivery import stream_echo_check
 from chatserver.gateway.delivery.stream_echo_check import LATE_S, GatewayStreamCheck
 from chatserver.hot.bus.gateway_stream import Echo
 
