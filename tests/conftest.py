@@ -78,6 +78,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (_LONGEST_FIRST.index(group_of(item)[0]), groups[group_of(item)]))
 
 
+def pytest_collection_finish() -> None:
+    """Exempt the imported modules and the collected tests from garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def constants_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """Set the constants that the marks of a test give: `@pytest.mark.constants({path: value})`."""
