@@ -2,17 +2,19 @@
 
 The imports are most of the 0.5 to 1.5 s of CPU time that a start of `chatserver` takes, and the
 tests start hundreds of processes. A forked process has its own settings, log file, session and exit
-code, and is killed like any other. Each test runner has one fork server, which ends with it.
+code, and is killed like any other. Each test runner has one fork server, which ends with it, and
+`open_fork_server` starts one for a copy of the sources.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import gc
 import importlib
 import multiprocessing.connection
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import subprocess
@@ -20,17 +22,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
 import chatserver.features
 from chatserver.dev.servers import Server
 from chatserver.process_runtime import make_parent_death_hook
-from tests.support import cli
 
 ROOT = Path(__file__).parents[2]
 CLI = [sys.executable, "-m", "tests.support.cli"]
+CORE_TESTS = [sys.executable, "-m", "tests.support.core_tests"]
 # Modules that commands import late, except those that start threads when they are imported.
 _PRELOADED = (
     "chatserver.api.app",
@@ -45,7 +47,8 @@ _PRELOADED = (
 )
 _WITH_THREADS = ("chatserver.features.analytics", "chatserver.features.search.engines")
 # Variables with these prefixes may differ from those of the fork server.
-_PREFIXES = ("CHAT_", "PYTEST_", "chatserver.", "workers.")
+_PREFIXES = ("CHAT_", "HYPOTHESIS_", "PYTEST_", "chatserver.", "workers.")
+_PATH = "PYTHONPATH"  # the root of a copy, in the environment of its processes
 _POLL_S = 0.05
 
 
@@ -96,12 +99,13 @@ class ForkedProcess:
 class ForkServer:
     """The connection to the process that forks. All methods may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path = ROOT, env: Mapping[str, str] = os.environ) -> None:
         self._lock = threading.Lock()
         self._pipe, theirs = multiprocessing.connection.Pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
-            cwd=ROOT,
+            cwd=root,
+            env=env,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -111,7 +115,7 @@ class ForkServer:
     def start(
         self, args: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
     ) -> ForkedProcess:
-        """Start the command line with these arguments; its output is appended to the files."""
+        """Start a module with arguments; its output is appended to the files."""
         outputs = [Path(f"/proc/self/fd/{f.fileno()}").readlink() for f in (stdout, stderr)]
         with self._lock:
             self._pipe.send((list(args), dict(env), outputs))
@@ -124,17 +128,46 @@ class ForkServer:
             code: int = self._pipe.recv()
             return code
 
+    def close(self) -> None:
+        """End the fork server and its processes."""
+        with self._lock:
+            self._pipe.close()
+            self._process.wait()
 
-@functools.cache
-def get_fork_server() -> ForkServer:
-    """Return the fork server of this process; start it on first use."""
-    return ForkServer()
+
+_servers: dict[str | None, ForkServer] = {}  # by PYTHONPATH
+
+
+def get_fork_server(env: Mapping[str, str] = os.environ) -> ForkServer:
+    """Return the fork server for processes with this environment; start it on first use."""
+    path = env.get(_PATH)
+    if path not in _servers:
+        _servers[path] = ForkServer()
+    return _servers[path]
+
+
+@contextlib.contextmanager
+def open_fork_server(root: Path) -> Iterator[None]:
+    """Fork the processes whose PYTHONPATH is `root`, a copy of the sources, from that copy.
+
+    They run without compiled modules, because tests replace parts of these.
+    """
+    path = str(root)
+    env = {**os.environ, _PATH: path, "CHATSERVER_PURE_PYTHON": "1"}
+    _servers[path] = ForkServer(root, env)
+    try:
+        yield
+    finally:
+        _servers.pop(path).close()
 
 
 def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
     """Return whether a forked process behaves like a new one with this command and environment."""
     names = {name for name in {*env, *os.environ} if env.get(name) != os.environ.get(name)}
-    return list(argv[:3]) == CLI and all(name.startswith(_PREFIXES) for name in names)
+    if env.get(_PATH) in _servers:
+        names.discard(_PATH)
+    is_known = list(argv[:3]) in (CLI, CORE_TESTS)
+    return is_known and all(name.startswith(_PREFIXES) for name in names)
 
 
 def start_process(
@@ -146,7 +179,7 @@ def start_process(
     """
     stderr = stderr or stdout
     if can_fork(argv, env):
-        forked = get_fork_server().start(argv[len(CLI) :], env, stdout, stderr)
+        forked = get_fork_server(env).start(argv[2:], env, stdout, stderr)
         return cast("subprocess.Popen[bytes]", forked)
     return subprocess.Popen(
         argv,
@@ -205,7 +238,7 @@ def _serve(pipe: multiprocessing.connection.Connection) -> None:
 
 
 def _run(args: list[str], env: dict[str, str], outputs: list[Path]) -> None:
-    """Run the command line in a forked process. Raises SystemExit."""
+    """Run a module in a forked process. Raises SystemExit."""
     os.setsid()
     for number, path in enumerate(outputs, start=1):
         output = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -213,8 +246,8 @@ def _run(args: list[str], env: dict[str, str], outputs: list[Path]) -> None:
         os.close(output)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = [cli.__file__, *args]
-    cli.run()
+    module, *sys.argv[1:] = args
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _preload() -> None:

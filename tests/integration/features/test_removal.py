@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,26 +12,15 @@ from pathlib import Path
 import pytest
 
 from chatserver.features.registry import list_features
+from tests.support.fork_server import CORE_TESTS, open_fork_server, run_process
 from tests.support.servers.processes import HOST, eventually
 from tests.support.stack import PATIENT, Stack, open_stack, start_async
 
 ROOT = Path(__file__).parents[3]
 INSTALLED = "chatserver/features/__init__.py"
 # Tests of the core; one that imports from a removed feature fails.
-CORE_TESTS = ("domain/access", "service", "workers")
-# Imports all remaining modules, which must not need the feature. Then runs the core tests in the
-# same process, to import the modules only once.
-CHECK = """
-import importlib, os, pkgutil, sys
-from tests.support import pure_python
-import chatserver, pytest, workers
-assert chatserver.__file__.startswith(os.getcwd())
-for package in (chatserver, workers):
-    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if "search.engines.lance" not in found.name:  # imports LanceDB, which takes two seconds
-            importlib.import_module(found.name)
-sys.exit(pytest.main(["-q", "-n0", *sys.argv[1:]]))
-"""
+FOLDERS = ("domain/access", "service", "workers")
+TIMEOUT_S = 300.0
 
 
 def with_dependants(name: str) -> set[str]:
@@ -60,16 +47,6 @@ def copy_without(target: Path, removed: set[str]) -> None:
     (target / INSTALLED).write_text("".join(kept), "utf-8")
 
 
-def run(folder: Path, *args: str) -> None:
-    """Run Python in a copy."""
-    env = {**os.environ, "PYTHONPATH": str(folder), "HYPOTHESIS_PROFILE": "few"}
-    done = subprocess.run(
-        [sys.executable, "-P", *args],
-        cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Redis and DynamoDB; each test starts the processes of its copy on them."""
@@ -85,18 +62,25 @@ async def test_server_without_a_feature_starts_and_stores_messages(
 ) -> None:
     """The core tests pass in the same copy."""
     copy_without(tmp_path, with_dependants(name))
-    servers.cli = [sys.executable, "-P", "-m", "chatserver.cli.main"]
-    path = {"PYTHONPATH": str(tmp_path)}
+    with open_fork_server(tmp_path):
+        await check_copy(servers, tmp_path, name)
+
+
+async def check_copy(servers: Stack, copy: Path, name: str) -> None:
+    """Run the core tests of a copy, and send a message through its processes."""
+    path = {"PYTHONPATH": str(copy)}
     gateway, api = servers.add_gateway(**path), servers.add_api(**path)
     worker = servers.add_worker("persist", "rpc", "repair", **path)
     alice, bob = f"alice-{name}", f"bob-{name}"
     await servers.add_users([bob])
 
-    core_tests = (f"tests/unit/{each}" for each in CORE_TESTS)
-    await asyncio.gather(
-        asyncio.to_thread(run, tmp_path, "-c", CHECK, *core_tests),
+    core_tests = [*CORE_TESTS, *(f"tests/unit/{each}" for each in FOLDERS)]
+    env = {**os.environ, **path, "HYPOTHESIS_PROFILE": "few"}
+    done, *_ = await asyncio.gather(
+        asyncio.to_thread(run_process, core_tests, env, TIMEOUT_S),
         *map(start_async, (gateway, api, worker)),
     )
+    assert done.returncode == 0, done.stdout + done.stderr
     async with servers.chat_of(alice, port=gateway.launch.port) as device:
         opened = await device.request("open_direct", user=bob)
         chat = opened["chat"]["chat"]
