@@ -56,7 +56,7 @@ class RepairWorker:
         self._evict_at = 0.0
 
     async def run(self) -> None:
-        """Run passes until cancelled. The lease is released on exit.
+        """Repair periodically until cancelled. The lease is released on exit.
 
         Raises:
             Unavailable: Redis is unavailable; restart the worker.

@@ -49,7 +49,8 @@ from chatserver.domain.connection_limits import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 
-# Maximum connections per client address; behind a trusted proxy, maximum requests in progress.
+# Maximum connections per client address. For clients behind a trusted proxy, it is the maximum
+# number of requests in progress per client address.
 CONNECTIONS_PER_ADDRESS_MAX = 200
 
 # Timeout for a request's head. It starts at the connect, or at the first byte of a later request.

@@ -154,10 +154,14 @@ _OPTIONS = (
         help="Size of a message body.",
     ),
     click.Option(
-        ["--small-members"], type=click.IntRange(2, 256), help="Members of a small group."
+        ["--small-members"],
+        type=click.IntRange(2, 256),
+        help="Number of members of each small group.",
     ),
     click.Option(
-        ["--large-members"], type=click.IntRange(2, 100_000), help="Members of a large group."
+        ["--large-members"],
+        type=click.IntRange(2, 100_000),
+        help="Number of members of each large group.",
     ),
     click.Option(
         ["--connects-per-s"],

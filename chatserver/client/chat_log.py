@@ -286,7 +286,8 @@ class ChatLog:
         first = page[0].seq if page else 1
         if page and has_older and first > oldest:
             return None
-        # All comparable entries differ; entries before them are assumed to be unchanged.
+        # No entry whose identity is known matches the server's. Older entries cannot be compared;
+        # they are assumed to be unchanged.
         match_seq = min(oldest - 1, self._newest_compared, self._find_first_moved() - 1)
         return self._finish_verification(max(match_seq, first - 1), is_exact=match_seq <= 0)
 

@@ -41,6 +41,6 @@ class Bounds:
     chats_max: int = 2_000  # chats kept; one more evicts the least recently active chat
     outbox_max: int = 5_000  # operations that are not stored yet; one more raises `Overloaded`
     requests_max: int = 256  # requests without a response; one more raises `Overloaded`
-    marks_max: int = 300  # members per chat whose markers are kept; further members have none
+    marks_max: int = 300  # members per chat whose marks and mutes are kept; others are ignored
     watched_max: int = 500  # presence subscriptions; one more raises `Overloaded`
     events_max: int = 2_000  # events not consumed yet; at this number, the server holds back events

@@ -43,7 +43,9 @@ class Webhooks(Section):
     events_url: str | None = Field(
         None, description="URL that receives events; unset: no events are sent"
     )
-    timeout_s: float = Field(5.0, gt=0, le=30, description="Timeout for each event request")
+    timeout_s: float = Field(
+        5.0, gt=0, le=30, description="Timeout for each request to `events_url`"
+    )
 
     @model_validator(mode="after")
     def _check_secret(self) -> Self:

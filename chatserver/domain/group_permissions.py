@@ -191,7 +191,8 @@ def _check_target(group: Group, actor: UserId, user: UserId) -> Role | None:
     target = group.roles.get(user)
     if target == "owner" or (target == "admin" and role != "owner"):
         raise Forbidden(
-            "user: the owner cannot be removed, muted or banned; admins, only by the owner"
+            "user: the owner cannot be removed, muted or banned; only the owner can remove, mute "
+            "or ban an admin"
         )
     return target
 

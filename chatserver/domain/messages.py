@@ -301,5 +301,5 @@ REF_TTL_S = 86_400  # the server recognizes a retry of a send for at least this 
 
 
 def reference_key(sender: str, ref: str) -> bytes:
-    """Return the field of a sender's `ref` in the chat's Redis hash: a digest of ten bytes."""
+    """Return the name of the Redis hash field for a sender's `ref`: a ten-byte digest of both."""
     return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

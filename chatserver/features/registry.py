@@ -52,7 +52,8 @@ class Feature:
     - `middleware`: a function that wraps the ASGI application
     - `commands`: import path and help line of each `chatserver` command
     - `sample_items`: a function that returns example items of a table, for the documentation
-    - `dev_settings`: a function that derives settings from a secret, for `chatserver dev`
+    - `dev_settings`: a function that returns the feature's settings for `chatserver dev`; keys are
+      derived from the secret that it receives
     - `dev_data`: a function that creates example data, for `chatserver dev`
     - `ports`: for the API and workers, functions that implement core interfaces, by port name (see
       `chatserver.container.feature_ports`)

@@ -88,7 +88,7 @@ class TenantItems:
         return len(items)
 
     async def put_block(self, reason: str) -> None:
-        """Replace the schema item with an item that contains only the `reason` for the block."""
+        """Block the tenant: replace its schema version item with one that has only `reason`."""
         item = build_key(SCHEMA_KEY) | {SchemaField.BLOCKED: {"S": reason}}
         table = DIRECTORY.name_in(self._settings)
         await self._client.call("put_item", {"TableName": table, "Item": item})

@@ -41,7 +41,7 @@ class BodySweeper:
         self._lease = container.make_lease("bodies", owner, LEASE_S)
 
     async def run(self) -> None:
-        """Run passes until cancelled.
+        """Sweep periodically until cancelled.
 
         Raises:
             Unavailable: a store is unavailable; restart the worker.

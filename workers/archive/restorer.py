@@ -97,7 +97,7 @@ class Restorer:
     ) -> Restored:
         """Return the archived range between two inclusive bounds.
 
-        The restored items will be kept until `until`, a Unix time in seconds.
+        Nothing is restored yet. `until` is the Unix time (s) until which `restore` keeps the items.
 
         Raises:
             NotFound: the range is empty.

@@ -57,8 +57,9 @@ class Batch:
 class Queued:
     """The entries of one chat in a batch.
 
-    `writes` are the remaining entries, or None if they are only in the backlog. `count` is how many
-    remain, `from_seq` the first seq, and `bytes` the approximate memory size.
+    `writes` are the entries that `cut` has not returned yet, or None if they must first be read
+    from the backlog (`load`). `count` is their number, `from_seq` their first seq, and `bytes`
+    their approximate memory size.
     """
 
     batch: Batch

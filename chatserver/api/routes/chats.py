@@ -108,7 +108,7 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 async def change_group(
     container: StorageContainer, user: UserId, frame: frames.AnyChange, *, is_host: bool = False
 ) -> frames.ChatInfo:
-    """Change a group; count the members' new inbox entries against the user's memory limit."""
+    """Change a group; charge its members' new inbox entries to the memory budget of `user`."""
     info = await container.membership.change(user, frame, is_host=is_host)
     container.limits.charge_memory(user, compute_membership_change_cost(frame, info))
     return info

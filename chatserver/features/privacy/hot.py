@@ -32,7 +32,10 @@ class RedisUserData:
     async def remove_gateway_pushes(
         self, user: UserId, read_s: float, chats: Collection[ChatId] = ()
     ) -> int:
-        """Delete gateway stream entries older than `read_s` that contain the user's messages."""
+        """Delete the user's messages from the gateway streams.
+
+        Records younger than `read_s` seconds are kept: gateways may not have read them yet.
+        """
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):
             names = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)

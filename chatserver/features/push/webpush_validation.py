@@ -42,7 +42,9 @@ def check_endpoint(endpoint: str, allowed: Destinations) -> str:
     if url.scheme != "https" and not is_private:
         raise BadRequest("endpoint: must begin with https://")
     if address is not None and not allowed.is_allowed(str(address), url.port or 0):
-        raise BadRequest("endpoint: must be a public address with a port in outbound.ports")
+        raise BadRequest(
+            "endpoint: must be a public address with an allowed port (setting outbound.ports)"
+        )
     return endpoint
 
 

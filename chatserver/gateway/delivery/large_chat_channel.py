@@ -154,7 +154,7 @@ def find_removed_user(body: bytes) -> UserId | None:
 
 
 def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
-    """Return the large-chat transition that an event from the user's inbox announces, if any."""
+    """Return the switch between inbox and chat log that this inbox event announces, or None."""
     if body.startswith(_CHAT):
         event = _decode(b"{" + body[1:])
         if event.info.since is not None:

@@ -418,7 +418,8 @@ class Channels:
         channel.mark_caught_up()
 
     def _detach_and_recover(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
-        """Detach sessions and let them recover: a missed entry may have removed their user."""
+        """Detach sessions; send each the chat's summary in place of the entries that it missed."""
+        # One of these entries may have removed the session's user, who must not receive later ones.
         for session in sessions:
             self._detach_one(session, channel, None)
             session.recover_chat(channel.chat)

@@ -456,7 +456,7 @@ class Session:
         self.enter_large_chats(positions, is_loaded=state.is_known)
 
     def send_snapshot(self, snapshot: frames.TooLong | frames.Reset, state: InboxState) -> None:
-        """Send a snapshot, and move the device to the inbox head in `state`."""
+        """Send a snapshot; set the device's cursor to the inbox's newest event, `state.head`."""
         self._send(snapshot)
         self.state.snapshot(state.epoch, state.head)
 

@@ -109,8 +109,8 @@ class DeviceCursor:
 class SessionState:
     """State of one session.
 
-    Each method named after an `Event` applies that event. Once the session has ended, the method
-    changes nothing and returns False.
+    Each method named after a member of `Event` handles that event. Once the session has ended, the
+    method changes nothing and returns False.
 
     Raises:
         ForbiddenTransition: the current stage does not allow the event.

@@ -206,7 +206,8 @@ class Audiences:
         for _ in range(_LOADS_MAX):
             epoch = hot.get_epoch(keys.get_partition(chat))
             cached = self._cache.get(chat)
-            # The commit looks up the senders in a large chat, so its members are not cached.
+            # In a large chat, the commit script checks that the sender is a member, so the members
+            # are not cached here.
             is_light = not is_whole and cached is not None and cached.is_large
             # Read atomically, so that the members match the chat version.
             reply = await hot.snapshot(

@@ -72,9 +72,9 @@ class ClusterClient(HotClient):
         self._known_addresses: list[Address] = []
         self._claims = Claims(())
         self._routes: dict[int, Route] = {}
-        self._epoch_origins: dict[
-            int, tuple[str, str]
-        ] = {}  # slot → id and replication id of the node that wrote its epochs
+        # slot → id and replication id of the node from which the epochs of the slot's partitions
+        # were last read
+        self._epoch_origins: dict[int, tuple[str, str]] = {}
         self._served = 0  # number of routes that had a connection at the last refresh
         self._refresh_requested = asyncio.Event()
 

@@ -277,7 +277,7 @@ class Route:
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
 
     async def _send_first_held(self) -> None:
-        """Send the first held call to the slot's node, then to the migration target.
+        """Send the first held call to the slot's node; on an ASK reply, to the migration target.
 
         A refused call is held again.
         """

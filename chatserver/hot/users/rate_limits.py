@@ -131,7 +131,7 @@ class Allowance:
             await replied.wait()
 
     def add_granted(self, count: int, wait_ms: int) -> None:
-        """Add the granted tokens. `wait_ms` is the time until more are available."""
+        """Add `count` tokens granted by Redis. `wait_ms` is the time until Redis has one more."""
         self._is_requesting = False
         self.tokens += count
         wait_s = wait_ms / 1000

@@ -44,7 +44,7 @@ def redis_option(command: F) -> F:
         "has_redis",
         default=True,
         show_default=True,
-        help="Also use the tenant's Redis (CHAT_REDIS_URL). Use --no-redis if it no longer exists.",
+        help="Include the tenant's Redis (CHAT_REDIS_URL). Use --no-redis if it no longer exists.",
     )(command)
 
 

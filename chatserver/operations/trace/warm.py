@@ -106,7 +106,8 @@ class WarmTrace:
             if after is None:
                 return None
         raise Unavailable(
-            f"chat {partition}: the message's time range has more than {ROWS_MAX} entries"
+            f"DynamoDB partition {partition}: the message is not among the first {ROWS_MAX} entries "
+            "of the searched time range; the rest was not searched"
         )
 
     async def find_archived(
@@ -127,7 +128,8 @@ class WarmTrace:
                     return LocatedMessage(chat, *place, entry.sender, entry.kind, "cold")
         if len(segments) > SEGMENTS_MAX:
             raise Unavailable(
-                f"chat {chat}: the message's time range has more than {SEGMENTS_MAX} segments"
+                f"chat {chat}: more than {SEGMENTS_MAX} archive segments could contain the "
+                "message; only the first of them were searched"
             )
         return None
 

@@ -86,7 +86,7 @@ class MessageQueries:
             Only messages that the reader may read (guarantee P7) and has not deleted for
                 themselves.
             Each message includes every change that was acked before the call.
-            The page is full while more messages exist, within the work limit of
+            If more messages exist, the page is full, unless it ends at the work limit of
                 `chatserver.warm.dynamo.paging`.
             No tier is skipped: if a tier does not respond, the page ends before that tier's
                 messages, or the call fails.

@@ -84,8 +84,9 @@ class Invitations:
         The host application (`is_host`) may add everyone.
 
         Guarantees:
-            Cost: a BatchGetItem on two tables per 100 users. For users who neither follow nor trust
-                the inviter, also one Redis call each and a BatchGetItem per 100 users.
+            Cost: a BatchGetItem on two tables per 100 users. For users who neither follow the
+                inviter nor have accepted an invitation from them, also one Redis call each and a
+                BatchGetItem per 100 users.
         """
         if is_host or self._policy == "never" or not users:
             return set()

@@ -44,7 +44,7 @@ from chatserver.warm.chats.memberships import Memberships
 log = structlog.get_logger()
 
 LOADS_MAX = 3
-ROUNDS_MAX = 5  # maximum rounds of `deliver` while a large-chat transition is in progress
+ROUNDS_MAX = 5  # maximum rounds of `deliver` while a chat becomes large or small
 _CHAT_KEY: Final = UserId("+")  # used instead of a user in notifications about the chat itself
 
 

@@ -101,7 +101,7 @@ class Broadcasts:
                 log.info("broadcast.delivery_failed", job=job, user=user, error=exc.message)
                 return False
             return True
-        raise AssertionError("the last attempt returns")
+        raise AssertionError("the retry loop ended without a result")
 
     async def _record(self, job: str, done: int, failed: int, state: State) -> None:
         try:

@@ -24,7 +24,7 @@ from chatserver.warm.chats.memberships import Memberships
 
 
 class Retention:
-    """Retention and legal hold use cases of the host application."""
+    """Sets the retention of chats and manages legal holds, for the host application."""
 
     def __init__(
         self,

@@ -247,7 +247,7 @@ class DynamoClient:
         except TimeoutError as exc:
             reason = f"; last error: {last.message}" if last else ""
             raise self._timeout_error(timeout_s, reason) from (last or exc)
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("the retry loop ended without a result")
 
     @contextlib.asynccontextmanager
     async def deadline(self, timeout_s: float | None = None, what: str = "") -> AsyncIterator[None]:

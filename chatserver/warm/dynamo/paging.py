@@ -180,7 +180,7 @@ async def read_page(
     None for a row without a result.
 
     Guarantees:
-        The page is full while more results exist, with one exception: after evaluating
+        If more results exist, the page is full, with one exception: after evaluating
         `SCANNED_MAX` rows or loading `LOADED_MAX` rows, the page ends early, possibly empty, and
         `next` continues after the last row. No result is skipped.
         Cost: no row is read twice for a page.

@@ -117,7 +117,7 @@ class Exporter:
 
     @property
     def is_full(self) -> bool:
-        """True if the units that wait for `flush` have reached the maximum batch size."""
+        """True if the added units (ranges of entries) have reached a limit: call `flush`."""
         return self._rows >= ROWS_MAX or self._chars >= CHARS_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:

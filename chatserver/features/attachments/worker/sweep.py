@@ -24,7 +24,8 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-SETTLE_S = 60.0  # longer than any send takes, because a send can reference the file
+# Longer than any send takes: a send that began before the deletion time can still add a reference.
+SETTLE_S = 60.0
 SWEEP_INTERVAL_S = 60.0
 
 PAGE_MAX = 100
@@ -68,7 +69,7 @@ class Sweeper:
         return count
 
     async def _find_cutoff(self) -> int:
-        """Return the cutoff: files with an earlier deletion time can be deleted."""
+        """Return a Unix time; files whose deletion time is before it can be deleted now."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

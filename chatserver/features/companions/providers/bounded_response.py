@@ -161,7 +161,7 @@ async def _begin(
         else:
             stack.push_async_callback(stream.aclose)
             return stream, piece
-    raise AssertionError("the last attempt returns or raises")
+    raise AssertionError("the retry loop ended without a result")
 
 
 async def _next(stream: AsyncGenerator[Piece], wait_s: float) -> Piece:

@@ -7,8 +7,8 @@ the chat, the next access to the session creates it.
 ::
 
     create   item ─► chat in `directory` ─► Redis ─► devices notified
-    end      change record ─► ended item, active item and "ended" in the chat's item
-             ─► Redis: chat version ─► devices notified
+    end      change record ─► one transaction: write the ended item, delete the active item, mark
+             the chat as ended ─► Redis: chat version ─► devices notified
 
 A change record (in `{pN}:changing`, a zset) exists until the chat version in Redis has changed. If
 a process dies before that, the `repair` worker finds the record and completes the work.

@@ -169,7 +169,7 @@ class AssistantWorker:
             log.warning("assistant.failed", chat=chat, error=exc.message)
 
     async def _process_step(self, started: StartedResponse) -> bool:
-        """Do what `started` describes; return whether the session has more work."""
+        """Respond to a message or process a change; return whether the session has more work."""
         try:
             await self._run_step(started)
         except RetryLater as exc:

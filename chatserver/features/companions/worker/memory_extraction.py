@@ -80,7 +80,7 @@ PART_TOKENS_MAX = 8_000
 PARTS_MAX = 8
 PAGES_MAX = 10  # maximum history pages per extraction; see `PARTS_MAX` for later messages
 EXTRACTION_S_MAX = 60.0
-TRIES_MAX = 8  # attempts to read an ended session; then unread messages are not remembered
+TRIES_MAX = 8  # maximum attempts to read an ended session; after them, the rest is not remembered
 # The first response of a session waits up to this long until the previous session has been read.
 WAIT_S = 8.0
 POLL_S = 0.25
@@ -229,9 +229,9 @@ class MemoryExtractor:
         return await self._rows.get(session.user, session.companion)
 
     async def _extract(self, session: CompanionSession, persona: Companion) -> bool:
-        """Read the unread messages in parts; store the changes and the cursor after each part.
+        """Read the messages after the cursor in parts; after each part, store changes and cursor.
 
-        Return False if the unread messages include none from the user.
+        Return False if these messages include none from the user.
         """
         async with asyncio.timeout(EXTRACTION_S_MAX):
             await self._budgets.check(session.user, session.chat)

@@ -22,7 +22,10 @@ POLL_S: Final = 0.2
 
 
 def make_eraser(container: StorageContainer) -> EraseIndexed:
-    """Return a function that erases a user and returns the number of index partitions."""
+    """Return a function that erases a user from all partitions of the search index.
+
+    The function returns the number of partitions, or 0 if search is disabled.
+    """
 
     async def erase(user: UserId) -> int:
         search = container.get(SearchContainer)

@@ -317,7 +317,8 @@ export class ChatLog {
     const oldest = seqs.length > 0 ? Math.min(...seqs) : (this.shown ?? 0) + 1;
     const first = page[0]?.seq ?? 1;
     if (page.length > 0 && hasOlder && first > oldest) return null;
-    // All comparable entries differ; entries before them are assumed to be unchanged.
+    // No entry whose identity is known matches the server's. Older entries cannot be compared;
+    // they are assumed to be unchanged.
     const matchSeq = Math.min(oldest - 1, this.#newestCompared, this.#findFirstMoved() - 1);
     return this.#finishVerification(Math.max(matchSeq, first - 1), matchSeq <= 0);
   }

@@ -40,7 +40,7 @@ export const social: Catalog["social"] = {
   noSavedMessages: "Keine gemerkten Nachrichten",
   noSavedMessagesHint: "Merke dir eine Nachricht über ihr Menü, um sie hier zu finden.",
   noSavedPosts: "Keine gemerkten Beiträge",
-  noSavedPostsHint: "Setze ein Lesezeichen bei einem Beitrag, um ihn hier zu finden.",
+  noSavedPostsHint: "Merke dir einen Beitrag, um ihn hier zu finden.",
   goToMessage: "Zur Nachricht",
   removeSaved: "Nicht mehr merken",
   removed: "Nicht mehr gemerkt.",

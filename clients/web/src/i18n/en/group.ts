@@ -87,7 +87,7 @@ export const group = {
   joiningInvited: "People who are invited",
   joiningOpen: "Anyone with the group ID",
   history: "New members see",
-  historyJoined: "Messages from when they join",
+  historyJoined: "Only messages sent after they join",
   historyAll: "All messages",
   slow: "Slow mode",
   slowHint: "How often a member can send a message",

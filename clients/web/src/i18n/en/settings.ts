@@ -74,7 +74,7 @@ export const settings = {
     reply: "Reply to the selected message",
     edit: "Edit the selected message",
     copy: "Copy the selected message",
-    editLast: "Edit your last message (in an empty field)",
+    editLast: "Edit your last message (when the message field is empty)",
     send: "Send the message",
     newLine: "New line",
     back: "Go back or close",

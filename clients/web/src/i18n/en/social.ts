@@ -40,7 +40,7 @@ export const social = {
   noSavedMessages: "No saved messages",
   noSavedMessagesHint: "Save a message from its menu to find it here.",
   noSavedPosts: "No saved posts",
-  noSavedPostsHint: "Bookmark a post to find it here.",
+  noSavedPostsHint: "Save a post to find it here.",
   goToMessage: "Go to message",
   removeSaved: "Remove from saved",
   removed: "Removed from saved.",
