@@ -32,10 +32,10 @@ log = structlog.get_logger()
 
 REPAIR_AFTER_MS = 1000  # this worker completes a delivery that takes longer
 INTERVAL_MS = 500
-EVICTION_INTERVAL_S = 5.0  # pause between eviction passes, after one that evicted no chat
+EVICTION_INTERVAL_S = 5.0  # pause after a call of `evict_once` that evicted no chat
 
 CHATS_MAX = 200  # maximum chats per read of the list of chats with pending deliveries
-READS_MAX = 50  # maximum reads of that list per pass
+READS_MAX = 50  # maximum reads of the pending deliveries per call of `repair_once`
 CHATS_AT_ONCE = 16
 CHAT_S_MAX = 2.0  # timeout per chat: a chat that cannot be loaded must not delay others for longer
 LEASE_S = 2.0  # if a worker dies, another takes over after this; concurrent workers do no harm

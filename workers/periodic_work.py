@@ -1,4 +1,4 @@
-"""Periodic passes under a lease: only the process that holds the lease runs them."""
+"""Periodic work under a lease: only the process that holds the lease runs them."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     async def mark(
         self, chat: str, *, read: int | None = None, received: int | None = None
     ) -> None:
-        """Advance the user's read and received markers in a chat; they never move back."""
+        """Advance the user's read and received marks in a chat; they never move back."""
         await self._request(
             _build_fields("mark", chat=chat, read=read, received=received), ANSWER_S
         )

@@ -1,4 +1,4 @@
-"""State of one chat on a device: info, members, message log and read markers.
+"""State of one chat on a device: info, members, message log and read marks.
 
 No I/O. `apply_*` methods apply input; most return the events to deliver to the application.
 """
@@ -98,7 +98,7 @@ class Chat:
         self._listed_top = 0
         self._is_started_by_event = False
         self._unread_count: _UnreadCount | None = None
-        self._previous_marks: set[str] = set()  # users whose markers are from a previous epoch
+        self._previous_marks: set[str] = set()  # users whose marks are from a previous epoch
 
     @property
     def top(self) -> int:
@@ -107,7 +107,7 @@ class Chat:
 
     @property
     def read(self) -> int:
-        """The user's read marker."""
+        """The user's read mark."""
         mine = self.marks.get(self._me)
         return 0 if mine is None else mine.read
 
@@ -181,7 +181,7 @@ class Chat:
         return changed
 
     def apply_marks(self, marks: dict[str, Any]) -> list[Event]:
-        """Apply a member's read and received markers; lower markers change nothing."""
+        """Apply a member's read and received marks; lower marks change nothing."""
         user = marks["user"]
         known = self.marks.get(user)
         if known is None:
@@ -231,7 +231,7 @@ class Chat:
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def mark_unverified(self) -> None:
-        """Mark entries and markers as unverified: the server may have reassigned seqs."""
+        """Mark entries and read marks as unverified: the server may have reassigned seqs."""
         self.log.mark_unverified()
         self._previous_marks = set(self.marks)
         self._listed_top, self._unread_count = 0, None
@@ -245,7 +245,7 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.match_seq)
             marks.received = min(marks.received, found.match_seq)
-        if found.is_exact:  # if not, the next markers from the server replace these, even if lower
+        if found.is_exact:  # if not, the next marks from the server replace these, even if lower
             self._previous_marks.clear()
         events: list[Event] = []
         if found.is_truncated:

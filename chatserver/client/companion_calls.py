@@ -139,7 +139,7 @@ class CompanionCalls(abc.ABC):
     async def sessions(
         self, companion: str | None = None, *, after: str | None = None, limit: int = 50
     ) -> SessionsPage:
-        """Return a page of companion sessions; with `companion`, only its own, newest first."""
+        """Return a page of the sessions with `companion`, or with all companions; newest first."""
         fields: dict[str, Any] = {"companion": companion, "after": after}
         parameters = {name: value for name, value in fields.items() if value is not None}
         page = await self._request({"type": "sessions", "limit": limit, **parameters}, ANSWER_S)

@@ -90,7 +90,7 @@ class PinsChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marked:
-    """A member's read or received marker in a chat advanced, other than by sending a message."""
+    """A member's read or received mark in a chat advanced, other than by sending a message."""
 
     chat: str
     user: str

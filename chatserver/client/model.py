@@ -1,4 +1,4 @@
-"""Chat entries, read markers and the size limits of the client SDK."""
+"""Chat entries, read marks and the size limits of the client SDK."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def parse_entry(fields: dict[str, Any]) -> Entry:
 
 @dataclasses.dataclass(slots=True)
 class Marks:
-    """A member's read and received markers in a chat. Both only increase."""
+    """A member's read and received marks in a chat. Both only increase."""
 
     read: int = 0
     received: int = 0
 
     def raise_to(self, read: int, received: int) -> bool:
-        """Advance the markers; return whether either changed. Read messages count as received."""
+        """Advance the marks; return whether either changed. Read messages count as received."""
         before = (self.read, self.received)
         self.read = max(self.read, read)
         self.received = max(self.received, received, self.read)

@@ -221,7 +221,7 @@ class ObjectStore:
             raise Unavailable(
                 f"S3 at {self.endpoint}: timed out after {timeout_s:g} s{reason}"
             ) from (last or exc)
-        raise AssertionError("stamina returns or raises")
+        raise AssertionError("the retry loop ended without a result")
 
     # Signed URLs for clients.
 

@@ -82,7 +82,7 @@ class AppendResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkResult:
-    """A user's read and received markers (chat seqs), and whether the call moved one of them."""
+    """A user's read and received marks (chat seqs), and whether the call moved one of them."""
 
     is_moved: bool
     read: Seq

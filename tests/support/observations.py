@@ -95,7 +95,7 @@ class Pushed(Observation, tag="pushed", frozen=True):
 
 
 class Marked(Observation, tag="marked", frozen=True):
-    """A device received the read and received markers of the member `of`."""
+    """A device received the read and received marks of the member `of`."""
 
     user: str
     device: str

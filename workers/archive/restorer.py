@@ -72,7 +72,7 @@ class Progress(NamedTuple):
 
 
 class Restorer:
-    """Restores ranges, one at a time."""
+    """Restores archived ranges, one at a time."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Restorer:
             first = rows[-1].last + 1
 
     async def estimate(self, chat: ChatId, restored: Restored) -> Estimate:
-        """Estimate the cost of restoring the rest of a range."""
+        """Estimate the cost of restoring the entries of a range that are not restored yet."""
         size, units = 0.0, 0.0
         chat_kind = await self._find_kind(chat)
         indexes = 3 if chat_kind == "direct" else 2
@@ -162,7 +162,7 @@ class Restorer:
     async def restore(
         self, chat: ChatId, restored: Restored, on_progress: Callable[[Progress], None]
     ) -> Progress:
-        """Restore the rest of a range; `on_progress` receives the progress after each page.
+        """Restore the entries of a range after `restored.done`; call `on_progress` after each page.
 
         Guarantees:
             Idempotent and resumable at any point. Newer items are never overwritten.

@@ -1,4 +1,4 @@
-"""Writes a batch to the warm tier, grouped by chat: entries, read markers (marks) and changes.
+"""Writes a batch to the warm tier, grouped by chat: entries, read marks and changes.
 
 A `Piece` contains the writes for one chat. The days of new messages are recorded first
 (`workers.persist.active_day_recorder`). Then the entries of all pieces are written, 25 per call,
@@ -60,7 +60,7 @@ class NotWritten(Unavailable):
 
 @dataclasses.dataclass(slots=True)
 class Piece:
-    """Writes for one chat: entries in order, read markers, and hidden messages."""
+    """Writes for one chat: entries in order, read marks, and hidden messages."""
 
     chat: ChatId
     writes: list[EntryWrite] = dataclasses.field(default_factory=list)
@@ -70,7 +70,7 @@ class Piece:
 
 
 class Writer:
-    """Writes pieces while the lease is held. `slots` limits concurrent writes."""
+    """Writes chats' entries while the lease is held. `slots` limits the concurrent writes."""
 
     def __init__(
         self,

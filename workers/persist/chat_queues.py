@@ -10,8 +10,8 @@ Theory of operation:
 - Chats with a sender that waits for a message to be stored are in a separate priority line.
   Every `ORDINARY_EVERY`-th pick is from the ordinary line, so neither line starves.
 - Memory is limited to `bytes_max` of entries plus one batch. The reader waits while the queues are
-  full (`is_full`). Entries added beyond the limit stay only in the backlog (`Queued.writes` is
-  None), and the writer loads them.
+  full (`is_full`). Entries added beyond the limit are not kept in memory (`Queued.writes` is None);
+  the writer reads them from the backlog.
 
 Invariant: a chunk is the longest prefix of a chat's queue that the limits (`CHUNK_MAX`,
 `MARKS_MAX`) allow. So if a restarted worker has read as far as its predecessor, its first chunk of
@@ -31,7 +31,7 @@ from workers.persist.batch_changes import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 
 CHUNK_MAX = 4 * WRITE_MAX  # maximum entries per chunk
-MARKS_MAX = 64  # maximum read markers per chunk
+MARKS_MAX = 64  # maximum read marks per chunk
 ORDINARY_EVERY = 4
 WORK_BYTES = 1_000  # memory overhead per entry in bytes, in addition to its content
 
@@ -40,7 +40,7 @@ WORK_BYTES = 1_000  # memory overhead per entry in bytes, in addition to its con
 class Batch:
     """Backlog entries that were read together, from id `first` to id `last`.
 
-    `count` is the number of messages, read markers (marks) and hidden messages. `left` is the
+    `count` is the number of messages, read marks and hidden messages. `left` is the
     number of chats whose entries are not stored yet, plus one while the batch is being queued.
     `since_ms` is the commit time of the first entry, and `read_ns` is when the batch was read.
     """
@@ -131,7 +131,7 @@ class ChatQueues:
         return bool(self._awaited or self._ordinary)
 
     def add(self, batch: Batch, piece: Piece) -> bool:
-        """Queue a chat's entries from `batch`; return False if they stay only in the backlog."""
+        """Queue a chat's entries from `batch`; return False if they are not kept in memory."""
         writes: list[EntryWrite] | None = piece.writes
         count, first = len(piece.writes), piece.writes[0].committed.seq if piece.writes else 0
         is_awaited = any(write.committed.is_awaited for write in piece.writes)

@@ -152,7 +152,7 @@ class ConversationLink:
             self._spawn(self._send_mark(chat.id, top), "mark")
 
     async def _send_mark(self, chat: str, upto: int) -> None:
-        while upto == self._marked:  # stop if a newer read marker has replaced this one
+        while upto == self._marked:  # stop if a newer read mark has replaced this one
             try:
                 await self._client.mark(chat, read=upto)
             except ChatError as exc:
@@ -221,7 +221,7 @@ class ConversationLink:
         self._on_change()
 
     async def _load_marks(self) -> None:
-        """Load the peer's read marker from the chat list; later changes arrive as events."""
+        """Load the peer's read mark from the chat list; later changes arrive as events."""
         await self._client.chats()
         self._on_change()
 

@@ -179,31 +179,31 @@ class _Objects(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         return [pafs.FileInfo(path, pafs.FileType.File) for path in paths]
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
-        raise NotImplementedError("the caller lists the objects")
+        raise NotImplementedError("this file system cannot list objects")
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def delete_dir(self, path: str) -> None:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def delete_file(self, path: str) -> None:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def move(self, src: str, dest: str) -> None:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def copy_file(self, src: str, dest: str) -> None:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
-        raise NotImplementedError("read-only")
+        raise NotImplementedError("this file system is read-only")

@@ -7,7 +7,7 @@
 | pinned chats | `u#<user>` | `pinned_chats#<user>` | `rev pinned_chats`                           |
 
 Because of these keys, one Query returns the preferences for many chats. They are not stored in the
-`Member` item, because a draft there would be expensive: the item is written whenever a read marker
+`Member` item, because a draft there would be expensive: the item is written whenever a read mark
 moves, and is read with all members of a chat.
 
 Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need

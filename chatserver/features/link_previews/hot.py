@@ -1,8 +1,8 @@
 """Link preview cache.
 
 Data: `{pN}:preview:<digest of the URL>` (string, expires after `CACHE_S` or `FAILURE_CACHE_S`) has
-the page summary as JSON. Each key counts toward a user's memory limit, which bounds the number of
-keys.
+the page summary as JSON. Each key is charged to a user's Redis memory budget, which bounds the
+number of keys.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class LinkPreviews:
 
         Guarantees:
             Cost: one Redis call if the page's preview is cached; otherwise also one fetch, and the
-                new cache entry is charged to the user's memory limit.
+                new cache entry is charged to the user's memory budget.
 
         Raises:
             BadRequest: the URL is malformed.

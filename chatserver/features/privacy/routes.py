@@ -47,7 +47,7 @@ class AccountDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Data that a step has deleted: where it was stored, what it was, and how many items."""
+    """Data that a step of the erasure has deleted: where it was stored, what, and how many."""
 
     step: str
     where: str

@@ -97,7 +97,7 @@ class Notice:
         }
         encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         if len(encoded) > PAYLOAD_BYTES_MAX:
-            raise AssertionError("field limits keep the size below the maximum")
+            raise AssertionError("the encoded push is larger than PAYLOAD_BYTES_MAX")
         return encoded
 
 

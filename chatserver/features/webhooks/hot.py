@@ -170,7 +170,7 @@ class EventQueue:
         """Queue a dead letter again, and reset its attempts."""
         entry = dead.place.partition(":")[2]
         if not entry:
-            raise BadRequest("place: must be <partition>:<entry>")
+            raise BadRequest("dead letter id: must be <partition>:<entry id>")
         await self._hot.transaction(
             ("XADD", self._key, "*", "n", 0, "e", dead.event), ("XDEL", self._dead, entry)
         )

@@ -425,7 +425,7 @@ class Channels:
             session.recover_chat(channel.chat)
 
     def _end(self, channel: Channel, epoch: Epoch) -> None:
-        """End a channel with an outdated `large` version; sessions read the remaining entries."""
+        """End a channel with an outdated `large` version; sessions catch up to `channel.seq`."""
         if self._channels.get(channel.chat) is channel:
             del self._channels[channel.chat]
             self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")

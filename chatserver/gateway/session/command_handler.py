@@ -111,7 +111,7 @@ class CommandHandler:
     # from the connection
 
     def handle_message(self, payload: bytes, number: int | None = None) -> None:
-        """Handle one client frame. `number` is its arrival number if the frame was held."""
+        """Handle one client frame. `number` is its arrival number if it had to wait."""
         if self._state.is_held:
             self._hold(payload, number)
             return
@@ -174,7 +174,7 @@ class CommandHandler:
             )
 
     def _refuse_late(self) -> None:
-        """Refuse requests that were held too long; frames without a request id stay held."""
+        """Refuse requests that have waited too long; frames without a request id keep waiting."""
         self._held_timer = None
         if self._state.stage is Stage.CLOSED or not self._held_frames:
             return
@@ -195,7 +195,7 @@ class CommandHandler:
     def _is_allowed(
         self, allowance: Allowance, payload: bytes, number: int | None, memory: int, cost: int = 1
     ) -> bool:
-        """Spend `cost` tokens and `memory` bytes; if too few are left, hold or refuse the frame."""
+        """Spend `cost` tokens and `memory` bytes; if too few are left, defer or refuse the frame."""
         if not allowance.spend(cost):
             self._wait_for_token(allowance, payload, number, cost)
             return False
@@ -208,7 +208,7 @@ class CommandHandler:
     def _wait_for_token(
         self, allowance: Allowance, payload: bytes, number: int | None, cost: int
     ) -> None:
-        """Hold the frame until Redis grants tokens; refuse it if the user has reached the limit."""
+        """Defer the frame until Redis grants tokens; refuse it if the user is at the limit."""
         wait_ms = allowance.wait_ms(cost)
         if wait_ms == 0:
             self._state.hold()

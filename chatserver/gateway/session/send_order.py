@@ -41,7 +41,7 @@ class SendOrder:
         return self._arrived
 
     def check(self, chat: str, ref: str, number: int | None, now: float) -> None:
-        """Check that a send overtakes no refused send. `number` is None if the send was not held.
+        """Check that a send overtakes no refused send. `number` is None if the send did not wait.
 
         Raises:
             RateLimited: an earlier send to the chat was refused and has not been retried.

@@ -169,7 +169,7 @@ class Session:
             self.recover_chat(place.channel.chat)
 
     def go_live(self, head: Seq) -> None:
-        """Start sending the inbox events above the device's position; process held frames."""
+        """Start sending the inbox events above the device's position; process waiting frames."""
         if self.state.go_live(head):
             # Events that arrived while the session was opening are not lost: the pump reads them.
             self._pump_if_behind(is_resuming=True)
@@ -375,7 +375,7 @@ class Session:
         return self.state.is_current(cursor, self._context.container.hot.whole_epoch)
 
     async def _send_missed(self, cursor: DeviceCursor, event: Missed) -> None:
-        """Send an inbox event; switch the chat's delivery path if it is a large-chat transition."""
+        """Send an inbox event; if it makes the chat large or small, switch how it is delivered."""
         transition = read_transition(event.body, self.user)
         if transition is not None and not transition.is_large:
             self._summaries.pop(transition.chat, None)

@@ -2,8 +2,8 @@
 
 A block takes effect in three steps:
 
-1. DynamoDB: the tenant's schema item is marked as blocked. New processes do not start, and running
-   processes stop at their next check.
+1. DynamoDB: the tenant's schema version item is marked as blocked. New processes do not start, and
+   running processes stop at their next check.
 2. Redis: connections are closed and new connections are refused, so the Redis calls of gateways,
    API processes and workers fail. These processes close all sessions (close code 3504), return 403
    to requests, and stop calling DynamoDB and S3.

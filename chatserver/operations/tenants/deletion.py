@@ -98,8 +98,8 @@ class Deletion:
             counts[name] = counts.get(name, 0) + deleted
             self._report(name, deleted)
         if name == "dynamodb:directory":
-            # Recreate the tenant's schema item with only the block, which keeps processes from
-            # starting.
+            # Recreate the tenant's schema version item with only the reason for the block. It keeps
+            # processes from starting.
             started = format_time(self._progress["started"])
             reason = f"tenant {self._work.tenant} is blocked: its deletion was started at {started}"
             await self._work.items.put_block(reason)

@@ -123,7 +123,7 @@ class Restoration:
             self._report("s3", len(objects[start : start + OBJECTS_AT_ONCE]))
 
     def _add_block(self, item: Item) -> Item:
-        """Return the item to put: the schema item with the block added, other items unchanged."""
+        """Return the item to put. If it is the schema version item, add the block to it."""
         key = {SchemaField.PK: {"S": SCHEMA_KEY}, SchemaField.SK: {"S": SCHEMA_KEY}}
         if any(item.get(name) != value for name, value in key.items()):
             return item

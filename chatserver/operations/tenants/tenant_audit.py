@@ -37,7 +37,7 @@ Report = Callable[[str, int], None]
 
 
 class StoreAudit(msgspec.Struct):
-    """Result for one store: the number of items checked, and the first remaining items."""
+    """Result for one store: the number of items checked, and the first items that are left."""
 
     store: str
     checked: int

@@ -111,7 +111,7 @@ def measure_command(
 ) -> None:
     """Measure the items, bytes and monthly cost of TENANT, or of all tenants.
 
-    Scans all tables, even with TENANT. Lists all objects; with TENANT, lists only its objects.
+    Scans all tables, even with TENANT. Lists all objects, or only those of TENANT.
     """
     settings = prepare("tenants")
     with handle_errors(), Progress("measure") as progress:

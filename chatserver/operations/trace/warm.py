@@ -106,8 +106,8 @@ class WarmTrace:
             if after is None:
                 return None
         raise Unavailable(
-            f"DynamoDB partition {partition}: the message is not among the first {ROWS_MAX} entries "
-            "of the searched time range; the rest was not searched"
+            f"DynamoDB partition {partition}: the message is not among the first {ROWS_MAX} "
+            "entries of the searched time range; the rest was not searched"
         )
 
     async def find_archived(

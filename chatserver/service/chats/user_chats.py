@@ -34,8 +34,8 @@ from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
-PREVIEW_DEPTH = 20  # newest entries to search for the message shown in the chat list
-OLDER_PREVIEW_DEPTH = 5  # then older entries to search, which Redis no longer has
+PREVIEW_DEPTH = 20  # number of entries in Redis that are searched for the chat list's preview
+OLDER_PREVIEW_DEPTH = 5  # number of older entries that are searched if Redis has fewer
 
 
 class ChatDirectory(Protocol):
@@ -246,7 +246,7 @@ class Chats:
         )
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
-        """Return the newest message that the user can see; None if no recent message is visible."""
+        """Return the newest message that the user can see; None if the newest entries have none."""
         if top == 0:
             return None
         chat = audience.chat

@@ -240,7 +240,7 @@ class Invitations:
         return invitation
 
     async def close(self, user: UserId, chat: ChatId, inviter: str | None) -> None:
-        """Delete an accepted invitation. The user trusts the inviter from now on."""
+        """Delete an accepted invitation. From now on, the inviter can add the user to groups."""
         if inviter is not None:
             await self._rows.record_trust(user, inviter, self._clock.time())
         await self._rows.delete(user, chat)

@@ -12,7 +12,7 @@ request. The last transaction marks the item as ready. Therefore:
 - A crash leaves a forming item. Only a retry of the same request can complete it, because a chat id
   belongs to one request forever.
 - Members are written only while the chat is forming, so a late retry cannot restore a member who
-  has left, or reset a read marker.
+  has left, or reset a read mark.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ class Directory:
         """Return a page of a user's chats, including companion sessions, sorted by chat id.
 
         Guarantees:
-            Chats and read markers are strongly consistent. The list of chats is eventually
+            Chats and read marks are strongly consistent. The list of chats is eventually
             consistent: a chat created a moment ago may be missing.
             Cost: one index Query, and one BatchGetItem per 50 chats.
         """

@@ -132,13 +132,16 @@ class InvitationRows:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def record_trust(self, user: str, inviter: str, now_s: float) -> None:
-        """Record that `user` trusts `inviter` to add them to groups. Idempotent."""
+        """Record that `user` has accepted an invitation from `inviter`. Idempotent."""
         item = row_key(user_key(user), TRUST_PREFIX + inviter)
         item[Field.CREATED] = {"N": str(int(now_s * 1000))}
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def find_trusting(self, inviter: str, users: Collection[str]) -> set[str]:
-        """Return which of `users` trust `inviter`. Strongly consistent; one call per 100 users."""
+        """Return which of `users` have accepted an invitation from `inviter`.
+
+        Strongly consistent; one call per 100 users.
+        """
         keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
         items = await get_items(self._client, self._table, keys)
         return {item[Field.PK]["S"].removeprefix("u#") for item in items}

@@ -1,4 +1,4 @@
-"""Members' read markers, and the messages they have hidden, in `Member` items of `directory`."""
+"""Members' read marks, and the messages they have hidden, in `Member` items of `directory`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 class MemberState:
-    """Repository of members' read markers, and of the messages that they have hidden."""
+    """Repository of members' read marks, and of the messages that they have hidden."""
 
     def __init__(self, client: DynamoClient, settings: Warm, directory: Directory) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class MemberState:
         self._directory = directory
 
     async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
-        """Advance members' read and received markers.
+        """Advance members' read and received marks.
 
         Guarantees:
             A marker never moves back, even with concurrent writers; repeats have no effect.
@@ -86,7 +86,7 @@ class MemberState:
             else:
                 return
         raise Unavailable(
-            f"read marker of {mark.user} in {mark.chat}: too many concurrent changes; try again"
+            f"read mark of {mark.user} in {mark.chat}: too many concurrent changes; try again"
         )
 
     def _make_mark_update(self, mark: Mark) -> dict[str, Any]:

@@ -176,7 +176,7 @@ class DynamoClient:
         """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
         # While the tenant is blocked, only feature `schema` can still call DynamoDB: it reads the
-        # schema item to learn when the block ends.
+        # schema version item to learn when the block ends.
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
         if self._encryption is not None:

@@ -56,9 +56,10 @@ from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-SHARD_REFRESH_S = 0.2  # maximum age of a copy of the layouts, for reads after its `upto`
+# Maximum age of the cached layouts for reading entries beyond the horizon (`_Copy.upto`).
+SHARD_REFRESH_S = 0.2
 
-EXTENSION_US: Final = 500_000  # layouts are made final up to an entry's ts plus this time
+EXTENSION_US: Final = 500_000  # the horizon is moved to this time after an entry's ts
 # A new period starts this long after the newest entry. Must be longer than `SHARD_REFRESH_S`.
 READ_LEAD_US: Final = 300_000
 TEXT_MAX: Final = 200_000  # maximum characters of all layouts and chat ids; DynamoDB allows 400 KB

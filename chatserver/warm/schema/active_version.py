@@ -10,9 +10,9 @@ Owns, in table `directory`:
     PK "schema"  SK "process#<name>"    acts_by N  seen N (ms)  expires_at N
 
 `version` is the tables' version, `oldest` the minimum version of processes, and `acts_by` the
-version of one process. A process writes its own item before it reads the schema item. So after
-`oldest` is raised, a check finds the items of all older processes that are running, and older
-processes that start later are rejected.
+version of one process. A process writes its own item before it reads the first one (the schema
+version item). So after `oldest` is raised, a check finds the items of all older processes that are
+running, and older processes that start later are rejected.
 
 `blocked` is the reason why an operator blocked the tenant (`chatserver tenants`). While it is set,
 no process starts. A running process removes its own item, and does not call DynamoDB or S3.
@@ -44,7 +44,7 @@ log = structlog.get_logger()
 FIRST: Final = 1  # the version of tables for which none is recorded
 NEWEST = 1
 OLDEST = 1  # minimum version of processes that use newly created tables
-SCHEMA_KEY: Final = "schema"  # partition of all schema items in `directory`
+SCHEMA_KEY: Final = "schema"  # partition of these items in `directory`
 
 SCHEMA_CHECK_S = 20.0  # how often a process reads the schema version
 
@@ -123,7 +123,7 @@ def check_schema(state: SchemaState, schema_version: int, settings: Warm) -> Non
 
 
 class SchemaRows:
-    """Repository of the schema items. `now` is in seconds since 1970."""
+    """Repository of the schema version and process items. `now` is in seconds since 1970."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -141,7 +141,7 @@ class SchemaRows:
         return SchemaState(version, oldest, item.get(Field.BLOCKED, {"S": ""})["S"])
 
     async def is_used(self) -> bool:
-        """Return whether the schema item or the item of any process exists."""
+        """Return whether the schema version item or the item of any process exists."""
         request = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk",

@@ -21,7 +21,7 @@ ROOM_TOKENS_MIN = 64  # minimum number of tokens for messages, even if the promp
 REMEMBERED = "\n\nThis was said before, in short:\n"
 # If the messages fill more than this share of the available tokens, the oldest are summarized.
 FULL_SHARE = 0.75
-KEPT_SHARE = 0.4  # after summarizing, the other messages fill at most this share
+KEPT_SHARE = 0.4  # afterward, the messages that were not summarized fill at most this share
 KEPT_MIN = 2
 IMAGE_TOKENS = 1_600  # estimated tokens per image; models scale larger images down
 # Image types that both the Converse API and the OpenAI API accept.

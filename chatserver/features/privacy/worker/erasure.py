@@ -89,7 +89,7 @@ class Erasure:
         }
 
     async def run(self) -> None:
-        """Run the remaining steps.
+        """Run the steps of the erasure that are not in its receipt yet.
 
         Raises:
             Unavailable: a data store is unavailable, or new data is still being written; retry

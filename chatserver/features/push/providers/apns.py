@@ -245,7 +245,7 @@ class Apns:
         }
         encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         if len(encoded) > PAYLOAD_BYTES_MAX:
-            raise AssertionError("field limits keep the size below the maximum")
+            raise AssertionError("the encoded push is larger than PAYLOAD_BYTES_MAX")
         return encoded
 
     def _classify(self, response: Answer, token: str) -> SendResult:

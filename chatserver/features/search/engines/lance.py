@@ -61,7 +61,8 @@ from chatserver.telemetry.failpoints import failpoint
 
 STATE_ID: Final = "#state"  # document ids contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
-UNINDEXED_ROWS_MAX: Final = 20_000  # `maintain` does not wait if this many rows have changed
+# If this many rows have changed, `maintain` runs before `MAINTENANCE_INTERVAL_S` has passed.
+UNINDEXED_ROWS_MAX: Final = 20_000
 OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # queries in progress read them
 
 

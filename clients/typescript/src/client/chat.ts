@@ -150,7 +150,7 @@ export class Chat {
     return this.#description?.unread ?? 0;
   }
 
-  /** The user's read marker. */
+  /** The user's read mark. */
   get read(): number {
     return this.#description?.read ?? 0;
   }

@@ -1,4 +1,4 @@
-// State of one chat on a device: info, members, message log and read markers.
+// State of one chat on a device: info, members, message log and read marks.
 
 import type { ChatInfo, ChatSummary, Marks as MarksFields } from "../generated/frames.js";
 import { ChatLog, type VerificationResult } from "./chat_log.js";
@@ -89,7 +89,7 @@ export class ChatState {
     return Math.max(this.#listedTop, this.log.top);
   }
 
-  /** The user's read marker. */
+  /** The user's read mark. */
   get read(): number {
     return this.marks.get(this.#me)?.read ?? 0;
   }
@@ -169,7 +169,7 @@ export class ChatState {
     return changed;
   }
 
-  /** Apply a member's read and received markers; lower markers change nothing. */
+  /** Apply a member's read and received marks; lower marks change nothing. */
   applyMarks(fields: MarksFields): ChatEvent[] {
     const { user } = fields;
     let marks = this.marks.get(user);

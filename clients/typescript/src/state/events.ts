@@ -63,7 +63,7 @@ export interface PinsChanged {
   change: Entry;
 }
 
-/** A member's read or received marker in a chat advanced, except by sending a message. */
+/** A member's read or received mark in a chat advanced, except by sending a message. */
 export interface Marked {
   type: "marked";
   chat: string;

@@ -104,12 +104,12 @@ export function applyExpiry(message: Entry, nowS: number): Entry {
   return hasExpired ? buildTombstone(message, getRev(message)) : message;
 }
 
-/** A member's read and received markers in a chat. Both only increase. */
+/** A member's read and received marks in a chat. Both only increase. */
 export class Marks {
   read = 0;
   received = 0;
 
-  /** Advance the markers; return whether either changed. Read messages count as received. */
+  /** Advance the marks; return whether either changed. Read messages count as received. */
   advance(read: number, received: number): boolean {
     const before = [this.read, this.received];
     this.read = Math.max(this.read, read);

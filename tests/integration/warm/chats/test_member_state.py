@@ -1,4 +1,4 @@
-"""Read markers of members: they only advance, and only members have them."""
+"""Read marks of members: they only advance, and only members have them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ export interface RowContext {
   me: string;
   /** User → [read, received]. */
   marks: Readonly<Record<string, readonly [number, number]>>;
-  /** The read marker when the chat was opened; null: no divider. */
+  /** The read mark when the chat was opened; null: no divider. */
   unreadAfter: number | null;
   pending: readonly PendingOperation[];
   failed: readonly Unsent[];
