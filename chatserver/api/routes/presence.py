@@ -18,7 +18,10 @@ from chatserver.protocol import frames
 Users = Annotated[
     list[frames.Id],
     QueryParameter(
-        name="user", min_items=1, max_items=frames.WATCH_MAX, description="can be repeated"
+        name="user",
+        min_items=1,
+        max_items=frames.WATCH_MAX,
+        description="a user id; can be repeated",
     ),
 ]
 

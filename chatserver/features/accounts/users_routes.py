@@ -20,7 +20,10 @@ from chatserver.protocol import frames
 Wanted = Annotated[
     list[frames.Id],
     QueryParameter(
-        name="user", min_items=1, max_items=frames.WATCH_MAX, description="can be repeated"
+        name="user",
+        min_items=1,
+        max_items=frames.WATCH_MAX,
+        description="a user id; can be repeated",
     ),
 ]
 
@@ -28,7 +31,10 @@ Wanted = Annotated[
 SearchText = Annotated[
     str,
     QueryParameter(
-        name="q", min_length=1, max_length=QUERY_CHARS_MAX, description="beginnings of words"
+        name="q",
+        min_length=1,
+        max_length=QUERY_CHARS_MAX,
+        description="beginnings of words in a name or id",
     ),
 ]
 SearchLimit = Annotated[int, QueryParameter(ge=1, le=RESULTS_MAX)]

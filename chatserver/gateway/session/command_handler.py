@@ -195,7 +195,7 @@ class CommandHandler:
     def _is_allowed(
         self, allowance: Allowance, payload: bytes, number: int | None, memory: int, cost: int = 1
     ) -> bool:
-        """Spend `cost` tokens and `memory` bytes; if too few are left, defer or refuse the frame."""
+        """Spend `cost` tokens and `memory` bytes; with too few left, defer or refuse the frame."""
         if not allowance.spend(cost):
             self._wait_for_token(allowance, payload, number, cost)
             return False

@@ -38,7 +38,8 @@ class UndeliveredChats:
         """
         if not self._soon:
             loop = asyncio.get_running_loop()
-            # Flush two ticks later: records are sent one tick later, and must be sent first.
+            # Gateway stream records are sent in the next event loop iteration. They must be sent
+            # first, so flush in the iteration after it.
             loop.call_soon(loop.call_soon, self._flush)
         self._soon[chat] = upto
 

@@ -137,7 +137,7 @@ class Listener(Connection):
 
 
 @click.command(help=(__doc__ or "").replace("\n\n", "\n\n\b\n", 1))
-@click.option("--members", default=500, show_default=True, help="Members of the group.")
+@click.option("--members", default=500, show_default=True, help="Number of members of the group.")
 @click.option(
     "--senders",
     default=16,
