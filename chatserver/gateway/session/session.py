@@ -75,7 +75,7 @@ class Session:
     ) -> None:
         self._context = context
         self._connection = connection
-        self._on_live = on_live  # callback that processes held frames
+        self._on_live = on_live  # callback that processes waiting frames
         self._on_end = on_end
         self._is_pumping = self._is_recovering = self._is_loading = False
         # Large chats whose summary is being read, each with an object that identifies the task.

@@ -132,8 +132,8 @@ class SessionState:
         # can thus detect that it is outdated.
         self.cursor = DeviceCursor(Epoch(""), Seq(0))
         self.seen_head = Seq(0)  # the newest seq that arrived while the session was not live
-        self.is_held = False  # client frames are held
-        self.is_looking_up = False  # a send waits for a Redis lookup; later frames are held
+        self.is_held = False  # True while client frames wait
+        self.is_looking_up = False  # a send waits for a Redis lookup; later frames wait, too
         self.sends_unacked = 0
         self.requests_pending = 0
 

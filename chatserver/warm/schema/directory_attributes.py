@@ -88,7 +88,7 @@ class FanoutField:
 
     PK: Final = "PK"
     SK: Final = "SK"
-    PLACE: Final = "place"  # last follower processed
+    PLACE: Final = "place"  # fan-out jobs: the last follower processed
     FIRST: Final = "first"  # authors whose posts are merged on read: their first merged post
     LAST: Final = "last"  # authors whose posts are merged on read: their newest merged post
     CREATED: Final = "created"  # milliseconds since 1970
@@ -109,7 +109,7 @@ class SchemaField:
     FINISHED: Final = "finished"  # milliseconds since 1970
     SEGMENTS: Final = "segments"  # migrations: number of scan segments
     PROGRESS: Final = "progress"  # scan segments, JSON: last processed key, item and unit counts
-    HOLDER: Final = "holder"  # lock
+    HOLDER: Final = "holder"  # lock: the process that holds it
     TURN: Final = "turn"  # lock: fencing token; scan segments: token of the last writer
     HELD_UNTIL: Final = "held_until"  # lock: milliseconds since 1970
     EXPIRES_AT: Final = "expires_at"  # processes: seconds since 1970

@@ -47,8 +47,8 @@ class MessageField:
     STATUS_TS: Final = "status_ts"  # "<status>#<ts, 20 digits>"
     REV: Final = "rev"  # 1 for the original, then the seq of the last entry that changed it
     TARGET: Final = "target"  # entries that change a message: the message's seq
-    USER: Final = "user"  # entries about a member
-    ROLE: Final = "role"  # entries about a member
+    USER: Final = "user"  # entries about a member: their user id
+    ROLE: Final = "role"  # entries about a member: their role
     NAME: Final = "name"  # entries about the chat
     MUTED_UNTIL: Final = "muted_until"  # end of a member's mute, s since 1970; 0 means forever
     BANNED: Final = "banned"  # entries about a member
