@@ -27,7 +27,7 @@ class InboxSync:
         self._send_request = ask
         self._handle_event = take_event
         self._get_cursor = get_cursor
-        self.is_behind = False  # True if there are events that have not been received
+        self.is_behind = False  # True if the inbox has events that the device has not received
         self.is_syncing = False
         self.not_before = 0.0
 
@@ -38,7 +38,7 @@ class InboxSync:
         requested = self._get_cursor()
         assert requested is not None
         self.is_syncing = True
-        self.is_behind = False  # True again if an event of the page cannot be applied
+        self.is_behind = False  # `_handle_event` sets it again if events are missing
 
         def handle_page(page: Fields, when: float) -> None:
             self.is_syncing = False

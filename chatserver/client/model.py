@@ -9,7 +9,7 @@ import msgspec
 
 from chatserver.protocol import frames
 
-Entry = frames.Message  # the entry at one seq of a chat: a message or a change
+Entry = frames.Message  # a chat entry: a message or a change
 
 
 def parse_entry(fields: dict[str, Any]) -> Entry:
@@ -36,11 +36,11 @@ class Marks:
 class Bounds:
     """Size limits of a client, and its behavior at each limit (guarantee P8)."""
 
-    entries_max: int = 1_000  # entries kept per chat; `history` loads older ones again
-    fill_max: int = 1_000  # entries per chat loaded after a disconnect; older ones are `Skipped`
-    chats_max: int = 2_000  # chats kept; one more evicts the least recently active chat
-    outbox_max: int = 5_000  # operations that are not stored yet; one more raises `Overloaded`
-    requests_max: int = 256  # requests without a response; one more raises `Overloaded`
-    marks_max: int = 300  # members per chat whose marks and mutes are kept; others are ignored
-    watched_max: int = 500  # presence subscriptions; one more raises `Overloaded`
-    events_max: int = 2_000  # events not consumed yet; at this number, the server holds back events
+    entries_max: int = 1_000  # maximum entries kept per chat; `history` loads older ones again
+    fill_max: int = 1_000  # maximum entries per chat loaded after a disconnect
+    chats_max: int = 2_000  # maximum chats kept; one more evicts the least recently active chat
+    outbox_max: int = 5_000  # maximum operations not stored yet; one more raises `Overloaded`
+    requests_max: int = 256  # maximum requests without a response; one more raises `Overloaded`
+    marks_max: int = 300  # maximum members per chat whose read marks are kept
+    watched_max: int = 500  # maximum presence subscriptions; one more raises `Overloaded`
+    events_max: int = 2_000  # maximum events not consumed yet; further events stay on the server

@@ -28,7 +28,7 @@ PROBE_S = 5.0  # time from an ack to sending the operation again, if no `stored`
 PROBE_AGAIN_S = 20.0
 RETRY_S = 1.0
 COMPANION_RETRY_S_MAX = 60.0
-PROBES_MAX = 4  # maximum acked operations sent again at a time; a response may take seconds
+PROBES_MAX = 4  # maximum acked operations sent again that have no response yet
 
 
 class Stage(enum.Enum):
@@ -61,7 +61,7 @@ class OutboxEntry:
 
     @property
     def is_stored_required(self) -> bool:
-        """True if the application waits until the operation is stored."""
+        """True if the application requested `durability` "stored"."""
         return bool(self.fields.get("durability") == "stored")
 
 
@@ -71,7 +71,7 @@ class Outbox:
     def __init__(self, operations_max: int) -> None:
         self._operations: dict[str, OutboxEntry] = {}
         self._operations_max = operations_max
-        # The same operations by stage, so that no method iterates over all of them.
+        # `_operations` by stage, so that no method must search all operations.
         self._queued: dict[str, OutboxEntry] = {}
         self._in_flight: dict[str, OutboxEntry] = {}
         self._acked: dict[str, dict[str, OutboxEntry]] = {}  # chat → ref → operation
@@ -146,7 +146,7 @@ class Outbox:
         operation.seq, operation.ts, operation.mid = position
         is_first, operation.is_reported = not operation.is_reported, True
         if is_stored:
-            # Earlier acked operations may still be unstored: Redis may have lost them.
+            # Drop only this one: Redis may have lost operations that were acked earlier.
             self.drop(ref)
         elif operation.stage is not Stage.ACKED:
             self._move(operation, Stage.ACKED)
@@ -233,7 +233,7 @@ class Outbox:
         return newest
 
     def postpone_probes(self, chats: Iterable[str], now: float) -> None:
-        """Postpone probes (see `next_probe`) in chats for which `hello` requests `stored`."""
+        """Postpone `next_probe` for these chats, because `hello` has already requested `stored`."""
         for chat in chats:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S
@@ -263,7 +263,7 @@ class Outbox:
         return list(self._acked.get(chat, {}).values())
 
     def schedule_probes(self, chat: str, now: float) -> None:
-        """Schedule `next_probe` for acked operations in a chat, unless `stored` arrives first."""
+        """Schedule the next probes in a chat (see `next_probe`), `PROBE_S` from now."""
         for operation in self.list_acked(chat):
             self._probe_at[_get_probe_key(operation)] = now + PROBE_S
 

@@ -82,4 +82,4 @@ class PendingCalls:
         for future in futures:
             if not future.done():
                 future.set_exception(failure)
-                future.exception()  # asyncio logs exceptions that are never retrieved
+                future.exception()  # marks it as retrieved, so that asyncio does not log it

@@ -51,7 +51,7 @@ def check_text(fields: Fields) -> None:
 class Request:
     """One request. One of the two callbacks is called, once.
 
-    Exception: neither is called if the request is removed, or dropped after a disconnect.
+    If the request is removed, or dropped after a disconnect, neither is called.
     """
 
     fields: Fields
@@ -110,7 +110,7 @@ class Requests:
             return True
         error = parse_error(frame)
         if request.is_retried and error.temporary and error.code == Conflict.code:
-            # The cause is a concurrent change. A retry succeeds or returns a permanent error.
+            # A concurrent request changed the data. A retry succeeds or fails permanently.
             request.not_before = now + (error.retry_after_ms or CONFLICT_RETRY_MS) / 1000
             if request.not_before < request.deadline:
                 self._queued[request.id] = request

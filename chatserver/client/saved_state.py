@@ -128,7 +128,7 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
 def _find_first_seqs(
     state: ClientState, unconsumed: Sequence[QueuedEvent]
 ) -> dict[str, int] | None:
-    """Return `{chat: first seq in the events}`; None if an event could not be delivered again."""
+    """Return each chat's first seq in `unconsumed`; None if an event cannot be delivered again."""
     firsts: dict[str, int] = {}
     for queued in unconsumed:
         match queued.event:
@@ -141,13 +141,12 @@ def _find_first_seqs(
             case ChatChanged(chat, entry) if entry is not None:
                 firsts.setdefault(chat, entry.seq)
             case Restarted() | Skipped() | EntriesWithdrawn():
-                # These events have no seq, so no saved position makes the client emit them again.
-                return None
+                return None  # without a seq, an event cannot be delivered again
             case ChatChanged(chat) if state.get_or_create_chat(chat).is_large:
-                # The chat may have become large with this event; the record cannot express that.
+                # This event may have made the chat large; the record has only the current `is_large`.
                 return None
             case Marked(user=user) if user == state.user:
-                return None  # the record would need the earlier read mark, which is not kept
+                return None  # the read mark before this event is not kept
             case _:
                 pass
     return firsts

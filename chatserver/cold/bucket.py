@@ -103,7 +103,7 @@ async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
 
 
 async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created", "kept"]:
-    # HEAD on a missing bucket returns 404 without an error code: `ObjectMissing`.
+    # HEAD on a missing bucket returns 404 without an error code; `call` raises `ObjectMissing`.
     with contextlib.suppress(BucketMissing, ObjectMissing):
         await store.call("head_bucket")
         return "kept"
@@ -169,7 +169,7 @@ def _make_lifecycle_rules(prefix: str, settings: Cold) -> list[dict[str, Any]]:
             "Expiration": {"Days": 31},
         },
         {
-            # One rule for the whole bucket, which several tenants can share.
+            # One rule for the whole bucket, because several tenants can share a bucket.
             "ID": f"{_OURS}parts",
             "Status": "Enabled",
             "Filter": {"Prefix": ""},

@@ -83,7 +83,7 @@ class Auth(Section):
                 raise ValueError(f"{sources[0]} requires host_algorithm")
             return self
         if self.local_accounts:
-            # Otherwise a user could register the name of one of the host application's users.
+            # With both, a user could register the name of one of the host application's users.
             raise ValueError("host_algorithm requires local_accounts = false")
         takes_secret = self.host_algorithm == "HS256"
         if len(sources) != 1 or (sources == ["host_secret"]) != takes_secret:

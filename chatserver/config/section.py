@@ -52,7 +52,7 @@ class TenantSection(Section):
 
 
 def _check_network(text: str) -> str:
-    ipaddress.ip_network(text, strict=False)  # raises ValueError with a description
+    ipaddress.ip_network(text, strict=False)  # raises ValueError if it is no address or range
     return text
 
 

@@ -33,7 +33,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX,
         env_nested_delimiter="_",
         env_nested_max_split=1,
-        enable_decoding=False,  # `Section` parses lists, with clearer errors
+        enable_decoding=False,  # `Section` parses lists instead, to report clearer errors
         extra="forbid",
         frozen=True,
     )

@@ -64,7 +64,7 @@ class Redis(TenantSection):
 
     @model_validator(mode="after")
     def _check_log_max(self) -> Self:
-        if self.log_max < self.inbox_max:  # all entries of an inbox can be of one chat
+        if self.log_max < self.inbox_max:  # an inbox can refer to `inbox_max` entries of one chat
             raise ValueError("log_max must be at least inbox_max")
         return self
 
@@ -162,7 +162,7 @@ class Warm(Section):
     @field_validator("tenant")
     @classmethod
     def _check_tenant(cls, tenant: str) -> str:
-        if tenant in RESERVED_TENANTS:  # S3 key prefixes that are used without tenants
+        if tenant in RESERVED_TENANTS:  # S3 key prefixes in deployments without tenants
             raise ValueError(f"{tenant} is reserved; choose another name")
         return tenant
 
@@ -217,6 +217,6 @@ class Cold(TenantSection):
         """The base URLs at which clients reach the bucket."""
         if url := self.public_endpoint or self.endpoint:
             return [url]
-        # Presigned URLs have either the regional or the global host.
+        # Presigned URLs can have the regional or the global host, so return both.
         hosts = (f"s3.{self.region}.amazonaws.com", "s3.amazonaws.com")
         return [f"https://{self.bucket}.{host}" for host in hosts]

@@ -124,7 +124,7 @@ class CoreContainer(abc.ABC):
     @property
     @abc.abstractmethod
     def earlier_periods(self) -> PeriodSource:
-        """Reads the seq ranges that members may read from earlier memberships."""
+        """Reads the seq ranges of users' earlier memberships, which they can still read."""
 
     @abc.abstractmethod
     async def load_chat(self, chat: ChatId) -> None:

@@ -71,7 +71,7 @@ STORED_POLL_S = 0.1  # interval for checking whether a message is stored
 class StorageContainer(TierContainer):
     """Use cases of the API and the workers.
 
-    API requests are charged to the user's Redis memory budget; work done by workers is not.
+    API requests count against the user's Redis memory budget; work done by workers does not.
     """
 
     limit_kinds = ALL_KINDS

@@ -75,7 +75,7 @@ class DataFolder:
     def write_settings(self, settings: Mapping[str, str]) -> None:
         """Write the settings as a file that a shell can source."""
         path = self.path / SETTINGS
-        path.unlink(missing_ok=True)  # an existing file can have a more permissive mode
+        path.unlink(missing_ok=True)  # create a new file: the existing mode can be more permissive
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as new:
             for name, value in settings.items():

@@ -35,7 +35,7 @@ from chatserver.features.registry import list_features, load
 DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)
 CLI = "chatserver.cli.main"
-CALL_TIMEOUT_S = "9"  # shorter than the 10 s that a client waits for `welcome`
+CALL_TIMEOUT_S = "9"  # timeouts in s; below the 10 s that a client waits for `welcome`
 DRAIN_S = 2.0  # `drain_s` of the gateways; short, so that Ctrl-C is fast
 STOP_S = 20.0  # time for a process to end before it is killed
 
@@ -192,7 +192,7 @@ class Plan:
         """Return the settings shared by all of our processes."""
         return {
             "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
-            # On a busy machine, a slow response must not count as an outage.
+            # Long timeouts: a slow response on a busy machine must not count as an outage.
             "CHAT_REDIS_CALL_TIMEOUT_S": CALL_TIMEOUT_S,
             "CHAT_GATEWAY_RPC_TIMEOUT_S": CALL_TIMEOUT_S,
             "CHAT_WARM_ENDPOINT": f"http://{HOST}:{self.ports.dynamodb}",
@@ -210,7 +210,7 @@ class Plan:
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
             "CHAT_SEARCH_INDEX": str(self.folder.resolve() / "search"),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
-            "CHAT_CHATS_INVITATIONS": "never",  # demo users can be added to groups without consent
+            "CHAT_CHATS_INVITATIONS": "never",  # never ask users before adding them to groups
             "CHAT_TELEMETRY_FORMAT": "console",
             "CHAT_TELEMETRY_LEVEL": "info",  # `ready_line` is logged at this level
             "PYTHONUNBUFFERED": "1",

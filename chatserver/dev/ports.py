@@ -8,7 +8,7 @@ import socket
 def is_port_free(port: int, host: str = "127.0.0.1") -> bool:
     """Return whether a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Like servers, accept a port whose last connection is in TIME_WAIT.
+        # Accept a port whose last connection is in TIME_WAIT, as the servers do.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

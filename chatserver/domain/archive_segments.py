@@ -11,10 +11,10 @@ from typing import Final
 from chatserver.domain.ids import ChatId, Seq, Ts
 
 PREFIX: Final = "archive/v1"
-# Kind of the placeholder that stands for a chat's newest entry if this entry is archived.
+# Kind of the placeholder for a chat's newest entry, if that entry is only in the archive.
 ARCHIVED_KIND: Final = "archived"
 LOST_KIND: Final = "lost"  # kind of the tombstone for an entry that was lost before it was stored
-# Prefix of the sort keys of items that list the archive segments with messages from a user.
+# Sort key prefix of items that record which archive segments have a user's messages.
 TRAIL_PREFIX: Final = "archived#"
 
 

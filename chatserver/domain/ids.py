@@ -111,15 +111,15 @@ class MidSource:
     def __init__(self) -> None:
         self._stem = ""
         self._used = len(_PAIRS)
-        self._until = 0.0  # monotonic time (s) at which `_stem` expires
+        self._until = 0.0  # monotonic time (s) after which `next` creates a new `_stem`
 
     def next(self) -> Mid:
         """Return an id that has never been returned before."""
         now = time.monotonic()
         if self._used >= len(_PAIRS) or now > self._until:
             self._until = now + STEM_S_MAX
-            # Use fresh randomness: ULIDs that a process creates in one millisecond differ only in
-            # the characters that are cut off here.
+            # Do not use `ULID()`: within a millisecond, it only increments the last characters,
+            # which are cut off here.
             ms = int(time.time() * 1000)
             self._stem = str(ULID.from_bytes(ms.to_bytes(6, "big") + os.urandom(10)))[:-2]
             self._used = 0

@@ -21,7 +21,7 @@ class InboxEntry:
 class InboxState:
     """The state of a user's inbox."""
 
-    epoch: Epoch  # the epoch sent to devices, for all partitions (`HotClient.whole_epoch`)
+    epoch: Epoch  # the epoch that devices receive; covers all partitions (`HotClient.whole_epoch`)
     head: Seq
     first: Seq  # oldest seq in the inbox; head + 1 if the inbox is empty
     is_known: bool  # True if the user state has been loaded in this epoch
@@ -35,7 +35,7 @@ class UserChat:
     top: Seq  # newest seq of the chat
     read: Seq
     received: Seq
-    order: Ts  # sort key of the chat list: ts of the newest message, or of being added
+    order: Ts  # sort key of the chat list: ts of the newest message, or when the user was added
     stored: int = 0  # newest seq in the warm tier; 0 if Redis does not have the chat
 
 

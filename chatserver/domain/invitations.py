@@ -7,7 +7,7 @@ from typing import Literal
 
 Policy = Literal["ask_strangers", "always", "never"]
 State = Literal["pending", "declined"]
-ListedKind = Literal["direct", "group"]  # each kind of chat has its own limit per user
+ListedKind = Literal["direct", "group"]  # for each kind, a user has a separate limit of chats
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

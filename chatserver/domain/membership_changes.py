@@ -64,7 +64,7 @@ class ChangePlace(NamedTuple):
 
     `is_checked`: the join and leave seqs in the `directory` table are known to be correct. False if
     the chat was loaded into Redis after the change, or the change was applied again. The entries of
-    the change can then have other seqs.
+    the change can then have other seqs than in the table.
     """
 
     first: Seq
@@ -76,7 +76,8 @@ class ReferenceRecord(NamedTuple):
 
     `digest` is the digest of the earlier request with this reference, or None if none was found.
     `is_open`: the chat is loaded, so a `digest` of None means that the reference has never been
-    used or has expired. After a data loss in Redis, only the newest 100 messages are found.
+    used or has expired. After a data loss in Redis, only references of the newest 100 messages are
+    found.
     """
 
     is_open: bool
@@ -92,7 +93,7 @@ class ChangedChatHead(NamedTuple):
     seq: Seq
     stored: Seq
     places: dict[int, ChangePlace]
-    joined: dict[UserId, Seq]  # join seqs of the requested users who are members
+    joined: dict[UserId, Seq]  # requested users who are members → seq at which they joined
 
     def is_stored(self, change: MembershipChange) -> bool:
         """Return whether all entries of a change are stored in the warm tier."""

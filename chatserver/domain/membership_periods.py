@@ -60,11 +60,11 @@ class FormerMember:
     stored: int = 0
     periods: Periods = ()  # periods before `last`
     hidden: tuple[int, ...] = ()  # seqs of messages that the user deleted for themselves
-    quiet_until: int | None = None  # until when notifications are muted, ms since 1970
-    muted_until: int | None = None  # when the mute ends, s since 1970; 0: never; None: not muted
+    quiet_until: int | None = None  # push notifications are muted until then, ms since 1970
+    muted_until: int | None = None  # the user may not write until then (s since 1970); 0: forever
 
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
-        """Return the data for a new membership: the earlier periods, and an unexpired mute.
+        """Return the data for a new membership, with `last` in `periods` and without an ended mute.
 
         `is_confirmed`: the chat still has entry `mid` as the last entry of period `last`.
         """

@@ -23,7 +23,8 @@ class MessageChange:
     target: Seq
     body: str
     tail: bytes
-    is_of_earlier_period: bool = False  # `target` is from an earlier membership of the sender
+    # True if `target` is in a period of an earlier membership of the sender.
+    is_of_earlier_period: bool = False
 
 
 class Outcome(enum.Enum):

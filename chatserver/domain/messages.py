@@ -33,7 +33,7 @@ class Audience:
     is_large: bool  # True if members read the log instead of inboxes
     # The commit script appends to the inboxes of these users: all of `users`, or none.
     inline_users: tuple[UserId, ...]
-    # Prepared arguments of the commit script.
+    # Arguments of the commit script, from `gate` to `prefix_of`.
     gate: str  # the chat's "epoch:version" and write policy when the audience was read
     keys_packed: bytes
     keys_count: int
@@ -147,7 +147,7 @@ class InboxPositions:
     `firsts` has, for each user, the inbox seq of the chat's first message in the commit call.
     `offset` is the number of the chat's messages before this one in that call. `remote_gateways`
     has, for each user, the gateways other than this one, comma separated, or 0 if there are none.
-    It is None if no user is on another gateway.
+    `remote_gateways` is None if no user is on another gateway.
     """
 
     __slots__ = ("firsts", "offset", "remote_gateways")
@@ -229,8 +229,8 @@ class ChatHead:
     stored: int = 0  # seq up to which the warm tier has the entries
 
 
-# Stands for `expires_s` in the digest of a stored message, which does not have it. Larger than any
-# valid value.
+# Replaces `expires_s` in the digest of a stored message, because only the expiry time is stored.
+# Larger than any valid value.
 _ANY_EXPIRY = "f" * 8
 
 
@@ -246,7 +246,7 @@ def compute_digest(
     It covers every field that the client chooses, except `durability`.
     """
     if attachments:
-        kind = f"{kind}:{','.join(attachments)}"  # ids contain no comma and no colon
+        kind = f"{kind}:{','.join(attachments)}"  # unambiguous: ids contain no comma and no colon
     content = zlib.crc32(f"{kind}:{reply_to}:{body}".encode())
     return f"{content:08x}{expires_s:08x}" if expires_s else f"{content:08x}"
 
@@ -267,7 +267,7 @@ def is_same_send(stored: str, digest: str) -> bool:
 
 
 def format_name(mid: str, digest: str) -> bytes:
-    """Return the end of a `format_place` record, which is known before the commit."""
+    """Return the end of a `format_place` record: the part that is known before the commit."""
     packed = bytes.fromhex(digest)
     return b"%c%b%b" % (len(packed), packed, mid.encode())
 
@@ -301,5 +301,5 @@ REF_TTL_S = 86_400  # the server recognizes a retry of a send for at least this 
 
 
 def reference_key(sender: str, ref: str) -> bytes:
-    """Return the name of the Redis hash field for a sender's `ref`: a ten-byte digest of both."""
+    """Return the name of the Redis hash field for a sender's `ref`: a digest of ten bytes."""
     return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

@@ -104,7 +104,7 @@ def _truncate_runs(text: str) -> str:
 def _parse_wide(text: str, field: str, chars_max: int, bytes_max: int = BODY_BYTES_MAX) -> str:
     _check_marks(text, field, _UNSORTED_RUN_MAX)
     text = unicodedata.normalize("NFC", text)
-    if len(text) > chars_max:  # checked again, because normalization can add characters
+    if len(text) > chars_max:  # check again: normalization can add characters
         raise TooLarge(f"{field}: must be at most {chars_max} characters")
     if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
         raise TooLarge(f"{field}: must be at most {bytes_max} bytes of UTF-8")

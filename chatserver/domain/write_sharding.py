@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
 PERIODS_MAX: Final = 32
-# A chat scales down only if this many unused periods remain, so that it can scale up again.
+# The number of shards is reduced only if this many of the `PERIODS_MAX` periods stay unused, so that
+# it can be increased again.
 PERIODS_RESERVED: Final = 6
 _BITS: Final = 64
 _MASK: Final = (1 << _BITS) - 1
@@ -45,7 +46,7 @@ class ShardFloor(NamedTuple):
     shards: int
 
     def encode(self) -> str:
-        """Return the floor as text."""
+        """Return the value as text."""
         return f"{self.until_ts}:{self.shards}"
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from chatserver.errors import Unavailable
 
-Context = Mapping[str, str]  # tenant and key version; `unwrap` fails if they differ
+Context = Mapping[str, str]  # tenant and key version; `unwrap` needs the same values as `wrap`
 
 
 class WrappedKey(NamedTuple):

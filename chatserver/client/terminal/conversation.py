@@ -106,7 +106,7 @@ class Conversation:
             case events.StoredUpto(chat, seq) if chat == name:
                 self._stored_upto = max(self._stored_upto, seq)
             case events.Restarted(is_new_epoch=True):
-                self._stored_upto = 0  # in a new epoch, a seq can belong to another message
+                self._stored_upto = 0  # a new epoch can assign these seqs to other messages
             case events.Refused(ref, chat, error) if chat == name and ref in self._bodies:
                 body = self._bodies.pop(ref)
                 self._failed.append(Line(self.user, body, None, Mark.FAILED, error.message))
@@ -127,7 +127,7 @@ class Conversation:
             if operation.fields["type"] != "send":
                 continue
             body = operation.fields["body"] or "[file]"
-            if operation.stage is Stage.ACKED:  # the message's event may arrive later
+            if operation.stage is Stage.ACKED:  # show it even before its event arrives
                 placed[operation.seq] = Line(
                     self.user, body, operation.ts, self._get_mark(operation.seq)
                 )

@@ -124,7 +124,7 @@ class ConversationLink:
     def send(self, body: str) -> None:
         """Send a message now, or as soon as the client is connected.
 
-        ``/file PATH`` sends a file. ``/search WORDS`` sets `report`, which the next call resets.
+        ``/file PATH`` sends a file. ``/search WORDS`` sets `report`, which the next `send` resets.
         """
         command, _, argument = body.partition(" ")
         self.report = None
@@ -152,7 +152,7 @@ class ConversationLink:
             self._spawn(self._send_mark(chat.id, top), "mark")
 
     async def _send_mark(self, chat: str, upto: int) -> None:
-        while upto == self._marked:  # stop if a newer read mark has replaced this one
+        while upto == self._marked:  # stop after `mark_read` was called with a newer message
             try:
                 await self._client.mark(chat, read=upto)
             except ChatError as exc:
@@ -165,7 +165,7 @@ class ConversationLink:
     def load_older(self) -> None:
         """Load the history page before the oldest loaded message."""
         if self.state is State.ONLINE and self.conversation.has_older:
-            # Prevents a second load of the same page; `apply_page` sets the new value.
+            # Prevents a second load of the same page; `apply_page` sets `has_older` again.
             self.conversation.has_older = False
             self._spawn(self._load_page(before=self.conversation.bottom), "older messages")
 
@@ -252,7 +252,7 @@ class ConversationLink:
         try:
             self.note = f"searching {query}"
             self._on_change()
-            await self._is_open.wait()  # wait for the connection and the chat
+            await self._is_open.wait()  # wait until the chat is loaded
             self.report = await self._collect_results(query)
         except ChatError as exc:
             self.report = SearchReport(query, [], problem=exc.message)

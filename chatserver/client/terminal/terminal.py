@@ -131,7 +131,7 @@ class PipeChat:
         self._changed.set()
         for line in self._conversation.build_lines(time.time()):
             body = replace_unprintable(line.body).replace("\n", " ⏎ ")
-            # Timestamps increase within a chat: a message with a later `ts` has not been shown yet.
+            # Timestamps increase within a chat, so a message with `ts` above `_shown` is new.
             if line.ts is not None and line.ts > self._shown:
                 self._shown = line.ts
                 self._out.write(f"{line.sender}: {body}\n")

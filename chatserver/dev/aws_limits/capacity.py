@@ -19,7 +19,7 @@ Access = Literal["write", "read"]
 # Name of a table or of an index (`<table>/<index>`), and a value of its partition key.
 Partition = tuple[str, str]
 
-PARTITIONS_MAX: Final = 50_000  # maximum token buckets; at this number, the full ones are removed
+PARTITIONS_MAX: Final = 50_000  # maximum token buckets; then unused buckets are removed
 
 
 @dataclasses.dataclass(slots=True)

@@ -357,7 +357,7 @@ class Rules:
             while request:
                 status, response = await server.call("BatchGetItem", {"RequestItems": request})
                 if status != 200:
-                    return  # the write will fail with the same error
+                    return  # the write will fail with the same error as this read
                 for table, items in response["Responses"].items():
                     for item in items:
                         info = self._tables[table]

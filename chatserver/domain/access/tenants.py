@@ -62,8 +62,8 @@ class TenantStore(Protocol):
 class WriteFence:
     """Stops all calls of a process to DynamoDB and S3 while its tenant is blocked.
 
-    Two sources report blocks: Redis (within a second), and the schema version item in DynamoDB,
-    which also works if Redis has been replaced or is down.
+    Two sources report a block: Redis (within a second), and the item with the tenant's schema
+    version in the `directory` table, which is read even if Redis is down or has been replaced.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class WriteFence:
         """Wait up to `within_s` seconds until a source reports a change.
 
         If a change was reported since the last call, return immediately. The caller then reads the
-        schema version item without waiting for its next periodic check.
+        tenant's DynamoDB item at once, before its next periodic check.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):

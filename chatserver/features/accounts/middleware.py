@@ -105,7 +105,7 @@ class EarlyRefusals:
         except RateLimited as exc:
             return exc.retry_after_ms or 0
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ClientError):
-            return 0  # the framework or the handler rejects the invalid request
+            return 0  # pass it on: the framework or the handler rejects it as invalid
         return 0
 
     async def _delay_refusal(self, wait_ms: int, network: str, receive: Receive) -> int | None:

@@ -3,7 +3,7 @@
 The demo login exists only in `chatserver dev` and issues a token to any caller. It therefore
 accepts only direct connections from this machine, and `Settings` rejects demo users unless the
 server listens on loopback. It also checks `Host` and `Origin` to prevent DNS rebinding. A page of
-another site may reach a loopback port by a DNS name that resolves to 127.0.0.1. But its requests
+another site can reach a loopback port by a DNS name that resolves to 127.0.0.1. But its requests
 have that name as `Host` and that site as `Origin`.
 """
 

@@ -36,7 +36,7 @@ from chatserver.features.analytics.parquet import (
     decode_facts,
 )
 
-MEMORY_BYTES_MAX: Final = 2_147_483_648  # for DuckDB, in addition to the files that Arrow loads
+MEMORY_BYTES_MAX: Final = 2_147_483_648  # of DuckDB; files that Arrow loads are not counted
 _READING: Final = ("SELECT", "EXPLAIN")
 _FILES: Final = "parquet_files"
 # As in Athena, the view returns UTC timestamps without a time zone.

@@ -103,8 +103,8 @@ class Preferences:
             if is_changed and not await self._put(user, before, after, now_s):
                 continue
             if change.cleared_upto and after.cleared_upto:
-                # Call this even if nothing changed: an earlier request may have stored the change
-                # and then failed.
+                # Hide the messages even if nothing changed: an earlier request may have stored the
+                # change and then failed.
                 await self._hidden.open_hidden(user, {chat: [-after.cleared_upto]})
             if is_changed:
                 signal = frames.ChatPreferencesSignal("chat_preferences", user, after)

@@ -129,7 +129,7 @@ class AccountRows(LoginRows):
                 await self._client.call("transact_write_items", request)
                 break
             except ConditionFailed:
-                # The user has no profile row yet or has been erased, or another request changed it.
+                # The user has no profile row yet, was erased, or was changed by another request.
                 await self._profiles.make_info(user)
         else:
             raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
@@ -157,7 +157,8 @@ class AccountRows(LoginRows):
         values: Item = row.get("ExpressionAttributeValues", {})
         if record.words:
             values[":before"] = {"L": [{"S": word} for word in record.words]}
-        if words and Field.NAME not in wanted:  # `words` are built from `record.name`
+        # `words` are built from `record.name`: the transaction must fail if the name has changed.
+        if words and Field.NAME not in wanted:
             row["ExpressionAttributeNames"]["#name"] = Field.NAME
             if record.name is None:
                 row["ConditionExpression"] += " AND attribute_not_exists(#name)"

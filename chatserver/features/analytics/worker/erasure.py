@@ -39,7 +39,8 @@ async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
 
     Guarantees:
         Idempotent. On return, no file contains text that was deleted before the call.
-        Cost: one or two small reads per exported unit; unarchived units are read completely.
+        Cost: one or two small reads per exported unit (range of entries). Unarchived units are
+            read completely.
 
     Raises:
         Unavailable: a store does not respond, or the files cannot be written; retry.

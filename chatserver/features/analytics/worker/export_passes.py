@@ -180,7 +180,7 @@ class ExportPass:
             await self._add_with_targets(unit, entries)
             after = unit.last
             if chat in await self._flush_if_full():
-                return  # the next pass starts with the postponed units
+                return  # the next pass starts with the postponed units of this chat
 
     async def _list_unwritten(self, chat: ChatId) -> list[Unit]:
         """Return the newest units (ranges) that were claimed, but not recorded as exported."""
@@ -193,7 +193,7 @@ class ExportPass:
         return units[::-1]
 
     async def _add_with_targets(self, unit: Unit, entries: Sequence[Message]) -> None:
-        """Export a unit, and the earlier units whose messages are changed by its entries."""
+        """Export a unit (range of entries), and earlier units whose messages its entries change."""
         await self._exporter.add(unit)
         changed = {seq: change for seq, change in list_changes(entries).items() if seq < unit.first}
         while changed:
@@ -237,7 +237,7 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                     files=tally.files,
                     postponed=tally.postponed,
                 )
-            await lease.release()  # let `chatserver analytics export` run between passes
+            await lease.release()  # so that `chatserver analytics export` can run between passes
 
         await run_periodically(lease, INTERVAL_S, run_pass)
 

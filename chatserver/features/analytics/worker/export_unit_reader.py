@@ -66,7 +66,7 @@ class UnitSource:
         self._with_bodies = with_bodies
 
     async def load(self, unit: Unit, changes: Changes = NO_CHANGES) -> UnitRows:
-        """Return the current rows of a unit.
+        """Return the current rows of a unit (a range of entries).
 
         Raises:
             Unavailable: some of the unit's entries cannot be read now.
@@ -86,7 +86,7 @@ class UnitSource:
         return UnitRows(unit, rows, sha256, version or sha256, changes)
 
     async def find_version(self, unit: Unit, changes: Changes = NO_CHANGES) -> str:
-        """Return the current version of a unit. For an unarchived unit, this costs a `load`."""
+        """Return the version of a unit (see the module docstring). Unarchived units cost a `load`."""
         archived = await self._find_archived_version(unit, await self._read_facts(unit))
         return archived or (await self.load(unit, changes)).version
 

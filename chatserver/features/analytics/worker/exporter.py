@@ -91,7 +91,7 @@ class Exporter:
         return unit
 
     async def add(self, unit: Unit, changes: Changes = NO_CHANGES) -> None:
-        """Read the entries of a unit; `flush` writes them.
+        """Read a unit (a range of entries); `flush` writes it.
 
         `changes`: entries of other units that change messages of this unit. If there are none, a
         unit that has already been added is ignored.
@@ -117,7 +117,7 @@ class Exporter:
 
     @property
     def is_full(self) -> bool:
-        """True if the added units (ranges of entries) have reached a limit: call `flush`."""
+        """True if the added units (ranges of entries) reach the limits of a batch; call `flush`."""
         return self._rows >= ROWS_MAX or self._chars >= CHARS_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:

@@ -215,7 +215,7 @@ class Uploads:
 
     async def _wait_until_processed(self, file: File, wait_s: float) -> File:
         deadline = self._clock.monotonic() + wait_s
-        is_in_redis = True  # until a message references the file
+        is_in_redis = True  # Redis has the metadata until a message references the file
         while not file.is_processed and self._clock.monotonic() < deadline:
             await asyncio.sleep(POLL_S if is_in_redis else ROW_POLL_S)
             (processed,) = await self._files.find([file.id])

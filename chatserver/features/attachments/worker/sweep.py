@@ -24,7 +24,7 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-# Longer than any send takes: a send that began before the deletion time can still add a reference.
+# Longer than any send: a send in progress at the deletion time can still reference the file.
 SETTLE_S = 60.0
 SWEEP_INTERVAL_S = 60.0
 
@@ -69,7 +69,7 @@ class Sweeper:
         return count
 
     async def _find_cutoff(self) -> int:
-        """Return a Unix time; files whose deletion time is before it can be deleted now."""
+        """Return the cutoff: files that were due for deletion before it can be deleted now."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()
