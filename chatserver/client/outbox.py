@@ -222,7 +222,7 @@ class Outbox:
                 del self._acked[operation.chat]
 
     def get_unstored(self, chats_max: int) -> dict[str, int]:
-        """Return `{chat: newest seq}` for the acked operations, most recent chat first."""
+        """Return `{chat: newest seq of an acked operation}` for at most `chats_max` chats."""
         newest: dict[str, int] = {}
         for chat, operations in reversed(self._acked.items()):
             seqs = [

@@ -143,7 +143,7 @@ def _find_first_seqs(
             case Restarted() | Skipped() | EntriesWithdrawn():
                 return None  # without a seq, an event cannot be delivered again
             case ChatChanged(chat) if state.get_or_create_chat(chat).is_large:
-                # This event may have made the chat large; the record has only the current `is_large`.
+                # The event may have made the chat large. The record has only the new `is_large`.
                 return None
             case Marked(user=user) if user == state.user:
                 return None  # the read mark before this event is not kept

@@ -87,7 +87,7 @@ class ReferenceRecord(NamedTuple):
 class ChangedChatHead(NamedTuple):
     """A chat's newest seq, the seq up to which it is stored, and its latest membership changes.
 
-    `places` maps the version of each of these changes to its position.
+    `places` maps the chat version of each of these changes to its first entry.
     """
 
     seq: Seq

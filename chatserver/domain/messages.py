@@ -273,7 +273,7 @@ def format_name(mid: str, digest: str) -> bytes:
 
 
 def format_place(seq: int, ts: int, mid: str, digest: str) -> bytes:
-    """Return the record that Redis stores for a message under its reference.
+    """Return the record that Redis stores for a message under its `ref`.
 
     The record has five bytes of seq, seven bytes of ts (``struct.pack('>I5I7')`` in Lua), and the
     result of `format_name`.
@@ -291,8 +291,8 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
 def get_generation_phase(chat: str) -> int:
     """Return the time offset of a chat's reference generations, in seconds (Lua: `phase`).
 
-    A generation has the references of `REF_TTL_S` seconds; Redis deletes it as a whole. The offsets
-    differ between chats, so that the references of all chats do not expire at the same moment.
+    Redis deletes the references of `REF_TTL_S` seconds (a generation) together. The offsets differ
+    between chats, so that the generations of all chats do not expire at the same moment.
     """
     return zlib.crc32(chat.encode())
 

@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
 PERIODS_MAX: Final = 32
-# The number of shards is reduced only if this many of the `PERIODS_MAX` periods stay unused, so that
-# it can be increased again.
+# The number of shards is reduced only if this many of the `PERIODS_MAX` periods stay unused, so
+# that it can be increased again.
 PERIODS_RESERVED: Final = 6
 _BITS: Final = 64
 _MASK: Final = (1 << _BITS) - 1

@@ -1,6 +1,6 @@
 """Early refusal of rate-limited logins, before the HTTP framework runs.
 
-A refusal here costs less than a tenth of one in the framework. When Redis refuses a login,
+A refusal here costs less than a tenth of one in the framework. If a rate limit refuses a login,
 `LoginRateLimits` caches the time at which the refusal ends. Before that time, the middleware
 refuses the login without calling Redis, with the same response as the login handler. All other
 requests are passed on unchanged.

@@ -145,7 +145,7 @@ class Compactor:
             yield _get_prefix(files[0]), files
 
     async def _find_move(self, prefix: str, files: Sequence[StoredFile]) -> _Move | None:
-        """Clean up after earlier moves of a date; return the next move, if there is one."""
+        """Clean up after earlier compactions of a date; return the next move of rows, if any."""
         compacted = [file for file in files if is_compacted(file.key)]
         if not compacted and len(files) < FILES_MIN:
             return None
@@ -247,7 +247,7 @@ class Compactor:
 
 
 def _choose(small: Sequence[StoredFile], facts: dict[str, FileFacts]) -> list[StoredFile]:
-    """Choose the files of the next move, up to the limits of a move."""
+    """Choose the small files whose rows move next, up to the limits of one move."""
     files: list[StoredFile] = []
     size = contained = 0
     for file in small[:FILES_MAX]:

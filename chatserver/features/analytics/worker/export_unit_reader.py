@@ -36,7 +36,10 @@ NO_CHANGES: Final[Changes] = {}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnitRows:
-    """The current rows of a unit. `changes`: entries of other units that change messages in it."""
+    """The current rows of a unit (a range of entries).
+
+    `changes`: entries of other units that change messages in it.
+    """
 
     unit: Unit
     rows: Sequence[Row]
@@ -86,7 +89,10 @@ class UnitSource:
         return UnitRows(unit, rows, sha256, version or sha256, changes)
 
     async def find_version(self, unit: Unit, changes: Changes = NO_CHANGES) -> str:
-        """Return the version of a unit (see the module docstring). Unarchived units cost a `load`."""
+        """Return the version of a unit (see the module docstring).
+
+        For a unit that is not archived, this costs a `load`.
+        """
         archived = await self._find_archived_version(unit, await self._read_facts(unit))
         return archived or (await self.load(unit, changes)).version
 
@@ -109,7 +115,7 @@ class UnitSource:
         return compute_digest((places, facts, self._with_bodies))
 
     async def read(self, unit: Unit) -> list[Message]:
-        """Return the entries of a unit. Raises Unavailable if some of them cannot be read."""
+        """Return the entries in the range of a unit. Raises Unavailable if some cannot be read."""
         entries = await self.list_new(unit.chat, unit.first - 1, unit.last - unit.first + 1)
         if len(entries) < unit.last - unit.first + 1:
             missing = unit.first + len(entries)
