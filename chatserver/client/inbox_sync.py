@@ -27,7 +27,7 @@ class InboxSync:
         self._send_request = ask
         self._handle_event = take_event
         self._get_cursor = get_cursor
-        self.is_behind = False  # True if the inbox has events that the device has not received
+        self.is_behind = False  # True if the device knows that it has missed events
         self.is_syncing = False
         self.not_before = 0.0
 

@@ -57,12 +57,12 @@ async def ignore(*_: object) -> None:
     return
 
 
-# Every process that accepts messages uses these ports.
+# Every process that accepts messages uses the following ports.
 SEND_INTERCEPTOR: Port[SendInterceptor | None] = Port("send_interceptor", None)
 CHECK_EDIT: Port[CheckEdit | None] = Port("check_edit", None)
 CHECK_COMPANION_SEND: Port[CheckSend] = Port("check_companion_send", ignore)
 RESOLVE_FILES: Port[ResolveFiles] = Port("resolve_files", _refuse_files)
-# Gateways use these ports to handle users' searches and companion requests.
+# Gateways use the following ports to handle users' searches and companion requests.
 ANSWER_SEARCH_FRAME: Port[AnswerSearchFrame] = Port("answer_search_frame", _refuse_search_frame)
 ANSWER_COMPANION_FRAME: Port[AnswerCompanionFrame] = Port(
     "answer_companion_frame", _refuse_companion_frame

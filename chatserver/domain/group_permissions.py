@@ -53,7 +53,7 @@ class Reader(NamedTuple):
 
     @property
     def lacks_periods(self) -> bool:
-        """True if it is unknown whether the member has periods of earlier memberships."""
+        """True if the periods of the member's earlier memberships must still be loaded."""
         return self.first > 1 and self.periods is None
 
     def is_readable(self, seq: int) -> bool:

@@ -85,12 +85,12 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """The number of shards in the last period, which may begin in the future."""
+        """The number of shards in the last sharding period, which can begin in the future."""
         return self.periods[-1].shards if self.periods else 1
 
     @property
     def from_ts(self) -> int:
-        """The ts at which the last period begins; 0 without periods."""
+        """The ts at which the last sharding period begins; 0 if there is none."""
         return self.periods[-1].from_ts if self.periods else 0
 
     def get_shards_at(self, ts: int) -> int:
@@ -101,7 +101,7 @@ class Layout:
     def split_by_period(
         self, chat: str, low: int, high: int, *, is_ascending: bool
     ) -> list[PeriodRange]:
-        """Split the ts range ``[low, high]`` by period, in ascending or descending order."""
+        """Split ts range ``[low, high]`` by sharding period, in ascending or descending order."""
         periods = (ShardingPeriod(0, 1), *self.periods)
         ranges: list[PeriodRange] = []
         for number, (from_ts, shards) in enumerate(periods):

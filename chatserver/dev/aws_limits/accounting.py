@@ -15,7 +15,7 @@ Response = tuple[int, dict[str, Any]]
 
 @dataclasses.dataclass(slots=True)
 class ItemRequest:
-    """An action on one item, with its table and key.
+    """The part of a request that reads or writes one item, with the item's table and key.
 
     `before` is the item before a write; it is loaded only if the table has indexes.
     """

@@ -65,7 +65,7 @@ class PartitionLimits:
 
 
 def split_units(total: float, exact_units: Sequence[float | None]) -> list[float]:
-    """Divide the units of a request among its actions.
+    """Divide the capacity units of a request among its actions, one per item.
 
     An action whose units are known gets these, and the other actions share the rest equally. If the
     units of all actions are known, `total` is divided in proportion to them.

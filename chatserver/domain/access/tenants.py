@@ -76,7 +76,7 @@ class WriteFence:
         return next(iter(self._reasons.values()), "")
 
     def set(self, source: str, reason: str) -> None:
-        """Set the reason that a source reports; an empty reason removes the source's block."""
+        """Set the reason for the block that `source` reports; an empty `reason` removes it."""
         before = self._reasons.get(source, "")
         if reason:
             self._reasons[source] = reason
@@ -86,9 +86,9 @@ class WriteFence:
             self._changed.set()
 
     async def wait_changed(self, within_s: float) -> None:
-        """Wait up to `within_s` seconds until a source reports a change.
+        """Wait up to `within_s` seconds until a block is set or removed.
 
-        If a change was reported since the last call, return immediately. The caller then reads the
+        If this has happened since the last call, return immediately. The caller then reads the
         tenant's DynamoDB item at once, before its next periodic check.
         """
         with contextlib.suppress(TimeoutError):

@@ -231,7 +231,7 @@ def day_prefix(date: str, tenant: str) -> str:
 
 
 def object_key(date: str, tenant: str, batch: str) -> str:
-    """Return the key of a batch's file for one date."""
+    """Return the key of the file with an export batch's rows of one date."""
     return f"{day_prefix(date, tenant)}part-{batch}.parquet"
 
 

@@ -96,7 +96,7 @@ class Snapshot:
         self._has_moved = any(compacted[key].is_moved for key in self._keys if key in compacted)
 
     def is_outdated(self) -> bool:
-        """Return whether rows have moved since the listing; if so, repeat the query."""
+        """Return whether compaction has moved rows since the listing; if so, repeat the query."""
         return self._has_moved
 
     def open(self) -> ds.Dataset:

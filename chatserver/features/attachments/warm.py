@@ -41,7 +41,7 @@ _DUE_DIGITS = 12
 
 
 class DueFile(NamedTuple):
-    """A due item: `file` must be deleted at time `at`, unless its `due` has changed."""
+    """A scheduled deletion: `file` is deleted at time `at`, unless the file's `due` has changed."""
 
     file: str
     at: int
@@ -176,7 +176,7 @@ class Attachments:
         )
 
     async def delete_due(self, due: DueFile) -> None:
-        """Delete an outdated due item: its file is deleted, or has another `due`. Idempotent."""
+        """Delete an outdated due item: its file is gone, or has another `due`. Idempotent."""
         key = due_key(due.file, due.at)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 

@@ -225,7 +225,7 @@ class Compactor:
         return True
 
     async def _freeze(self, file: StoredFile, target: str) -> _Frozen | None:
-        """Mark a file as moving to `target`; return None if it has changed since the listing."""
+        """Set `moves_to` of a file to `target`; return None if the file changed after the listing."""
         from chatserver.features.analytics.parquet import decode, decode_facts, encode
 
         try:

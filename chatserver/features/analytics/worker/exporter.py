@@ -112,7 +112,7 @@ class Exporter:
         self.tally.units += 1
 
     def mark(self, segment: NewSegment, units: Iterable[Unit]) -> None:
-        """Let `flush` mark a segment as exported after it has written these units."""
+        """Let `flush` mark a segment as exported after it has written these units of it."""
         self._segments.append((segment, list(units)))
 
     @property

@@ -42,7 +42,7 @@ class FileLocations:
         self._tenant = tenant
 
     async def locate(self, date: str, batch: str) -> Location:
-        """Return the file to which a batch's rows for one date must be written.
+        """Return the file to which an export batch's rows for one date must be written.
 
         Cancels an unfinished compaction of these rows. If the rows have moved, deletes them
         from their old files, so that no file contains erased text after an erasure.
@@ -104,9 +104,9 @@ class FileLocations:
 
 
 async def delete_rows(files: ParquetFiles, key: str, etag: str) -> None:
-    """Replace a file whose rows have moved with a file without rows. Idempotent.
+    """Delete the rows of a file after compaction has moved them. Idempotent.
 
-    The empty file prevents a process that was paused from creating the file again.
+    The file remains without rows, so that a process that was paused cannot create it again.
 
     Raises:
         Conflict: the ETag of the file has changed.

@@ -78,7 +78,7 @@ class Sweeper:
         return int(oldest - SETTLE_S)
 
     async def _remove(self, due: DueFile) -> bool:
-        """Delete a file if its deletion time is still `due.at`; otherwise only the due item."""
+        """Delete a file if its deletion time is still `due.at`; otherwise delete only `due`."""
         file = await self._container.get(AttachmentContainer).rows.find_file(due.file)
         if file is None or file.due != due.at:
             await self._container.get(AttachmentContainer).rows.delete_due(due)
