@@ -56,7 +56,7 @@ class OutboxEntry:
 
     @property
     def is_delete_for_me(self) -> bool:
-        """True if it deletes a message only for this user; no `stored` frame confirms it."""
+        """True for a deletion only for this user, which no `stored` frame confirms."""
         return self.fields["type"] == "delete" and self.fields.get("for") == "me"
 
     @property

@@ -1,4 +1,4 @@
-"""All S3 objects of one tenant, and the tenants that share a bucket."""
+"""Listing and deletion of all S3 objects of a tenant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stored(NamedTuple):
 
 
 class TenantObjects:
-    """Objects below the store's prefix."""
+    """The S3 objects of the tenant of `store`."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -20,7 +20,7 @@ TRAIL_PREFIX: Final = "archived#"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """Manifest entry for one S3 object; `decode_segment` checks the object against it.
+    """A segment in a chat's manifest; `decode_segment` checks its S3 object against this data.
 
     `tag` identifies one version of the object. If the entries change, a new object with a new tag
     is written, so objects never change and keys are never reused.

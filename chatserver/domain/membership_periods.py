@@ -50,8 +50,8 @@ def parse_periods(text: str) -> Periods:
 class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
-    Entry `mid` ended the membership. Its seq is the last seq of period `last`. If Redis has lost
-    this entry, a later entry can have its seq. In this case, `close` ends the period at seq
+    Entry `mid` ended the membership; period `last` ends at its seq. If Redis has lost this entry,
+    a later entry can have the same seq. In this case, `close` ends the period at seq
     `stored`: the entries up to there are older than entry `mid`.
     """
 

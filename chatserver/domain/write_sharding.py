@@ -211,7 +211,7 @@ class ShardMerge(Generic[T]):
         return min((upto for upto in self._upto if upto is not None), default=None)
 
     def list_unread_streams(self) -> list[int]:
-        """Return the streams to read next: not ended, and without buffered rows."""
+        """Return the streams to read next: those that have not ended and have no buffered rows."""
         return [
             n
             for n, (upto, buffered) in enumerate(zip(self._upto, self._buffered, strict=True))

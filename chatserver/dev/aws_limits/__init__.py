@@ -3,7 +3,7 @@
 Local servers run one request after another and have no capacity limits, so requests that AWS would
 refuse succeed there. `proxy` is the server; each rule is a module without I/O:
 
-- `conflicts`: transactions that overlap another request on one of their items
+- `conflicts`: a transaction and another request that run on the same item concurrently
 - `capacity`: write and read units of each partition of a table or index
 - `index_lag`: index queries return slightly outdated items
 

@@ -1,6 +1,6 @@
 """Index lag: a write becomes visible in the indexes after a delay.
 
-For each recent write, the previous item is kept, and index queries use it: an added item is
+For each recent write, the item before the write is kept, and index queries use it: an added item is
 missing, a removed item is still present, and a changed item has its old attributes. Each page is
 filtered, ordered and limited as by AWS.
 
@@ -52,7 +52,7 @@ class IndexLag:
             self._drop(next(iter(self._changes)))
 
     def list_pending(self, table: str) -> dict[ItemKey, Item | None]:
-        """Return the version that the indexes still show of each item with pending writes."""
+        """Return the items with pending writes, in the version that the indexes still show."""
         self._expire()
         return {key: change[0].before for key, change in self._changes.items() if key[0] == table}
 

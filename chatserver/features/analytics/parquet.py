@@ -1,8 +1,8 @@
 """Encoding and decoding of Parquet files. CPU-bound: do not call it on an event loop.
 
-A file contains the rows of one batch for one date, or of several batches after compaction, ordered
-by chat and seq. `date` and `tenant` are in the object key, not in columns. The file's metadata keys
-`chatserver.contains`, `chatserver.moves_to` and `chatserver.is_moved` store `model.FileFacts`.
+A file contains the rows of one export batch for one date (after compaction, of several batches),
+ordered by chat and seq. `date` and `tenant` are in the object key, not in columns. The metadata
+keys `chatserver.contains`, `chatserver.moves_to` and `chatserver.is_moved` store `model.FileFacts`.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class ExportRows:
             raise LostRace(f"analytics: another process is exporting chat {unit.chat}") from exc
 
     async def record(self, unit: Unit, sha256: str, version: str) -> None:
-        """Record the SHA-256 and the version of the rows that were exported. Idempotent."""
+        """Record the SHA-256 and the version of the exported rows in the unit item. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": _unit_key(unit.chat, unit.first),

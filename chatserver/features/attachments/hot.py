@@ -55,7 +55,7 @@ class SendableFiles:
     async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
         """Store the metadata of a file if it may be sent and no message references it.
 
-        With `is_update`, replace existing metadata, or delete it if the condition no longer holds.
+        With `is_update`, replace existing metadata, or delete it if a condition no longer holds.
         Otherwise keep existing metadata, because it can be newer than `file`.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:

@@ -126,10 +126,7 @@ def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         actor: Actor,
         wait_ms: WaitMs = 0,
     ) -> UploadedFile:
-        """Validate an uploaded file, then wait up to `wait_ms` for its thumbnail.
-
-        Repeat the request to wait longer.
-        """
+        """Validate an upload and wait for its thumbnail. Repeat the request to wait longer."""
         uploaded = await container.get(AttachmentContainer).uploads.finish(
             actor, file, wait_ms / 1000
         )

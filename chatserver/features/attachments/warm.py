@@ -216,7 +216,7 @@ class Attachments:
 
 
 def get_shard(file: str) -> int:
-    """Return the number in the partition key of a file's due item, ``due#<shard>``."""
+    """Return `<shard>` of the partition key ``due#<shard>``, which a file's due item has."""
     return zlib.crc32(file.encode()) % SHARDS
 
 

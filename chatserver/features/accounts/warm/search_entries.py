@@ -67,7 +67,7 @@ class SearchEntries:
         """Return the entries of users who match all of `wanted`, sorted by word.
 
         The query uses the longest word of `wanted` as a prefix and reads the first `READ_MAX`
-        entries of each part. Eventually consistent.
+        entries of each partition. Eventually consistent.
         """
         word = max(wanted, key=len)
         parts = await asyncio.gather(*(self._read(word, part, wanted) for part in range(PARTS)))
@@ -102,7 +102,7 @@ class SearchEntries:
 
 
 def encode_entry(word: str, user: str, words: tuple[str, ...]) -> Item:
-    """Return the item of an entry."""
+    """Return the DynamoDB item of a search entry."""
     return entry_key(word, user) | {
         Field.WORDS: {"L": [{"S": search_word} for search_word in words]}
     }

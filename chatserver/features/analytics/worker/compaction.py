@@ -225,7 +225,7 @@ class Compactor:
         return True
 
     async def _freeze(self, file: StoredFile, target: str) -> _Frozen | None:
-        """Set `moves_to` of a file to `target`; return None if the file changed after the listing."""
+        """Set a file's `moves_to` to `target`; return None if the file has changed since listing."""
         from chatserver.features.analytics.parquet import decode, decode_facts, encode
 
         try:

@@ -26,7 +26,7 @@ RETRY_S: Final = 0.1
 
 
 def make_rewriter(container: StorageContainer) -> RewriteExported:
-    """Return a function that calls `rewrite_chat` for each chat and returns the total."""
+    """Return a function that calls `rewrite_chat` for each chat and returns the number of files."""
 
     async def rewrite(chats: Collection[ChatId]) -> int:
         return sum([await rewrite_chat(container, chat) for chat in sorted(chats)])
@@ -56,7 +56,7 @@ async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
 
 
 async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int, bool]:
-    """Return how many files were written, and whether some could not be written now."""
+    """Rewrite outdated files; return how many, and whether some could not be written now."""
     state, source = container.get(AnalyticsContainer).state, make_source(container)
     exporter = make_exporter(container, source)
     is_postponed = False

@@ -6,8 +6,8 @@
       │                                                                   │ one conditional PUT each
       └── remains after a crash: the next pass reads the unit again and replaces its rows
 
-Crash safety: a unit is claimed for a batch before its files are written, and the batch determines
-the files. A repeated export replaces the rows of the unit in the same files, or in the files to
+Crash safety: before its files are written, a unit is assigned to a batch, whose id is in the keys
+of the files. A repeated export replaces the rows of the unit in the same files, or in the files to
 which compaction has moved them (`file_locations`). So each message is exported exactly once.
 Finally, the archive segments are marked as exported.
 

@@ -1,7 +1,7 @@
 """Finds the file that contains the rows of an export batch: its own or a compacted file.
 
 A file's ETag is read before its metadata. Compaction changes the ETag before it moves the rows, so
-a conditional write with the old ETag fails if the rows have moved in the meantime.
+a conditional write with the old ETag fails if the rows have moved since the ETag was read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Compacted(NamedTuple):
 
 
 class FileLocations:
-    """Finds the files of a tenant's batches."""
+    """Finds the files of a tenant's export batches."""
 
     def __init__(self, files: ParquetFiles, tenant: str) -> None:
         self._files = files

@@ -58,7 +58,7 @@ class ReadAccess(Protocol):
     """Checks whether a user may read the messages in a chat.
 
     Profile and post pictures have the id of their owner's picture space instead of a chat id. Only
-    the owner may read it.
+    the owner may read a picture space.
     """
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
@@ -233,8 +233,8 @@ class Uploads:
         """Return a download URL for a file or its thumbnail.
 
         `seq` is the seq of a message with the file. Without it, the `SEQS_TRIED_MAX` newest
-        messages that reference the file are tried. If there are none, the file's owner can load it
-        while they are a member of the chat.
+        messages that reference the file are tried. If no message references it, its owner can load
+        it while they are a member of the chat.
 
         Raises:
             NotFound: the file or thumbnail does not exist, or the reader may not see it.

@@ -96,7 +96,7 @@ def limit_resources(memory_bytes: int, cpu_s: int) -> None:
 
 
 def preload_plugins() -> None:
-    """Make the image library load its plugins by creating a thumbnail from each format."""
+    """Make the image library load its plugins: create a thumbnail of an image in each format."""
     from PIL import Image
 
     for name in FORMATS:
