@@ -32,8 +32,6 @@ PROBES_MAX = 4  # maximum acked operations sent again that have no response yet
 
 
 class Stage(enum.Enum):
-    """The progress of an operation."""
-
     QUEUED = "queued"
     IN_FLIGHT = "in flight"
     ACKED = "acked"

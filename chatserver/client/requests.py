@@ -64,8 +64,6 @@ class Request:
 
 
 class Requests:
-    """The requests of one device."""
-
     def __init__(self, requests_max: int) -> None:
         self._requests_max = requests_max
         self._queued: dict[int, Request] = {}
@@ -90,7 +88,6 @@ class Requests:
         return request.id
 
     def next_frames(self, now: float) -> list[Fields]:
-        """Return the frames to send now."""
         frames = []
         for request in [waiting for waiting in self._queued.values() if waiting.not_before <= now]:
             if len(self._in_flight) >= IN_FLIGHT_MAX:

@@ -10,8 +10,6 @@ from typing import NamedTuple, Protocol
 
 
 class Saved(NamedTuple):
-    """The content of a store."""
-
     position: bytes | None = None
     outbox: bytes | None = None
 

@@ -31,8 +31,6 @@ ENTRY_BYTES: Final = 800  # memory per cached entry, in addition to its JSON lin
 
 
 class SegmentObjects:
-    """Reads and writes segment objects."""
-
     def __init__(
         self, store: ObjectStore, settings: Archive, cipher: BodyCipher | None = None
     ) -> None:

@@ -27,8 +27,6 @@ RUNTIME = "chatserver__mypyc"  # the library that all compiled modules share
 
 
 class CompiledFinder(importlib.abc.MetaPathFinder):
-    """Finds the compiled modules."""
-
     def __init__(self, names: Sequence[str]) -> None:
         self._files = {name: FOLDER / f"{name}.so" for name in (*names, RUNTIME)}
 
@@ -40,7 +38,6 @@ class CompiledFinder(importlib.abc.MetaPathFinder):
 
 
 def get_source_file(name: str) -> Path:
-    """Return the source file of a module."""
     return ROOT.joinpath(*name.split(".")).with_suffix(".py")
 
 

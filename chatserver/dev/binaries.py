@@ -15,8 +15,6 @@ TOOLS = Path(__file__).resolve().parents[2] / ".tools"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """A third-party program."""
-
     what: str
     places: tuple[str, ...]  # path patterns below the tools folder; the first match is used
     how: str

@@ -52,7 +52,6 @@ class Launch:
 
     @property
     def address(self) -> str:
-        """Host and port of the server."""
         return f"{HOST}:{self.port}"
 
     def environment(self) -> dict[str, str]:

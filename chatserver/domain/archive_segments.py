@@ -38,13 +38,11 @@ class Segment:
 
     @property
     def key(self) -> str:
-        """The object's key."""
         tag = f".{self.tag}" if self.tag else ""
         return f"{PREFIX}/{self.chat}/{self.first:020d}-{self.last:020d}{tag}.jsonl.zst"
 
     @property
     def count(self) -> int:
-        """The number of entries."""
         return self.last - self.first + 1
 
 

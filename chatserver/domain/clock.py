@@ -15,8 +15,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The system clocks."""
-
     def time(self) -> float:
         """Return the seconds since 1970."""
         return time.time()

@@ -72,7 +72,6 @@ class ConnectionTable(Generic[C]):
         return self._all.count
 
     def count(self, stage: Stage) -> int:
-        """Return the number of connections at a stage."""
         return len(self._all.stages[stage])
 
     def put(self, connection: C, address: str | None, stage: Stage) -> C | None:

@@ -19,8 +19,6 @@ class InboxEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InboxState:
-    """The state of a user's inbox."""
-
     epoch: Epoch  # the epoch that devices receive; covers all partitions (`HotClient.whole_epoch`)
     head: Seq
     first: Seq  # oldest seq in the inbox; head + 1 if the inbox is empty

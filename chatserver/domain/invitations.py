@@ -12,8 +12,6 @@ ListedKind = Literal["direct", "group"]  # for each kind, a user has a separate 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invitation:
-    """An invitation of a user to a group."""
-
     user: str
     chat: str
     inviter: str

@@ -75,7 +75,6 @@ class SessionActivity:
         self.used_at = now
 
     def record_use(self, now: float) -> None:
-        """Record user activity."""
         self.is_fresh = True
         self.used_at = now
 

@@ -73,7 +73,6 @@ def format_mute(muted_until: int | None) -> str:
 
 
 def parse_member_status(value: bytes) -> MemberStatus:
-    """Parse a member's value."""
     role, _, periods = value.decode().partition(":")
     joined, _, mute = periods.partition(":")
     return MemberStatus(role, int(joined or 1), int(mute[:-1]) if mute else None)

@@ -46,7 +46,6 @@ class ShardFloor(NamedTuple):
     shards: int
 
     def encode(self) -> str:
-        """Return the value as text."""
         return f"{self.until_ts}:{self.shards}"
 
 
@@ -112,7 +111,6 @@ class Layout:
         return ranges if is_ascending else ranges[::-1]
 
     def encode(self) -> str:
-        """Return the layout as text."""
         return ",".join(f"{from_ts}:{shards}" for from_ts, shards in self.periods)
 
 

@@ -28,8 +28,6 @@ MESSAGES_MAX = 5_000
 
 
 class State(enum.Enum):
-    """The connection state of the conversation."""
-
     CONNECTING = "connecting"
     ONLINE = "online"
     OFFLINE = "offline"

@@ -84,7 +84,6 @@ class LimitsProxy:
 
     @property
     def endpoint(self) -> str:
-        """The endpoint URL."""
         return f"http://{HOST}:{self._port}"
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -96,7 +96,6 @@ class Rules:
         self._tables: dict[str, TableInfo | None] = {}
 
     async def handle(self, operation: str, body: dict[str, Any], server: Server) -> Response:
-        """Return the response to a request."""
         if operation in _SCHEMA_CHANGES:
             self._tables.pop(body.get("TableName", ""), None)
             response = await server.call(operation, body)

@@ -64,7 +64,6 @@ class Login:
     ended_ms: int | None = None
 
     def is_live(self, now: float) -> bool:
-        """Return whether the login is still valid."""
         return self.ended_ms is None and self.expires_at > now
 
 

@@ -244,7 +244,6 @@ def _print_result(result: Result, form: str) -> None:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a result value to a JSON value."""
     match value:
         case datetime.datetime():
             return value.isoformat(" ")

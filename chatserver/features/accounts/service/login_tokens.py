@@ -61,8 +61,6 @@ class Grant:
 
 
 class Logins:
-    """Login use cases."""
-
     def __init__(
         self,
         *,

@@ -22,8 +22,6 @@ CHECKED_MAX: Final = 40
 
 
 class UserSearch:
-    """The user search use case."""
-
     def __init__(self, entries: SearchEntries, rows: AccountRows, blocks: BlockPolicy) -> None:
         self._entries = entries
         self._rows = rows

@@ -41,7 +41,6 @@ class Credential:
     changed_ms: int
 
     def encode(self) -> Item:
-        """Return the item."""
         # SK repeats the user; otherwise the index `by_member` would have all rows in one partition.
         item = directory_items.row_key(directory_items.user_key(self.user), f"cred#{self.user}")
         item[Field.HASH] = {"S": self.hash}

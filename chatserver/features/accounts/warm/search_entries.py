@@ -102,7 +102,6 @@ class SearchEntries:
 
 
 def encode_entry(word: str, user: str, words: tuple[str, ...]) -> Item:
-    """Return the DynamoDB item of a search entry."""
     return entry_key(word, user) | {
         Field.WORDS: {"L": [{"S": search_word} for search_word in words]}
     }

@@ -64,8 +64,6 @@ KEEP_S = 86_400.0
 
 @dataclasses.dataclass
 class CompactionTally:
-    """Result of a compaction pass."""
-
     moved: int = 0  # number of files whose rows were moved
     created: int = 0
     deleted: int = 0
@@ -225,7 +223,7 @@ class Compactor:
         return True
 
     async def _freeze(self, file: StoredFile, target: str) -> _Frozen | None:
-        """Set a file's `moves_to` to `target`; return None if the file has changed since listing."""
+        """Set `moves_to` of a file to `target`; return None if it has changed since the listing."""
         from chatserver.features.analytics.parquet import decode, decode_facts, encode
 
         try:

@@ -52,12 +52,10 @@ async def ignore_progress(_: ExportTally) -> None:
 
 
 def make_lease(container: StorageContainer, owner: str) -> Lease:
-    """Return the exporter's lease."""
     return container.make_lease("analytics", owner, LEASE_S)
 
 
 def make_source(container: StorageContainer) -> UnitSource:
-    """Return the source of rows to export."""
     return UnitSource(
         state=container.get(AnalyticsContainer).state,
         tiers=container.older_tiers,
@@ -69,7 +67,6 @@ def make_source(container: StorageContainer) -> UnitSource:
 
 
 def make_exporter(container: StorageContainer, source: UnitSource) -> Exporter:
-    """Return a new exporter."""
     analytics = container.get(AnalyticsContainer)
     tenant = container.settings.cold.tenant
     return Exporter(source=source, state=analytics.state, files=analytics.files, tenant=tenant)

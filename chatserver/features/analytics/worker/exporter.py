@@ -57,8 +57,6 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class ExportTally:
-    """Result of an export pass."""
-
     units: int = 0
     rows: int = 0  # number of rows of the exported units, including unchanged ones
     files: int = 0

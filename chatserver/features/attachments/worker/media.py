@@ -83,7 +83,6 @@ class UsageByUser:
         self._spent: dict[UserId, float] = {}
 
     def add(self, user: UserId, seconds: float) -> None:
-        """Add the time spent on an image."""
         self._decay()
         if len(self._spent) < USERS_MAX or user in self._spent:
             self._spent[user] = self._spent.get(user, 0.0) + seconds
