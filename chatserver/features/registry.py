@@ -31,7 +31,7 @@ class Worker:
     run: str
     help: str
     is_in_all: bool = True  # whether `chatserver worker all` includes this worker
-    # If `is_in_all` is False, `all` includes this worker if this setting (`search.index`) is set.
+    # Name of a setting. If it is set, `all` includes this worker even if `is_in_all` is False.
     all_if: str = ""
     check: str = ""  # called with the settings before the start; raises ConfigError
     prepare: str = ""
@@ -52,8 +52,8 @@ class Feature:
     - `middleware`: a function that wraps the ASGI application
     - `commands`: import path and help line of each `chatserver` command
     - `sample_items`: a function that returns example items of a table, for the documentation
-    - `dev_settings`: a function that returns the feature's settings for `chatserver dev`; keys are
-      derived from the secret that it receives
+    - `dev_settings`: a function that returns the feature's settings for `chatserver dev`; it
+      derives keys from a given secret
     - `dev_data`: a function that creates example data, for `chatserver dev`
     - `ports`: for the API and workers, functions that implement core interfaces, by port name (see
       `chatserver.container.feature_ports`)

@@ -10,8 +10,9 @@ Because of these keys, one Query returns the preferences for many chats. They ar
 `Member` item, because a draft there would be expensive: the item is written whenever a read mark
 moves, and is read with all members of a chat.
 
-Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need
-`hidden` (`HiddenSeqs`). These two are written in one transaction with `muted_until` and `cleared`.
+The `Member` item has a copy of two preferences: `quiet` of `muted_until`, for pushes
+(`chatserver.warm.chats.muted_chats`), and `hidden` of `cleared`, for reading the history
+(`HiddenSeqs`). One transaction writes a preference and its copy.
 All of a user's pinned chats are in one item, so their order and number are exact.
 """
 

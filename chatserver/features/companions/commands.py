@@ -1,4 +1,4 @@
-"""Requests about companions: stop, join and session requests, and the budget check of `send`.
+"""Requests about AI responses and companion sessions, and the budget check of `send`.
 
 A message to a companion is an ordinary message. The sender's token budget is checked before the
 message is accepted, so the reply to `send` reports an exhausted budget. Responses are created in
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class CompanionRequests:
-    """Checks the budget for messages to companions; stops responses and lets devices join them."""
+    """Checks the budget for messages to companions, stops responses, and returns their text."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CompanionRequests:
 
         Guarantees:
             If the message has already been committed, a retry is accepted.
-            If the budget cannot be read, the check passes. If Redis is down, the commit then fails.
+            If the budget cannot be read, the check passes; without Redis, the commit fails anyway.
 
         Raises:
             RateLimited: too many responses are in progress, or the day's tokens are used up.

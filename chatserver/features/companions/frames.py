@@ -25,8 +25,8 @@ def describe_session(session: CompanionSession) -> frames.SessionInfo:
 
 
 def list_name(user: UserId, companion: CompanionId | None) -> str:
-    """Return the name of a session list, which is part of the signature of its page cursors.
+    """Return a name for a list of sessions. The list's page cursors are signed with this name.
 
-    A cursor is rejected if it was issued for another list.
+    So a cursor that was issued for another list is rejected.
     """
     return f"sessions with {companion or 'any'} of {user}"

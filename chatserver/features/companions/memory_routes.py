@@ -89,7 +89,7 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
     async def delete_companion_memory(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None
     ) -> None:
-        """Delete what a companion remembers about you, or only what it learned in `chat`."""
+        """Delete what a companion remembers about you; with `chat`, only that session's entries."""
         companion_id = parse_companion_id(companion)
         if chat is None:
             await memories.delete_all(actor, companion_id)

@@ -27,10 +27,10 @@ ENTRIES_MAX: Final = 64
 ENTRY_CHARS_MAX: Final = 500
 SUMMARIES_MAX: Final = 8
 SOURCES_MAX: Final = 16  # maximum sessions per entry
-CURSORS_MAX: Final = 16  # maximum sessions with a cursor; older sessions count as `FINISHED`
+CURSORS_MAX: Final = 16  # maximum sessions in `cursors`; nothing is extracted from older sessions
 FORGOTTEN_MAX: Final = 64  # maximum deleted entries whose digests are kept
 CHANGES_MAX: Final = 24  # maximum changes per model response
-FINISHED: Final = 2**53 - 1  # cursor of a session that has been read to its end
+FINISHED: Final = 2**53 - 1  # cursor of a session from which nothing more is extracted
 
 Kind = Literal["fact", "summary"]
 
@@ -87,7 +87,7 @@ class Entry:
 
 
 class ExtractionTimes(NamedTuple):
-    """Times that determine when the entries that a model writes expire.
+    """Times from which the expiry of the extracted entries is computed.
 
     `bound_ms` is the earliest expiry of the messages that the model has read; 0 if none expires.
     """
@@ -124,7 +124,7 @@ class UserMemory:
     rev: int = 0
 
     def get_cursor(self, chat: ChatId) -> int:
-        """Return the seq of the last message of a session that has been read for this memory."""
+        """Return the seq up to which a session has been read for this memory, or `FINISHED`."""
         if len(self.cursors) >= CURSORS_MAX and chat < min(self.cursors):
             return FINISHED  # chat ids sort by time, so this session is older than all in `cursors`
         return self.cursors.get(chat, 0)
@@ -236,7 +236,7 @@ def _apply(
 def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
     """Delete the entries that were written from message `changed` in `chat` or a later one.
 
-    The session will be read again from the first message that a deleted entry came from.
+    The next extraction begins with the first source message of the deleted entries.
     """
     dropped = [
         source
@@ -264,7 +264,7 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
 
 
 def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
-    """Delete the entries from a session, and mark the session as read to its end."""
+    """Delete the entries from a session, and create no more from it."""
     remaining = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
@@ -295,7 +295,7 @@ def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
 
 
 def finish(memory: UserMemory, chat: ChatId) -> UserMemory:
-    """Mark a session as read to its end."""
+    """Record that nothing more is extracted from a session."""
     return _set_cursor(memory, chat, FINISHED)
 
 

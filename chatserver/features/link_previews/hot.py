@@ -1,7 +1,7 @@
 """Link preview cache.
 
 Data: `{pN}:preview:<digest of the URL>` (string, expires after `CACHE_S` or `FAILURE_CACHE_S`) has
-the page summary as JSON. Each key is charged to a user's Redis memory budget, which bounds the
+the page summary as JSON. Each key is charged to the Redis memory budget of a user, which limits the
 number of keys.
 """
 

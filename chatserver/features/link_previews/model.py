@@ -20,7 +20,7 @@ PICTURE_BYTES_MAX: Final = 2_097_152
 FETCHES_MAX: Final = 16  # maximum concurrent fetches per process
 CACHE_S: Final = 86_400
 FAILURE_CACHE_S: Final = 600
-CACHE_BYTES: Final = 4096  # bytes charged to a user's Redis memory budget per preview
+CACHE_BYTES: Final = 4096  # bytes per cached preview, charged to a user's Redis memory budget
 
 # Comma-separated networks that previews may access in addition to public addresses. Users choose
 # the URLs, so `outbound.allow_private` does not apply. Tests replace this constant.

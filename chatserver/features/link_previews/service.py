@@ -138,14 +138,14 @@ class LinkPreviews:
         """Return the preview of the page at `url`.
 
         Guarantees:
-            Cost: one Redis call if the page's preview is cached; otherwise also one fetch, and the
-                new cache entry is charged to the user's memory budget.
+            Cost: one Redis call if the page's preview is cached; otherwise also one fetch, and
+                `CACHE_BYTES` of the user's Redis memory budget.
 
         Raises:
             BadRequest: the URL is malformed.
             NotFound: there is no preview.
             Overloaded: too many pages are being fetched; nothing is cached.
-            RateLimited: the user has requested too many previews.
+            RateLimited: the user's Redis memory budget is used up.
         """
         plain = _without_fragment(url)
         summary = await self._cache.find(plain)

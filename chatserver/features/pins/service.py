@@ -142,9 +142,9 @@ class Pins:
         """Return a page of pinned messages, newest message first, and the next page's `before`.
 
         Guarantees:
-            The page has only messages that the reader may read (P7), with every change that was
-            acked before the call. Messages that are deleted, expired or hidden by the reader
-            are left out.
+            The page has only messages that the reader may read (guarantee P7), with every change
+            that was acked before the call. Messages that are deleted, expired or hidden by the
+            reader are left out.
             Bounded: up to `limit` messages, and up to the size of a history page.
             Cost: one Query, and one history read per pin.
 

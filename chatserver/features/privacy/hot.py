@@ -1,8 +1,8 @@
 """Deletes an erased user's data from Redis, except data that expires automatically.
 
-A stream retains entries until it is trimmed, even if they have been read. An entry that contains
-the user's data is deleted as a whole. An entry in a gateway stream may also contain events for
-other users, so it is deleted only when it is older than `read_s`; the gateway has then read it.
+A stream retains records until it is trimmed, even if they have been read. A record that contains
+the user's data is deleted as a whole. A record in a gateway stream can also contain events for
+other users, so it is deleted only after the gateway has had time to read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE_MAX: Final = 500
 
 
 class RedisUserData:
-    """Deletes a user's data. All methods are idempotent. Most return the number of deleted entries.
+    """Deletes a user's data. All methods are idempotent. Most return the number of deleted records.
 
     `chats` are the chats of the user's companion sessions. All messages in them are deleted, too.
     """
@@ -32,9 +32,9 @@ class RedisUserData:
     async def remove_gateway_pushes(
         self, user: UserId, read_s: float, chats: Collection[ChatId] = ()
     ) -> int:
-        """Delete the user's messages from the gateway streams.
+        """Delete gateway stream records that contain the user's messages.
 
-        Records younger than `read_s` seconds are kept: gateways may not have read them yet.
+        Only records that are older than `read_s` seconds are deleted: the gateway has read them.
         """
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):

@@ -155,7 +155,7 @@ class ChatFields:
 
     top: Seq
     name: str
-    is_direct: bool  # True: the title is the other user's name
+    is_direct: bool
     is_large: bool
 
 

@@ -120,9 +120,9 @@ class IndexFeed:
         await self._hot.write("HSET", key, _REINDEX, request)
 
     async def request_erasure(self, partition: int, user: str) -> None:
-        """Request the erasure of a user. A request in progress is not repeated."""
+        """Request the erasure of a user from the index."""
         key = self._hot.keys.checkpoint(partition)
-        if await self.is_erased(partition, user):  # an earlier request has erased the data
+        if await self.is_erased(partition, user):  # delete the result of an earlier request
             await self.delete_erasure_request(partition, user)
         await self._hot.write("HSET", key, _ERASE + user, ASKED)
 

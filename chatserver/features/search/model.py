@@ -58,9 +58,9 @@ class Changes:
 class Rebuild(msgspec.Struct):
     """Progress of a rebuild, which reads all chats, or of a catch-up.
 
-    A catch-up reads only the entries after `since_ts` (a rebuild: 0). `part` of `parts` parts are
-    complete. `chats` and `messages`: how many have been processed so far. If `is_fresh`, documents
-    that the rebuild did not find are deleted last.
+    A catch-up reads only the entries after `since_ts` (a rebuild: 0). `part`: how many of the
+    `parts` parts are complete. `chats` and `messages`: how many have been processed so far. If
+    `is_fresh`, documents that the rebuild did not find are deleted last.
     """
 
     request: str

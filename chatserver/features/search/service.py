@@ -120,8 +120,8 @@ class Search:
         """Return results, and the `start` of the next page.
 
         Guarantees:
-            Access: only messages that the viewer may read now (P7). Messages from users who are
-                blocked by the viewer, or have blocked the viewer, are omitted.
+            Access: only messages that the viewer may read now (guarantee P7). Messages from users
+                who are blocked by the viewer, or have blocked the viewer, are omitted.
             Freshness: results include every change acked before the call. Deleted, expired
                 and hidden messages are omitted.
             Bounds: `limit` results, `CHECKED_MAX` candidates and `PAGE_BYTES_MAX`. A short page can
@@ -298,8 +298,8 @@ def merge(
     ]
     if order is Order.NEWEST:
         # No candidate on the partitions' next pages is newer than `horizon`. With several
-        # partitions, some of them may precede this page's candidates that are older than
-        # `horizon`, so the latter are left for a later page.
+        # partitions, a candidate on this page that is older than `horizon` may sort after one on
+        # another partition's next page, so it is left for a later page.
         horizon = max(
             (page.next.ts for page in results.values() if page.next is not None), default=0
         )

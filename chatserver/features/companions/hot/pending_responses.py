@@ -3,7 +3,7 @@
 Data, in the partition of the session's chat: `{pN}:asked` (zset) holds the pending sessions, scored
 by the time (ms) of the next attempt; `{pN}:asking:<chat>` (hash) holds the pending work of one
 session. Both are removed when the work is done. `heard` in `{pN}:checkpoint` (hash) is the id of
-the last scanned entry of the backlog, from which the queue is filled.
+the last backlog entry that has been scanned for pending work.
 
 Invariant: the pending work from every backlog entry up to `heard`, and from every trimmed entry,
 has been recorded. The assistant worker records it as entries arrive. The persist worker records the
@@ -25,13 +25,13 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-# `record` calls the script after this many messages, but never within a backlog entry.
+# `record` calls the script after it has collected this many messages from whole backlog entries.
 RECORDED_MAX = 200
 # The `tail` of a message is its JSON after `ts`. It begins with `"chat":"<chat id>"`.
 _CHAT_AT = len(b'"chat":"')
 _CHAT_END = _CHAT_AT + 26  # a session's chat id is a ULID, which has 26 characters
 _LAST_ENTRY_ID = f"{2**53 - 1}-0"
-ENDED = 2**53 - 1  # recorded in place of a changed message's seq when the session ends
+ENDED = 2**53 - 1  # value of `changed` which means that the session has ended
 _CHANGES = frozenset({"edit", "delete"})
 
 
@@ -142,8 +142,7 @@ class PendingResponses:
         """Record the pending work from backlog entries; return how many messages were recorded.
 
         `entries` must follow the last recorded entry without gaps. With `is_whole` False
-        (persist worker), the checkpoint `heard` need not include the last entries if these have no
-        pending work.
+        (persist worker), `heard` can remain before the last entries if these have no pending work.
 
         Guarantees:
             Idempotent: entries up to `heard` are skipped.
@@ -165,22 +164,19 @@ class PendingResponses:
         return count
 
     async def _record_hidden(self, entry: HideEntry) -> None:
-        """Record, in the chat's partition, that a user deleted a message for themselves only."""
+        """Record that a user deleted a message for themselves only."""
         if is_session_chat(entry.chat):
             other = PendingResponses(self._hot, self._hot.keys.get_partition(entry.chat))
             pending = PendingMessage(_LAST_ENTRY_ID, entry.chat, changed=entry.seq)
             await other._record("0-0", [pending])
 
     async def record_ended(self, chat: ChatId) -> None:
-        """Record, in the chat's partition, that its session has ended.
-
-        Idempotent. Raises Unavailable.
-        """
+        """Record that a session has ended. Idempotent. Raises Unavailable."""
         other = PendingResponses(self._hot, self._hot.keys.get_partition(chat))
         await other._record("0-0", [PendingMessage(_LAST_ENTRY_ID, chat, changed=ENDED)])
 
     async def is_pending(self, chat: ChatId) -> bool:
-        """Return whether a session, in this or another partition, has pending work."""
+        """Return whether a session has pending work. Its chat can be in any partition."""
         requests = self._hot.keys.companion_requests(self._hot.keys.get_partition(chat))
         return await self._hot.call("ZSCORE", requests, chat) is not None
 

@@ -21,7 +21,7 @@ from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 
-DELTAS_MAX = 4_000  # near this limit, text is sent only before a tool call and at the end
+DELTAS_MAX = 4_000  # close to this limit, text is buffered until a tool call or the end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

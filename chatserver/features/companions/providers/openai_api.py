@@ -108,13 +108,13 @@ class OpenAiApi:
         ):
             return False
         if request.messages[-1].results:
-            return False  # the model checked the message before the tool calls
+            return False  # the message was checked before the model made the tool calls
         response = await self._sdk.moderations.create(model=model, input=message.text)
         return any(result.flagged for result in response.results)
 
 
 def build_request(request: ModelRequest, limit_name: str) -> dict[str, Any]:
-    """Build the parameters for a chat completion. `limit_name`: the token limit parameter."""
+    """Build the parameters for a chat completion; `limit_name` is the one for the token limit."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
     for message in request.messages:
         messages += _build_messages(message)

@@ -7,8 +7,8 @@ the chat, the next access to the session creates it.
 ::
 
     create   item ─► chat in `directory` ─► Redis ─► devices notified
-    end      change record ─► one transaction: write the ended item, delete the active item, mark
-             the chat as ended ─► Redis: chat version ─► devices notified
+    end      change record ─► one transaction: ended item written, active item deleted, chat marked
+             as ended ─► Redis: chat version ─► devices notified
 
 A change record (in `{pN}:changing`, a zset) exists until the chat version in Redis has changed. If
 a process dies before that, the `repair` worker finds the record and completes the work.
@@ -275,7 +275,7 @@ class CompanionSessions:
         return await self._change_records.begin(active.chat, HOLD_S)
 
     async def _is_active(self, read: CompanionSession) -> bool:
-        """Return whether the session is still active. Its companion version may have changed."""
+        """Return whether a session is still active, regardless of its companion version."""
         active = await self._rows.find_active(read.user, read.companion)
         return active is not None and active.chat == read.chat
 

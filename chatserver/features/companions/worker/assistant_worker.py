@@ -169,7 +169,7 @@ class AssistantWorker:
             log.warning("assistant.failed", chat=chat, error=exc.message)
 
     async def _process_step(self, started: StartedResponse) -> bool:
-        """Respond to a message or process a change; return whether the session has more work."""
+        """Answer the message and handle the change in `started`; return whether more is pending."""
         try:
             await self._run_step(started)
         except RetryLater as exc:
@@ -220,7 +220,7 @@ class AssistantWorker:
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False
-        if started.changed:  # drop the summary even if an erasure has deleted the session item
+        if started.changed:  # does not need the session, which an erasure may have deleted
             was_dropped = await self._context.session_memory.drop_changed(
                 started.chat, started.changed
             )

@@ -69,22 +69,23 @@ log = structlog.get_logger()
 # User messages between two extractions: less than half of CONTEXT_MESSAGES_MAX, because that limit
 # includes the responses.
 MEMORY_MESSAGES = 20
-# Maximum tokens of the notes in a response's system prompt. The notes also use at most a quarter of
-# the context, not counting the tokens that are reserved for the response.
+# Maximum tokens of the memory in a response's system prompt. The memory also uses at most a quarter
+# of the context, not counting the tokens that are reserved for the response.
 NOTES_TOKENS_MAX = 1_500
 CHANGES_TOKENS_MAX = 1_000  # maximum tokens per model response
 # Maximum tokens of the messages in one model call. They also use at most half of the context.
 PART_TOKENS_MAX = 8_000
-# Maximum model calls per extraction. The next extraction reads the later messages. An ended
-# session has no next extraction, so its later messages are not remembered.
+# Maximum model calls, and maximum history pages, per extraction. The next extraction reads the
+# later messages. An ended session has no next extraction, so its later messages are not remembered.
 PARTS_MAX = 8
-PAGES_MAX = 10  # maximum history pages per extraction; see `PARTS_MAX` for later messages
+PAGES_MAX = 10
 EXTRACTION_S_MAX = 60.0
-TRIES_MAX = 8  # maximum attempts to read an ended session; after them, the rest is not remembered
-# The first response of a session waits up to this long until the previous session has been read.
+# After this many attempts to extract from an ended session, its last messages are not remembered.
+TRIES_MAX = 8
+# The first response of a session waits up to this long for the previous session's extraction.
 WAIT_S = 8.0
 POLL_S = 0.25
-EXPIRY_S_MIN = 7 * 86_400  # messages that expire within this time are not read
+EXPIRY_S_MIN = 7 * 86_400  # nothing is extracted from messages that expire within this time
 DAY_MS = 86_400_000
 
 EXTRACT = (
@@ -102,7 +103,7 @@ EXTRACT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Unread:
-    """Messages to read, oldest first, and their earliest expiry time (ms; 0: none expires)."""
+    """Messages after the cursor, oldest first, and their earliest expiry (ms; 0: none expires)."""
 
     messages: list[PromptMessage]
     bound_ms: int
@@ -139,7 +140,7 @@ class MemoryExtractor:
     ) -> UserMemory | None:
         """Return the memory for a response, or None if the companion must not use it.
 
-        With `is_first`, wait up to `WAIT_S` for the previous session to be read to its end.
+        With `is_first`, wait up to `WAIT_S` for the extraction from the previous session.
         """
         if not persona.options.memory:
             return None
@@ -185,11 +186,11 @@ class MemoryExtractor:
             log.warning("assistant.memory_failed", chat=session.chat, error=str(exc))
 
     async def finish(self, session: CompanionSession, persona: Companion, tries: int) -> None:
-        """Read an ended session to its end.
+        """Extract facts from the messages of an ended session that are after the cursor.
 
         Guarantees:
-            Idempotent. The rest of the session is not remembered after `PARTS_MAX` model calls,
-            `PAGES_MAX` pages or `TRIES_MAX` tries, or if the user has no tokens left.
+            Idempotent. Messages that are left after `PARTS_MAX` model calls, `PAGES_MAX` pages or
+            `TRIES_MAX` attempts are not remembered; nor if the user's token budget refuses a call.
 
         Raises:
             Unavailable: the model or a tier failed; call again later.
@@ -229,9 +230,9 @@ class MemoryExtractor:
         return await self._rows.get(session.user, session.companion)
 
     async def _extract(self, session: CompanionSession, persona: Companion) -> bool:
-        """Read the messages after the cursor in parts; after each part, store changes and cursor.
+        """Extract facts, in parts; store the changes and the cursor after each part.
 
-        Return False if these messages include none from the user.
+        Return False if the messages after the cursor include none from the user.
         """
         async with asyncio.timeout(EXTRACTION_S_MAX):
             await self._budgets.check(session.user, session.chat)
@@ -350,7 +351,7 @@ def _encode_question(notes: Sequence[Entry], part: Sequence[PromptMessage], toke
     for number, entry in enumerate(notes, 1):
         room -= estimate_tokens(entry.text) + 8
         if room < 0:
-            break  # only the oldest notes are left out, which have the highest numbers
+            break  # the remaining notes are the oldest; leave them out
         numbered.append({"number": number, "kind": entry.kind, "text": entry.text})
     messages = [
         {"from": message.role, "text": cut_to_tokens(message.text, tokens_max)} for message in part

@@ -21,7 +21,7 @@ ROOM_TOKENS_MIN = 64  # minimum number of tokens for messages, even if the promp
 REMEMBERED = "\n\nThis was said before, in short:\n"
 # If the messages fill more than this share of the available tokens, the oldest are summarized.
 FULL_SHARE = 0.75
-KEPT_SHARE = 0.4  # afterward, the messages that were not summarized fill at most this share
+KEPT_SHARE = 0.4  # maximum share that the messages fill after the oldest were summarized
 KEPT_MIN = 2
 IMAGE_TOKENS = 1_600  # estimated tokens per image; models scale larger images down
 # Image types that both the Converse API and the OpenAI API accept.
@@ -199,8 +199,8 @@ def choose_old(
 ) -> list[PromptMessage]:
     """Return the oldest messages, which must be summarized.
 
-    Return an empty list if the unsummarized messages use at most `FULL_SHARE` of `room` and
-    `messages_max`.
+    Return none if the unsummarized messages use at most `FULL_SHARE` of the tokens in `room`, and
+    number at most `FULL_SHARE` of `messages_max`.
     """
     upto = 0 if summary is None else summary.upto
     unsummarized = [message for message in prompt_messages if message.seq > upto]

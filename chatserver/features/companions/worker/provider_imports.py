@@ -15,7 +15,7 @@ from chatserver.features.companions.providers.registry import load_sdk
 log = structlog.get_logger()
 
 PAGE = 100
-PAGES_MAX = 20  # maximum pages of companions to read; other SDKs are loaded on first use
+PAGES_MAX = 20  # maximum pages of companions; SDKs of further companions are loaded on first use
 
 
 async def preload_sdks(container: StorageContainer) -> None:

@@ -83,7 +83,7 @@ FIRST_DELTA_S = 30.0  # maximum wait for the first delta
 BETWEEN_S = 20.0  # longest pause between two deltas
 ATTEMPTS_MAX = 3  # maximum attempts per model call; there is no retry after its first delta
 BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt
-FLUSH_MS = 100  # text is collected for this time and then sent, except for the first delta
+FLUSH_MS = 100  # the first delta is sent immediately; later text is collected for this time
 JOIN_S = 120  # devices can read the text of a finished response for this time
 
 POLL_S = 0.2  # interval for reading stop requests and the list of the user's gateways

@@ -91,7 +91,7 @@ class ResponsePublisher:
     def _flush(self) -> None:
         self._timer = None
         if self.index >= DELTAS_MAX - 2:
-            return  # all further text is sent as one delta at the end, or before the next tool call
+            return  # few deltas are left: keep the text until the next tool call or the end
         self._send()
 
     def _send(self) -> None:

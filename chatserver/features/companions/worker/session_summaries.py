@@ -47,8 +47,8 @@ log = structlog.get_logger()
 
 SUMMARY_TOKENS_MAX = 600
 
-SUMMARY_S_MAX = 60.0  # time limit for creating a summary, which delays the next response
-PAGES_MAX = 10  # maximum further history pages per summary; earlier messages are left out
+SUMMARY_S_MAX = 60.0  # time limit for creating a summary; the next response waits for it
+PAGES_MAX = 10  # maximum additional history pages per summary; older messages are left out
 PARTS_MAX = 20  # maximum model calls per summary
 PART_TOKENS_MIN = 256
 WORDS_PER_TOKEN = 0.6

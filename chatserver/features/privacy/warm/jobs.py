@@ -39,7 +39,8 @@ from chatserver.warm.schema.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
 DAY_S: Final = 86_400
-EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # a pointer must expire after its export
+# Lifetime of `export#` items; must be longer than that of an export.
+EXPORT_POINTER_TTL_S: Final = 40 * DAY_S
 EXPORT_PREFIX: Final = "export#"
 _KEPT: Final = "jobs#kept"
 _steps = msgspec.json.Decoder(tuple[ReceiptLine, ...])
@@ -275,7 +276,7 @@ class JobRows:
     async def finish(self, job: Job, **changes: Any) -> bool:
         """Update a job and remove it from the queue; return False if the lease has been lost.
 
-        `changes` may also contain `state`, `size` and `expires_at`.
+        `changes` may contain the fields listed in `update`, and `state`, `size` and `expires_at`.
         """
         update = self._build_leased_update(job, {**changes, "until_ms": 0})
         actions = [

@@ -66,7 +66,7 @@ class PersonalRows:
     async def remove_rows(self, user: str) -> int:
         """Delete the items in the user's partition; return how many were deleted. Idempotent.
 
-        The tombstone and the pointers to archived messages are kept.
+        The tombstone in place of the user's item, and the pointers to archived messages, are kept.
         """
         rows = await self._list_rows(user, "")
         sorts = [row[DirectoryField.SK]["S"] for row in rows]

@@ -40,7 +40,7 @@ class SendResult:
     outcome: Outcome
     retry_after_s: float = 0.0
     reason: str = ""
-    gone_ms: int | None = None  # when the device was unregistered; later registrations are valid
+    gone_ms: int | None = None  # time of the unregistration; a later registration is valid
     is_device_only: bool = False  # the error affects this device, not the whole service
 
 

@@ -34,11 +34,11 @@ from chatserver.telemetry.metrics import PUSH_NOTICES
 log = structlog.get_logger()
 
 ATTEMPTS_MAX = 4
-DELIVERY_DEADLINE_S = 300.0  # no attempt starts later than this after the call of `deliver`
+DELIVERY_DEADLINE_S = 300.0  # no attempt starts more than this time after the call of `deliver`
 IN_FLIGHT_MAX = 8  # maximum concurrent calls per push service
 
 WAITING_MAX = 1_000
-SERVICES_MAX = 1_000  # maximum push services in memory, because clients choose the hosts
+SERVICES_MAX = 1_000  # maximum push services in memory; needed because clients choose the hosts
 FAILURES_MAX = 5
 OPEN_S = 5.0  # how long a circuit first opens; doubled each time it opens again
 OPEN_S_MAX = 60.0

@@ -284,7 +284,7 @@ class PushDispatcher:
         try:
             name = (await self._container.directory.get_user(user)).name or user
         except ChatError:
-            return user  # the push shows the id instead of the name
+            return user  # if the name cannot be read, the push shows the user id
         self._names[user] = (now, name)
         self._names.move_to_end(user)
         if len(self._names) > NAMES_MAX:

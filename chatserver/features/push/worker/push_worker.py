@@ -116,7 +116,7 @@ class NotifyWorker:
                 return position
 
     def _find_first_seqs(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
-        """Return the seq of each chat's first new message that is at most `FRESH_S` seconds old."""
+        """Return, for each chat, the seq of its first message that is not older than `FRESH_S`."""
         oldest = (now_ms - FRESH_S * 1000) * 1000
         first_seqs: dict[bytes, Seq] = {}
         for entry in entries:

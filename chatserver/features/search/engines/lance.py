@@ -61,8 +61,7 @@ from chatserver.telemetry.failpoints import failpoint
 
 STATE_ID: Final = "#state"  # document ids contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
-# If this many rows have changed, `maintain` runs before `MAINTENANCE_INTERVAL_S` has passed.
-UNINDEXED_ROWS_MAX: Final = 20_000
+UNINDEXED_ROWS_MAX: Final = 20_000  # after this many changed rows, `maintain` ignores the interval
 OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # queries in progress read them
 
 

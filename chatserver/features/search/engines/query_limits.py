@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-RANKED_MAX: Final = 500  # maximum matches in a list by relevance; SQLite ranks only the newest ones
+# Maximum matches of a search sorted by relevance. SQLite sorts only the newest matches.
+RANKED_MAX: Final = 500
 SCOPED_CHATS_MAX: Final = 64  # SQLite: with more chats, the FTS5 query has no chat filter
 SCAN_SIZES: Final = (512, 2_048, 8_192)  # SQLite: matches read per query without a chat filter
 MATCHES_MAX: Final = 1_000  # LanceDB: maximum matches per table query

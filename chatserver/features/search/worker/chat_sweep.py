@@ -72,8 +72,8 @@ class ChatSweep:
     async def _iter_pages(self) -> AsyncIterator[list[Message]]:
         """Yield the entries of all chats.
 
-        A step ends after `STEP_ENTRIES` entries. An empty page counts as one, so a step also ends
-        if it finds only chats without entries or chats of other partitions.
+        A step ends after `STEP_ENTRIES` entries. An empty page counts as one entry, so a step also
+        ends if it finds only chats without entries or chats of other partitions.
         """
         progress = self.progress
         while progress.part < progress.parts:

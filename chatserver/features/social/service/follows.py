@@ -53,7 +53,7 @@ class Follows:
             Idempotent and atomic: both follow edges are written, or none. The counts are updated
             within `FLUSH_S`. If the count changes cannot be queued, the follow is rolled back.
             After a crash between writing the edges and queueing the changes, the counts are off
-            by one until the next audit.
+            by one until `chatserver audit social --repair` runs.
 
         Raises:
             BadRequest: both are the same user.
@@ -105,7 +105,7 @@ class Follows:
         """Remove the follows between two users, in both directions. Idempotent.
 
         Call this after a block is stored. If Redis is down, the follows are removed anyway, but the
-        counts are off by one until the next audit.
+        counts are off by one until `chatserver audit social --repair` runs.
         """
         for follower, followed in ((user, other), (other, user)):
             if await self._graph.unfollow(follower, followed):
@@ -138,7 +138,7 @@ class Follows:
             raise
 
     async def _is_new(self, user: UserId, other: UserId) -> bool:
-        """Return whether the follow is so recent that its posts may be missing in the timeline."""
+        """Return whether the follow is so recent that its backfill may be incomplete."""
         edge = await self._graph.find_edge(user, other)
         return edge is not None and self._now_ms() - edge.since_ms < RETRY_S * 1000
 

@@ -301,8 +301,8 @@ class Social:
 
         Guarantees:
             Idempotent. If the count change cannot be queued, the like is rolled back. After a crash
-            between writing the like and queueing the change, the count is off by one until the next
-            audit.
+            between writing the like and queueing the change, the count is off by one until
+            `chatserver audit social --repair` runs.
 
         Raises:
             NotFound: there is no such post.

@@ -128,7 +128,10 @@ class SocialAudit:
     async def _check_pair(
         self, what: str, forward: tuple[str, str], reverse: tuple[str, str]
     ) -> SocialFinding | None:
-        """Check that the item at `forward` has its counterpart at `reverse`."""
+        """Check that the item at `forward` has a counterpart at `reverse`.
+
+        If it has none, a repair deletes the item.
+        """
         for attempt in range(READS_MAX):
             keys = [
                 {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}

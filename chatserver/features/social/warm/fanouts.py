@@ -159,7 +159,7 @@ class Fanouts:
     async def list_merged(self, since: PostId) -> dict[str, PostId]:
         """Return `{author: first post that is merged into timelines on read}`.
 
-        Returns at most `MERGED_MAX` authors, all with such posts from `since` on.
+        Returns up to `MERGED_MAX` authors whose newest merged post is `since` or later.
         """
         span = Span(DIRECTORY, MERGED)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}
