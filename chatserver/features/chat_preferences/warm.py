@@ -78,7 +78,10 @@ class PreferenceRows:
         return True
 
     async def drop_cleared(self, user: UserId, chat: ChatId, upto: int) -> None:
-        """Remove `upto`, the previous `cleared_upto`, from the hidden seqs. Idempotent."""
+        """Remove `upto`, the previous `cleared_upto`, from `hidden` in the `Member` item.
+
+        Idempotent.
+        """
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), member_key(user)),

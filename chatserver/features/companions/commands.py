@@ -40,7 +40,7 @@ class CompanionRequests:
         self._members = members
 
     async def check_budget(self, user: UserId, frame: frames.Send) -> None:
-        """Check that the user may send a message to a companion now.
+        """Check that the user's token budget allows a message to a companion now.
 
         Guarantees:
             If the message has already been committed, a retry is accepted.

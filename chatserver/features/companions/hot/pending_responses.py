@@ -135,7 +135,7 @@ class PendingResponses:
         await self._entries.wait_after(entry_id, block_ms)
 
     async def close(self) -> None:
-        """Close the blocking connection."""
+        """Close the connection that `wait_after` uses."""
         await self._entries.close()
 
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:

@@ -36,7 +36,7 @@ class TokenBudgets:
         self._settings = settings
 
     async def check(self, user: UserId, chat: ChatId) -> None:
-        """Check that a message from the user to a companion may be answered now.
+        """Check that the user's budget allows a response to a new message in `chat`.
 
         Raises:
             TooManyResponses: too many responses are in progress in other companion sessions.

@@ -33,7 +33,7 @@ from chatserver.features.companions.providers.token_estimates import estimate_to
 
 NUMBER_MAX = 10_000
 SHOWN_CHARS = 60
-REMEMBERED_MAX = 10_000  # model `throttle` counts the errors of at most this many messages
+REMEMBERED_MAX = 10_000  # maximum messages for which model `throttle` counts its errors
 _MODEL = re.compile(r"([a-z]+)(?::([0-9]{1,5}))?")
 _RULES_WITH_NUMBER = {"story", "throttle", "dies", "stalls"}
 _RULES = {"echo", "facts", "memory", "endless", "refuse", "down", "silent", *_RULES_WITH_NUMBER}

@@ -146,7 +146,7 @@ def build_context(
         for message in prompt_messages
         if message.seq > upto and (message.role == "assistant" or message.seq <= seq)
     ]
-    # Leave out responses to this message and to later ones.
+    # Leave out responses to message `seq` and to later messages.
     candidates = sorted(
         (earlier for earlier in candidates if earlier.reply_to < seq),
         key=lambda message: message.order,
@@ -199,8 +199,8 @@ def choose_old(
 ) -> list[PromptMessage]:
     """Return the oldest messages, which must be summarized.
 
-    Return none if the unsummarized messages use at most `FULL_SHARE` of the tokens in `room`, and
-    number at most `FULL_SHARE` of `messages_max`.
+    Return none if the unsummarized messages use at most `FULL_SHARE` of `room` (tokens), and there
+    are at most `FULL_SHARE` * `messages_max` of them.
     """
     upto = 0 if summary is None else summary.upto
     unsummarized = [message for message in prompt_messages if message.seq > upto]

@@ -259,7 +259,7 @@ class Apns:
             return SendResult(Outcome.GONE, reason=detail, gone_ms=at_ms)
         if reason == "ExpiredProviderToken":
             self._token.expire(token)
-            return SendResult(Outcome.DOWN, reason=detail)  # may succeed with a new token
+            return SendResult(Outcome.DOWN, reason=detail)  # a retry with a new token may succeed
         result = classify(response)
         if result.outcome is Outcome.GONE:
             # Apple does not know the path or topic. The device may be valid: keep the subscription.

@@ -62,7 +62,7 @@ from chatserver.telemetry.failpoints import failpoint
 STATE_ID: Final = "#state"  # document ids contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
 UNINDEXED_ROWS_MAX: Final = 20_000  # after this many changed rows, `maintain` ignores the interval
-OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # queries in progress read them
+OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # for queries in progress
 
 
 class LanceEngine:
@@ -193,9 +193,9 @@ class _Search:
     def _list_window(self, high: int, limit: int) -> tuple[list[Match], bool]:
         """Return all matches in a time range up to `high`, and True if there are no older ones.
 
-        If a range has more than `MATCHES_MAX` matches, the query returns only a sample of them. The
-        next range then starts near the newest matches in the sample, so that it contains at least
-        `limit` matches but far fewer than the previous range.
+        If a range has more than `MATCHES_MAX` matches, the query returns only some of them, which
+        need not be the newest. The range is then shortened to begin near the newest of these, so
+        it still contains at least `limit` matches.
         """
         low, hits = 0, self._read(0, high)
         for _ in range(WINDOWS_MAX):

@@ -217,7 +217,7 @@ class SqliteEngine:
         with self._write() as connection:
             before = connection.total_changes
             connection.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-            if connection.total_changes - before >= 2 or is_first:  # fewer changes: all is merged
+            if connection.total_changes - before >= 2 or is_first:  # else all is merged
                 return False
         connection = self._connect()
         with _translate_errors(self._path):

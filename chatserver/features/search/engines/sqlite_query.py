@@ -16,7 +16,7 @@ from chatserver.features.search.engines.query_limits import RANKED_MAX, SCAN_SIZ
 from chatserver.features.search.model import Cursor, Hit, HitPage
 from chatserver.features.search.query import Query, Term
 
-KNOWN_CHATS_MAX: Final = 100_000  # maximum chats whose numbers are cached per connection
+KNOWN_CHATS_MAX: Final = 100_000  # maximum chats in a connection's cache of the table `name`
 SLOTS: Final = 1024  # maximum number of documents with the same `ts`
 Row = tuple[int, int, int]  # rowid, chat number, seq
 _ALL: Final = "SELECT id FROM doc WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT ?"
@@ -73,9 +73,9 @@ class SqliteSearch:
     def _scan(self, size: int, high: int) -> tuple[list[Row], int, int]:
         """Read the newest `size` matches below rowid `high`; return `(rows, count, last)`.
 
-        `rows` are the matches that pass the filter, `count` is the number of matches before the
-        filter, and `last` is their lowest rowid. SQLite returns the rows as one JSON value, so the
-        scan acquires the interpreter lock once instead of once per match.
+        `rows` are the matches that are in the searched chats and have not expired. `count` is the
+        number of all matches that were read, and `last` is their lowest rowid. SQLite returns the
+        rows as one JSON value, so the scan acquires the interpreter lock only once.
         """
         values: list[int | str] = [self._now_s]
         condition = _IS_CURRENT
@@ -147,7 +147,7 @@ def score(terms: Sequence[Term], tokens: str) -> float:
 def find_chat_numbers(
     connection: sqlite3.Connection, chats: Collection[str], numbers: dict[str, int]
 ) -> dict[int, str]:
-    """Return `{number: chat}` for indexed chats. `numbers` is a cache; numbers never change."""
+    """Return `{number: chat}` for the indexed chats. `numbers` caches the table `name`."""
     missing = [chat for chat in chats if chat not in numbers]
     if missing:
         if len(numbers) > KNOWN_CHATS_MAX:

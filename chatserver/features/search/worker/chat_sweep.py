@@ -33,7 +33,7 @@ CLOCK_SKEW_S: Final = 120  # allowance for clock differences, which can be a min
 
 
 class ChatSweep:
-    """Reads the chats of one index partition. Each step updates `progress`."""
+    """Reads the chats of one index partition. `next_changes` updates `progress`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ChatSweep:
         self._pages = self._iter_pages()
 
     async def next_changes(self) -> Changes | None:
-        """Run one step and return its changes; None at the end.
+        """Read the next entries and return their changes; None at the end.
 
         Raises:
             Unavailable: a tier does not respond; create a new `ChatSweep`.
@@ -72,8 +72,8 @@ class ChatSweep:
     async def _iter_pages(self) -> AsyncIterator[list[Message]]:
         """Yield the entries of all chats.
 
-        A step ends after `STEP_ENTRIES` entries. An empty page counts as one entry, so a step also
-        ends if it finds only chats without entries or chats of other partitions.
+        `next_changes` returns after `STEP_ENTRIES` entries. An empty page counts as one entry, so
+        it also returns if it finds only chats without entries or chats of other partitions.
         """
         progress = self.progress
         while progress.part < progress.parts:

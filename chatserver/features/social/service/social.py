@@ -368,7 +368,7 @@ class Social:
         try:
             await self._wake_workers()
         except ChatError:
-            return  # the workers also poll
+            return  # the workers also poll for jobs
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)

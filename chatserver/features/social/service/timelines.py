@@ -100,7 +100,7 @@ class Timelines:
     async def _list_entries(
         self, user: UserId, merged: dict[str, PostId], before: PostRef | None, size: int
     ) -> tuple[list[PostRef], bool]:
-        """Return `(entries, is_more)`: the entries below `before`, newest first.
+        """Return `(entries, is_more)`: the entries older than `before`, newest first.
 
         `is_more`: older entries may exist.
         """

@@ -28,7 +28,7 @@ from chatserver.warm.schema.tables import SocialField as Field
 
 # Positions of actions in the transaction of `follow`, to find out which condition failed.
 _EDGE, _BLOCKS, _COUNTS = 0, slice(2, 4), 5
-FOLLOWERS_READ_MAX: Final = 500  # maximum followers per page of `iter_edges`
+FOLLOWERS_READ_MAX: Final = 500  # maximum edges per page of `iter_edges`
 
 
 class SocialGraph:
@@ -133,8 +133,8 @@ class SocialGraph:
         """Return up to `limit` followers after a given id, sorted by id.
 
         Guarantees:
-            Consistent: a user who is a follower throughout the iteration appears on a page,
-            regardless of concurrent changes. A page with fewer than `limit` users is the last one.
+            Consistent: a user who remains a follower while a caller reads all pages appears on one
+            of them, whatever else changes. A page with fewer than `limit` users is the last one.
         """
         return [
             edge.user for edge in await self._list_after(social.follower_key(user), after, limit)
