@@ -225,7 +225,7 @@ class PendingResponses:
         """Start work on a session; return None if the lease has been lost.
 
         Guarantees:
-            Until `finish` is called, another call returns the same message.
+            Until `finish` is called, another call of `start` returns the same message.
         """
         reply = await self._hot.run(
             load_script("start_response"),

@@ -267,7 +267,7 @@ class CompanionSessions:
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:
-        """Create the chat if it is missing, then a change record in Redis; return its name."""
+        """Create the chat if it is missing, then a change record; return the record's name."""
         persona = await self._companions.get_companion(active.companion, active.ai_version)
         await self._chat_creator.open_companion_chat(
             active.chat, active.user, active.companion, persona.name
@@ -280,7 +280,7 @@ class CompanionSessions:
         return active is not None and active.chat == read.chat
 
     async def _close(self, old: CompanionSession) -> None:
-        """Apply the end of a session in Redis, and record it for the assistant worker."""
+        """Apply the end of a session in Redis, and queue it for the assistant worker."""
         await self._propagation.finish(old.chat)
         await self._record_ended(old.chat)
 

@@ -47,7 +47,7 @@ class Summaries:
             raise CorruptData(f"table directory: summary of {chat} is invalid: {exc!r}") from exc
 
     async def put(self, chat: ChatId, summary: SessionSummary) -> bool:
-        """Replace the summary that has the previous `rev`.
+        """Replace the summary whose `rev` is one less.
 
         Return False, and write nothing, if that summary has already been replaced or deleted.
         """

@@ -104,7 +104,7 @@ class SocialGraph:
         return {social.decode_edge(item).user for item in items}
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return which of `others` follow the user. Strongly consistent; one call per 100 users."""
+        """Return which of `others` follow `user`. Strongly consistent; one call per 100 users."""
         rows = [
             social.row_key(social.follower_key(user), social.user_key(other))
             for other in sorted(set(others))
@@ -117,7 +117,7 @@ class SocialGraph:
         return await self._list(social.follower_key(user), start, limit)
 
     async def list_following(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
-        """Return a page of followed users, sorted by id. Eventually consistent, one Query."""
+        """Return a page of users whom `user` follows, by id. Eventually consistent, one Query."""
         return await self._list(social.following_key(user), start, limit)
 
     async def _list(self, partition: str, start: Token | None, limit: int) -> Page[GraphEdge]:
