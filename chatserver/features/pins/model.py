@@ -9,7 +9,7 @@ from typing import Final
 
 from chatserver.domain.ids import Ref, UserId
 
-PINS_MAX: Final = 50  # maximum pins per chat
+PINS_MAX: Final = 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

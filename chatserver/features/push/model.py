@@ -28,7 +28,7 @@ PREVIEW_CHARS_MAX = 200
 TITLE_CHARS_MAX = 80
 # Push services accept 4,096 bytes; encryption adds 103 (RFC 8291: header 86, tag 16, delimiter 1).
 PAYLOAD_BYTES_MAX = 3_900
-MENTIONS_MAX = 50  # maximum mentions per message
+MENTIONS_MAX = 50
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * APNS_BYTES_MIN},{2 * APNS_BYTES_MAX}}}")

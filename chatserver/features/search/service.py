@@ -143,7 +143,6 @@ class Search:
                 return await self._collect(viewer, query, chats, order, limit, start)
 
     async def _list_chats(self, viewer: UserId, query: Query) -> Mapping[int, list[str]]:
-        """Return the chats to search, by index partition."""
         if query.chat is not None:
             await self._members.get_reader(ChatId(query.chat), viewer)
             chats = [ChatId(query.chat)]

@@ -352,7 +352,6 @@ def _make_ended(active: CompanionSession, now_ms: int) -> CompanionSession:
 
 
 def _build_chat_condition(chat: ChatId) -> dict[str, Any]:
-    """Build the condition that the active session is still the one in `chat`."""
     return {
         "ConditionExpression": "#chat = :read",
         "ExpressionAttributeNames": {"#chat": Field.CHAT},
@@ -361,7 +360,6 @@ def _build_chat_condition(chat: ChatId) -> dict[str, Any]:
 
 
 def _build_unchanged_condition(active: CompanionSession) -> dict[str, Any]:
-    """Build the condition that the chat and version of the active session are unchanged."""
     condition = _build_chat_condition(active.chat)
     condition["ConditionExpression"] += " AND #kept = :kept"
     condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION

@@ -47,9 +47,9 @@ class Summaries:
             raise CorruptData(f"table directory: summary of {chat} is invalid: {exc!r}") from exc
 
     async def put(self, chat: ChatId, summary: SessionSummary) -> bool:
-        """Replace the summary whose `rev` is one less.
+        """Store a summary if the stored `rev` is one less or, with `rev` 1, if none is stored.
 
-        Return False, and write nothing, if that summary has already been replaced or deleted.
+        Otherwise, return False.
         """
         request = {
             "TableName": self._table,

@@ -102,7 +102,6 @@ class LanceEngine:
         self._changed += len(rows) - 1
 
     def _list_edited(self, edits: dict[DocumentRef, str]) -> list[Row]:
-        """Return the rows of edited documents, with their new tokens."""
         if not edits:
             return []
         tokens = {_build_id(ref): text for ref, text in edits.items()}
@@ -235,7 +234,6 @@ class _Search:
 
 
 def _build_full_text_query(terms: Sequence[Term]) -> FullTextQuery | None:
-    """Return the full-text query for the terms; None if there are no terms."""
     parts: list[FullTextQuery] = []
     for term in terms:
         whole = term.tokens[:-1] if term.is_prefix else term.tokens

@@ -202,7 +202,6 @@ def quote_sql(value: str) -> str:
 
 
 def _create_indexes(table: Table) -> None:
-    """Create the indexes, or replace existing ones."""
     for column in SCALAR_COLUMNS:
         table.create_index(column, config=BTree(), replace=True)
     for column in ("body", "prefixes"):

@@ -335,7 +335,6 @@ class Indexer:
         return is_rebuilding or self._state.catch_up is not None
 
     async def _is_persisted(self) -> bool:
-        """Return whether all indexed entries are persisted."""
         for partition in self._partitions:
             persisted = await self._feed.get_persisted(partition)
             if parse_entry_id(persisted) < parse_entry_id(
