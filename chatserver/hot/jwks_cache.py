@@ -41,6 +41,6 @@ class KeySets:
         await self._hot.call("EXPIRE", key, KEEP_S)
 
     async def claim_fetch(self, interval_s: int) -> bool:
-        """Return whether the caller may fetch: once per `interval_s` across all processes."""
+        """Return True for one caller per `interval_s` across all processes; it then fetches."""
         key = self._hot.keys.jwks_fetching()
         return await self._hot.write("SET", key, "1", "NX", "EX", interval_s) is not None

@@ -50,7 +50,7 @@ class Lease:
         if token == 0:
             self._until = 0.0
             return False
-        # The TTL in Redis starts after `requested_at`, so the lease does not expire there earlier.
+        # In Redis, the TTL starts after `requested_at`, so the lease ends there no earlier.
         self._until = requested_at + self._ttl_s
         self.token = token
         return True

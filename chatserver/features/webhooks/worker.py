@@ -79,7 +79,7 @@ class BeforeSendCaller(RpcWorker):
         try:
             return _encode(await self._webhook.request_verdict(operation.question))
         except BadRequest as exc:
-            # The fault is in the configuration, not in the message, so do not refuse the message.
+            # The configuration is wrong, not the message: `before_send_policy` decides.
             raise Unavailable(f"before_send: {exc.message}") from exc
 
 

@@ -52,17 +52,17 @@ class EventDispatcher:
         self._remote = RemoteDelivery(gateway_stream_writer, gateway)
         self._registry = registry
         self._by_user = registry.by_user
-        # These describe the last push: `_epoch` is the Redis partition's epoch, `_device_epoch` the
-        # epoch that devices see, and `_head` the event frame's bytes before the inbox seq.
+        # Values of the last push: `_epoch` is the epoch of the Redis partition, `_device_epoch` the
+        # epoch sent to devices, and `_head` the bytes of the event frame before the inbox seq.
         # `_heads` caches `(_device_epoch, _head)` for each partition epoch.
         self._epoch = self._device_epoch = Epoch("")
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
         self._gateway_stream_writer = gateway_stream_writer
-        self.channels: Channels  # The server sets this once the container is available.
+        self.channels: Channels  # set by `GatewayServer.set_container`
         self._stored_waits = stored_waits
         self._warm = warm
-        # The server replaces these callbacks for session and presence records.
+        # Callbacks for presence, session and echo records; set by `GatewayServer`.
         self.on_presence: Callable[[UserId, PresenceRecord], None] = lambda user, record: None
         self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
         self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, reason: None
@@ -88,11 +88,11 @@ class EventDispatcher:
                 place = b"%d" % seq
                 length = shared + len(place)
                 header = encode_text_header(length)
-                # Joining the parts would copy the body.
+                # Keep the frame in parts: joining them would copy the body.
                 parts = (header, head, place, body)
                 for session in sessions:
                     session.push(device_epoch, seq, parts, length + len(header))
-        # Without tracing, only the first event of a loop tick is recorded.
+        # For metrics, the first new event of a loop tick is enough; tracing needs all of them.
         if (counters.first is None or counters.traced is not None) and counters.pushed != pushed:
             counters.record_new_event(body, counters.pushed - pushed)
         if places.remote_gateways is not None:
@@ -187,7 +187,7 @@ class EventDispatcher:
     def _handle_stored(self, record: StoredUpdate) -> None:
         chat, upto = ChatId(record.chat), Seq(record.upto)
         if record.epoch != self._gateway_stream_writer.get_epoch(chat):
-            return  # In the record's epoch, this seq may belong to another message.
+            return  # `upto` is from another epoch and may belong to another message
         self._stored_waits.complete(chat, upto)
         sessions = self._registry.list_sessions(UserId(record.user))
         if sessions:

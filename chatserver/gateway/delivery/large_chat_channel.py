@@ -30,7 +30,7 @@ class Subscriber(Protocol):
         """Wait until the send queue has room."""
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Send a chat's summary instead of missing entries that cannot be read from its log.
+        """Send a chat's summary (its chat list item) instead of entries that its log has lost.
 
         The device then reads the history. `Channels.find_again` returns where delivery resumes.
         """
@@ -103,8 +103,8 @@ class LargeChatPositions(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
-    # For chats without a channel: the last seq that the device has, and False if only the device
-    # reported that seq.
+    # For chats without a channel: the last seq that the device has, and whether the server has
+    # checked it. An unchecked seq may be below the start of the large-chat period.
     remembered: dict[ChatId, tuple[Seq, bool]]
     # Chats that are not loaded or whose position is invalid: the device must page through history.
     closed: dict[ChatId, Seq]
@@ -117,12 +117,12 @@ class LargeChatPositions(NamedTuple):
 
 
 class LargeChatTransition(NamedTuple):
-    """After chat seq `since`, a user's devices read the chat's log (`is_large`), or the inbox."""
+    """Entries above `since` come from the chat's log if `is_large`, otherwise from the inbox."""
 
     chat: ChatId
     is_large: bool
     since: Seq
-    is_removal: bool = False  # the user was removed from the chat, whether or not it is large
+    is_removal: bool = False  # the event removes the user; the chat may be large or not
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ def find_removed_user(body: bytes) -> UserId | None:
 
 
 def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
-    """Return the switch between inbox and chat log that this inbox event announces, or None."""
+    """Return the switch between inbox and chat log that an inbox event announces, or None."""
     if body.startswith(_CHAT):
         event = _decode(b"{" + body[1:])
         if event.info.since is not None:

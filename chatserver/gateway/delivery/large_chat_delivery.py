@@ -2,9 +2,9 @@
 
 Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
 of them. The other sessions are in `Channel.positions`. A session whose position is below the
-channel's `seq` reads the log itself. A session above it, because another gateway has delivered more
-to its device, waits for the channel. Entries arrive in any order, from local commits and from other
-gateways; missing entries are read from the log.
+channel's `seq` reads the log itself. A session whose position is above it (another gateway has sent
+its device more entries) waits for the channel. Entries arrive in any order, from local commits and
+from other gateways; missing entries are read from the log.
 
 Every member's inbox gets an event when a chat becomes large, and another event when it becomes
 small again. Each session switches delivery paths at these events: `begin` runs after the first one,
@@ -99,7 +99,7 @@ class Channels:
                 continue
             previous = (known_seqs or {}).get(chat, head.seq)
             if previous > head.seq:
-                positions.closed[chat] = head.seq  # the device's seq is from another epoch
+                positions.closed[chat] = head.seq  # the device has a seq from another epoch
                 continue
             place = Seq(max(previous, places[chat].since, head.joined - 1))
             if head.joined and head.large:
@@ -188,7 +188,7 @@ class Channels:
             (head,) = await self._subscriptions.subscribe([chat], session.user)
         place = await self._subscriptions.find_large(session.user, chat)
         if not head.joined or not head.large or (place is not None and place.until is not None):
-            return None  # the user was removed, or a later inbox event makes the chat large again
+            return None  # not a member, or the chat's entries are in the inbox
         return ChannelPlace(self._get_or_create_channel(chat, head), head.seq, head.joined)
 
     def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
@@ -198,7 +198,7 @@ class Channels:
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, notice: Seq) -> None:
-        """Start delivery after chat seq `since`; inbox event `notice` announced the transition."""
+        """Deliver entries above `since` from the chat's log, as inbox event `notice` announced."""
         if chat in self._channels_by_session.get(session, {}):
             return
         self._set_position(session, chat, since)
@@ -271,7 +271,7 @@ class Channels:
     def handle_epoch_change(self) -> None:
         """Detach all sessions; each gets no large-chat entries until its `reset` is sent."""
         for channels in self._channels_by_session.values():
-            for channel in channels.values():  # Reads in progress then send to no session.
+            for channel in channels.values():  # Reads in progress then find no sessions.
                 channel.caught_up.clear()
                 channel.positions.clear()
         self._channels.clear()
@@ -301,7 +301,7 @@ class Channels:
             if chat not in self._channels:
                 await self._subscriptions.unsubscribe([chat])
             if chat in self._channels:
-                await self._subscriptions.subscribe([chat])  # A session attached during the call.
+                await self._subscriptions.subscribe([chat])  # a session was attached meanwhile
         except ChatError as exc:
             # No retry is needed, because the subscription expires.
             log.warning("channel.unsubscribe_failed", chat=chat, error=exc.message)
@@ -381,7 +381,7 @@ class Channels:
                 self._detach_one(session, channel, Seq(seq - 1))
 
     async def _fill(self, channel: Channel) -> None:
-        """Read the log above the channel's seq, and deliver the entries up to its head."""
+        """Read the log above `channel.seq`, and deliver the entries up to `channel.head`."""
         try:
             while channel.seq < channel.head:
                 large, entries = await self._chat_log.list_live(channel.chat, channel.seq, PAGE)
@@ -397,12 +397,12 @@ class Channels:
                     self._reset_head(channel)
         except ChatError as exc:
             log.warning("channel.fill_stopped", chat=channel.chat, error=exc.message)
-            channel.head = channel.seq  # the next refresh compares the heads again
+            channel.head = channel.seq  # `refresh` reads the chat's head again
         finally:
             channel.is_filling = False
 
     def _reset_head(self, channel: Channel) -> None:
-        """Reset a head that the log does not have; recover the sessions above `channel.seq`."""
+        """Lower the head to `channel.seq`, the end of the log; recover the sessions above it."""
         channel.head = channel.seq
         self._detach_and_recover(
             [s for s, place in channel.positions.items() if place > channel.seq], channel
@@ -418,14 +418,14 @@ class Channels:
         channel.mark_caught_up()
 
     def _detach_and_recover(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
-        """Detach sessions; send each the chat's summary in place of the entries that it missed."""
-        # One of these entries may have removed the session's user, who must not receive later ones.
+        """Detach sessions, and send the chat's summary instead of the entries that they missed."""
+        # A missed entry may have removed the session's user, so delivery cannot just continue.
         for session in sessions:
             self._detach_one(session, channel, None)
             session.recover_chat(channel.chat)
 
     def _end(self, channel: Channel, epoch: Epoch) -> None:
-        """End a channel with an outdated `large` version; sessions catch up to `channel.seq`."""
+        """End an outdated channel. In the same epoch, `finish` sends the remaining entries."""
         if self._channels.get(channel.chat) is channel:
             del self._channels[channel.chat]
             self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")
@@ -482,7 +482,7 @@ class Channels:
             Unavailable: Redis does not respond.
         """
         for opened in list(self._channels.values()):
-            self._drop_if_empty(opened)  # a session may have ended before it was attached
+            self._drop_if_empty(opened)  # empty if its session ended before `attach`
         chats = list(self._channels)
         for chat, head in zip(chats, await self._subscriptions.subscribe(chats), strict=True):
             channel = self._channels.get(chat)

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 INTERVAL_S: Final = 2.0
 FIRST_S: Final = 0.1  # interval between echoes until the first one arrives
-LATE_S: Final = 6.0  # if no echo arrives for this long (three intervals), the stream is late
+LATE_S: Final = 6.0  # the gateway is not ready if no echo arrives for this long (three intervals)
 
 
 class GatewayStreamCheck:
@@ -55,7 +55,7 @@ class GatewayStreamCheck:
             self._arrived_at = self._clock.monotonic()
 
     def find_problem(self) -> str:
-        """Return an error message if no echo has arrived for `LATE_S`; else an empty string."""
+        """Return an error message if no echo has arrived yet, or none within `LATE_S`; else ''."""
         if self._arrived_at is None:
             return "the gateway has not received an echo through its stream yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:

@@ -5,9 +5,8 @@
     refuse new connections ─► bye to each session once its sends are answered ─► deadline ─► abort
                               (spread over half of `drain_s`)
 
-The reconnect delay in each `bye` is random within a spread. The spread grows with the number of
-sessions, up to `SPREAD_MS_MAX`, so that the other gateways see about `reconnects_per_s` reconnects
-per second.
+The reconnect delay in each `bye` is random. Its maximum grows with the number of sessions, up to
+`SPREAD_MS_MAX`, so that the other gateways see about `reconnects_per_s` reconnects per second.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ async def send_byes(
         Bound: returns within `within_s` plus `2 * STEP_S`.
     """
     loop = asyncio.get_running_loop()
-    for _ in range(2):  # The event loop handles frames that have already arrived.
+    for _ in range(2):  # Let the event loop handle frames that have arrived.
         await asyncio.sleep(STEP_S / 2)
     waiting = collections.deque(sessions)
     rng.shuffle(waiting)

@@ -78,7 +78,7 @@ def _serve_probes(settings: Telemetry, server: GatewayServer) -> None:
 
 
 async def _serve_probes_soon(settings: Telemetry, server: GatewayServer) -> None:
-    """Serve health probes as soon as the old process has released the probe port."""
+    """Serve health probes once the process that this one replaces has released the port."""
     while True:
         try:
             _serve_probes(settings, server)

@@ -68,10 +68,10 @@ from chatserver.telemetry.tracing import tracer
 log = structlog.get_logger()
 
 UNAUTHENTICATED_MAX = 10_000  # maximum connections without an accepted `hello`
-UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # the same limit per address, except for trusted proxies
+UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # per client address; trusted proxies have no limit
 DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process stops
 
-# uri-host [":" port], RFC 9110 section 7.2.
+# Valid `Host` header: uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
 REFUSALS_S = 0.25  # maximum time to send refusals to the last accepted connections
@@ -183,7 +183,7 @@ class GatewayServer:
         return connection
 
     def handle_connect(self, connection: Connection) -> None:
-        """Count the socket against its peer's connection limit; trusted proxies have none."""
+        """Count the unauthenticated socket, in total and per address (except trusted proxies)."""
         peer = connection.peer
         address = None if is_in(peer, self._trusted) else get_subject(peer)
         self._count_unauthenticated(connection, address, Stage.HEAD)
@@ -225,7 +225,7 @@ class GatewayServer:
             self._refresher.remove_presence_soon(session.user)
 
     def _close_blocked(self, reason: str) -> None:
-        """Close all connections of a blocked tenant. An empty `reason`: the tenant is unblocked."""
+        """Close all connections of a blocked tenant; do nothing if `reason` is empty."""
         if not reason:
             return
         for session in list(self.registry):

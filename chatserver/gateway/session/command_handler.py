@@ -223,7 +223,7 @@ class CommandHandler:
 
     def _process_held(self) -> None:
         if not self._state.release():
-            return  # `on_live`, or the end of the pending lookup, calls this again
+            return  # not live, or a lookup is pending; called again when that ends
         batch, self._held_frames = self._held_frames, []
         for _, number, payload in batch:
             self.handle_message(payload, number)
@@ -286,7 +286,7 @@ class CommandHandler:
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
     def _report_stored_again(self, chat: str, response: msgspec.Struct | None) -> None:
-        """Report the chat's stored seq after a retry: the first report may have been lost."""
+        """Send `stored` again if `response` acks a retry: the first one may have been lost."""
         if isinstance(response, frames.Ack) and response.dup and response.mid:
             self.session.report_stored({chat: response.seq})
 
@@ -323,7 +323,7 @@ class CommandHandler:
         return page
 
     def _refuse(self, request: int | None, error: ChatError) -> None:
-        """Send an error. A frame without a request id gets an error only if it is invalid."""
+        """Send an error. For a frame without a request id, send only the error `bad_request`."""
         if error.code == "internal":
             log.error("session.internal_error", session=self.session.id, error=error.message)
         if request is not None or error.code == BadRequest.code:
@@ -476,7 +476,7 @@ class CommandHandler:
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 
     async def _check_stored(self, chat: ChatId) -> None:
-        """Complete the chat's waits for messages that are already stored."""
+        """Read the chat's stored seq, and complete the waits for messages up to it."""
         try:
             self._context.stored_waits.complete(
                 chat, await self._context.container.chat_log.get_stored(chat)

@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 PUMP_PAGE = 200
 RETRY_S, RETRY_S_MAX = 1.0, 8.0  # backoff for snapshots and chat summaries while a tier is down
-SEND, LIVE = Verdict.SEND, Stage.LIVE  # used for every push; faster than enum attributes
+SEND, LIVE = Verdict.SEND, Stage.LIVE  # for `push`: globals are faster than enum attributes
 
 
 class Session:
@@ -217,7 +217,7 @@ class Session:
             self._connection.send_frame(frame)
 
     def report_stored(self, unstored: Mapping[str, int]) -> None:
-        """Send `stored` now for each chat in `unstored`, and again once the given seq is stored."""
+        """Send `stored` for each chat in `unstored`: now, and again once its seq is stored."""
         epoch, is_reporting = self.epoch, bool(self._unreported)
         for chat, seq in unstored.items():
             key = epoch, ChatId(chat)
@@ -361,11 +361,11 @@ class Session:
                     if is_resuming:
                         self._context.counters.pushed_before += 1
                 if not missed and cursor.head == head:
-                    cursor.head = cursor.seq  # The higher seq in `head` was from an earlier epoch.
+                    cursor.head = cursor.seq  # `head` was from an earlier epoch
         except EventsLost:
             self._recover()
         except ChatError as exc:
-            # Redis is down: the next refresh compares the inbox heads again.
+            # Redis is down: `SessionRefresher.refresh` will compare the inbox seqs again.
             log.warning("session.pump_stopped", session=self.id, error=exc.message)
             cursor.head = cursor.seq
         finally:
@@ -438,7 +438,7 @@ class Session:
             state = await self.publish_presence()
             if not state.is_known:
                 raise Unavailable("the user's chats are not loaded yet")
-            # Read the positions before the snapshot: later entries are sent after the snapshot.
+            # Read the large-chat positions first: entries above them are sent after the snapshot.
             positions = await self._context.channels.open_for(self.user, state.head)
             coverage = Coverage.TOO_LONG if state.epoch == self.epoch else Coverage.RESET
             if not self.state.recover():
@@ -456,7 +456,7 @@ class Session:
         self.enter_large_chats(positions, is_loaded=state.is_known)
 
     def send_snapshot(self, snapshot: frames.TooLong | frames.Reset, state: InboxState) -> None:
-        """Send a snapshot; set the device's cursor to the inbox's newest event, `state.head`."""
+        """Send a snapshot, and set the device's cursor to `state.head`, the newest inbox seq."""
         self._send(snapshot)
         self.state.snapshot(state.epoch, state.head)
 

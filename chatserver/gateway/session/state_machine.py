@@ -81,11 +81,11 @@ class Verdict(enum.Enum):
     """Decision about an inbox event."""
 
     SEND = "send"
-    DROP = "drop"  # the device already has it, or reads it from the inbox later
+    DROP = "drop"  # the device already has it, or the session reads it from the inbox later
     GAP = "gap"  # an earlier event is missing: read the inbox
 
 
-LIVE, SEND = Stage.LIVE, Verdict.SEND  # used for every push; faster than enum attributes
+LIVE, SEND = Stage.LIVE, Verdict.SEND  # for every push: globals are faster than enum attributes
 
 
 class DeviceCursor:
@@ -109,8 +109,8 @@ class DeviceCursor:
 class SessionState:
     """State of one session.
 
-    Each method named after a member of `Event` handles that event. Once the session has ended, the
-    method changes nothing and returns False.
+    The methods with the name of an `Event` (`hello`, `welcome`, …) apply this event. Once the
+    session has ended, they change nothing and return False.
 
     Raises:
         ForbiddenTransition: the current stage does not allow the event.
@@ -151,7 +151,7 @@ class SessionState:
         return self._apply(Event.SNAPSHOT) and self._move_to(epoch, seq)
 
     def go_live(self, head: Seq) -> bool:
-        """Start sending events. `head` is the inbox head read when the position was set."""
+        """Start sending events. `head` is the newest inbox seq when the position was set."""
         if not self._apply(Event.GO_LIVE):
             return False
         self.cursor.head = max(self.cursor.seq, head, self.seen_head)

@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         self._host.remove_connection(self)
 
     def pause_writing(self) -> None:
-        """Queue frames while the socket buffer is full, up to the byte and time limits."""
+        """Queue frames while the socket buffer is full, for at most `SLOW_TIMEOUT_S`."""
         self._is_paused = True
         self._host.slow.add(self)
         timeout_s = SLOW_TIMEOUT_S
@@ -428,7 +428,7 @@ class Connection(asyncio.Protocol):
     # closing
 
     def close(self, code: int, reason: str) -> None:
-        """Close with a code; queued frames are sent first, within two seconds."""
+        """Send the queued frames, then close with a code; abort after `CLOSE_TIMEOUT_S`."""
         if self.phase is not Phase.OPEN:
             return
         self.close_code = code

@@ -30,7 +30,7 @@ class Receiver(Protocol):
     def record_slow_close(self, waiting_bytes: int) -> None:
         """Record that the connection closes because its peer reads too slowly.
 
-        `waiting_bytes` is the size of its queue.
+        `waiting_bytes` is the size of the connection's send queue.
         """
 
 

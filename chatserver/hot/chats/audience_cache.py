@@ -113,8 +113,8 @@ def make_audience(
 class Audiences:
     """Audiences cached by a gateway. Above `CACHE_MAX`, the oldest is evicted.
 
-    The cached audience of a large chat has no members, because the commit looks up each sender.
-    `load_chat` loads a chat from the warm tier into the hot tier; it raises NotFound or
+    The cached audience of a large chat has no members, because the commit checks each sender in
+    Redis. `load_chat` loads a chat from the warm tier into the hot tier; it raises NotFound or
     Unavailable. `charge` charges the memory for the load to the user whose request is being
     processed (the context variable `CALLER`).
     """
@@ -172,7 +172,7 @@ class Audiences:
 
         Guarantees:
             Atomic: the audience includes the changes in the notices, and all membership changes
-                up to chat seq `top`, the newest.
+                up to `Audience.top`, the newest chat seq.
 
         Raises:
             NotFound, Unavailable: see `get`.
@@ -206,8 +206,7 @@ class Audiences:
         for _ in range(_LOADS_MAX):
             epoch = hot.get_epoch(keys.get_partition(chat))
             cached = self._cache.get(chat)
-            # In a large chat, the commit script checks that the sender is a member, so the members
-            # are not cached here.
+            # In a large chat, the commit checks the sender in Redis, so members are not cached.
             is_light = not is_whole and cached is not None and cached.is_large
             # Read atomically, so that the members match the chat version.
             reply = await hot.snapshot(

@@ -83,7 +83,7 @@ class ChatLog:
 
         Edits, expired messages, and messages that the reader has cleared or deleted for themselves
         (`hidden`) do not count. Redis records only the newest 500 entries that never count, and the
-        500 messages with the latest expiry times; others count as unread.
+        500 messages with the latest expiry times; all beyond these count as unread.
         """
         after = max(read, hidden.upto)
         if top <= after:
@@ -161,7 +161,8 @@ class ChatLog:
         `rev`: the seq of the entry that changed it.
 
         Guarantees:
-            Current: a caller that then reads the warm tier misses no change acked before this call.
+            Current: a caller that reads the warm tier after this call sees, in one of the two
+                results, each change that was acked before the call.
             Cost: one Redis call.
         """
         if not seqs:

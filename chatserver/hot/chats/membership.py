@@ -113,7 +113,7 @@ class HotMembership:
     # changes in progress
 
     async def begin(self, chat: ChatId, hold_s: float) -> str:
-        """Record that a membership change may take up to `hold_s`; return the record's name."""
+        """Record a membership change in progress, for up to `hold_s`; return the record's name."""
         name = f"{chat}:{new_id()}"
         key = self._keys.changing(self._keys.get_partition(chat))
         now_ms = await self._hot.get_time_ms(key)
@@ -247,7 +247,7 @@ class MemberCheck:
         self._hot = hot
         self._audiences = audiences
         self._periods = periods
-        # `Seq` is the first seq of the current membership. During a membership, the periods of
+        # The key has the first seq of the current membership: until it ends, the periods of
         # earlier memberships do not change.
         self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
             collections.OrderedDict()
@@ -286,7 +286,7 @@ class MemberCheck:
         """Return `reader` with the member's earlier periods.
 
         Guarantees:
-            Cost: one GetItem per membership, none if the member may read from the start. The newest
+            Cost: one GetItem per membership, none if all entries are readable. The newest
                 `PERIODS_CACHED_MAX` results are cached.
 
         Raises:

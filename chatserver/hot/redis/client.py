@@ -60,7 +60,7 @@ class HotClient(abc.ABC):
         self._whole, self._joined_epochs = Epoch(""), list[Epoch]()
         # Server → reason, for servers that respond but refuse writes (for example: disk full).
         self.refusals: dict[str, str] = {}
-        self.refusal = ""  # the reason of the first server if all servers refuse writes
+        self.refusal = ""  # if all servers refuse writes: their names and the first reason
         self.on_epoch: list[Callable[[], None]] = []
         self.blocked = ""  # why an operator blocked this Redis (`chatserver tenants block`)
         self.on_blocked: list[Callable[[str], None]] = []
@@ -68,7 +68,7 @@ class HotClient(abc.ABC):
         self.address = Address(settings.url)
         self.name = self.address.name
         self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
-        # A WAIT delays later calls on the connection, so it must end well before their deadlines.
+        # A WAIT delays later calls on its connection, so its timeout is well below theirs.
         self._wait = self._durable.command(self.wait_ms)
 
     # calls

@@ -72,8 +72,8 @@ class ClusterClient(HotClient):
         self._known_addresses: list[Address] = []
         self._claims = Claims(())
         self._routes: dict[int, Route] = {}
-        # slot → id and replication id of the node from which the epochs of the slot's partitions
-        # were last read
+        # Slot → id and replication id of the node from which the epochs of the slot's partitions
+        # were last loaded.
         self._epoch_origins: dict[int, tuple[str, str]] = {}
         self._served = 0  # number of routes that had a connection at the last refresh
         self._refresh_requested = asyncio.Event()
@@ -220,7 +220,7 @@ class ClusterClient(HotClient):
         return parse_view(text.decode(), address.host, replid=replid, by_name=address.is_tls)
 
     async def _open(self, node: Node) -> None:
-        """Connect to a node. Routes send calls to it only after their epochs have been read."""
+        """Connect to a node. `_switch_routes` reads the epochs before any call is sent to it."""
         wire = await open_wire(node.address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, node.address)
@@ -397,7 +397,7 @@ class ClusterClient(HotClient):
     async def _switch_routes(
         self, changed: Sequence[tuple[Route, Node]], views: dict[str, View]
     ) -> list[ChatError]:
-        """Read the epochs of slots whose node or replication id is new; then send held calls.
+        """Read epochs for the slots whose node or replication id is new; then send held calls.
 
         Return the errors that occurred.
         """

@@ -46,9 +46,9 @@ class Node:
         self.name = address.name
         self.wire: Wire | None = None
         self.replid = ""
-        # The node's first reply to CLUSTER NODES with its current replication id, and the slots
-        # whose epochs were written to the node since then.
+        # The node's first reply to CLUSTER NODES with its current replication id.
         self.first_view: View | None = None
+        # Slots whose partitions' epochs have been loaded from the node since that reply.
         self.epoch_slots: set[int] = set()
         self.reconnect_task: asyncio.Task[None] | None = None
 
@@ -243,7 +243,7 @@ class Route:
         """Send the held calls, until calls can be sent directly again."""
         is_moving = False  # During a slot migration, calls are sent one at a time, to either node.
         try:
-            await self._pause()  # back off after every refusal, longer each time
+            await self._pause()  # pause after a refusal, longer after each further one
             while True:
                 if self._in_flight or not self.is_ready:
                     await self._wait_changed()
@@ -277,7 +277,7 @@ class Route:
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
 
     async def _send_first_held(self) -> None:
-        """Send the first held call to the slot's node; on an ASK reply, to the migration target.
+        """Send the first held call to the slot's node and, if it answers ASK, to the target node.
 
         A refused call is held again.
         """

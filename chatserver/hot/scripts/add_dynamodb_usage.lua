@@ -2,7 +2,7 @@
 -- Adds a process's DynamoDB usage since its last report to the totals of a day. Idempotent.
 -- Keeps only the heaviest chats, with the algorithm of chatserver/telemetry/heavy_hitters.py.
 --
--- key units    hash    units by purpose
+-- key units    hash    capacity units by purpose
 -- key reads    zset    chat to read units
 -- key writes   zset    chat to write units
 -- key flushes  hash    process to the number of its last report that was added

@@ -7,10 +7,11 @@
 -- arg chat_id    string
 -- arg body       bytes    part of the event frame that all inboxes share
 -- arg is_listed  string   "1": the event adds the chat to chat lists; skip users who have it listed
--- arg mark       string   field of the user state with the level of the user's last such event;
---                         empty: levels are not compared
--- arg level      integer  level of this event; skip users with the same or a higher level
--- item key box    hash    user state: chats and marks
+-- arg mark       string   field of the user state with the highest `level` sent to the user; empty:
+--                         append the event without comparing levels
+-- arg level      integer  chat version or sum of read marks that the event reports; skip users with
+--                         the same or a higher level
+-- item key box    hash    user state: chats and read marks
 -- item key inbox  stream  entry id "<seq>-0", field "!"
 -- item arg user   string
 --

@@ -4,7 +4,7 @@
 -- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
--- item key box     hash    user state: chats and marks
+-- item key box     hash    user state: chats and read marks
 -- item key inbox   stream  references to messages, see commit_messages.lua
 -- item arg user    string
 -- item arg chat_id string
@@ -21,7 +21,7 @@ for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
   local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
   -- Field "t:<chat>" has the last chat seq that this script delivered. commit_messages.lua does not
-  -- update it; the caller excludes the entries that it delivered with `after`.
+  -- update it. With `after`, the caller excludes the entries that commit_messages.lua delivered.
   local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
   -- A seq recorded in an earlier epoch is ignored: this epoch may assign the same seqs to other
   -- entries. If the recorded epoch is later, the caller is outdated, and nothing is delivered.

@@ -5,19 +5,21 @@
 -- The change may make the chat large, or no longer large (a transition). The transition applies to
 -- the entries after the change; the caller notifies the members.
 --
--- key chat         hash     head of the chat
+-- key chat         hash     the chat's `seq`, `ts`, `gate` and other fields
 -- key members      hash     user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream   committed entries, entry id "<seq>-0", field: timestamp
 -- key backlog      stream   entries that are not persisted yet
 -- key checkpoint   hash     `waiting`: number of entries in the backlog
 -- key undelivered  zset     chats with an unfinished fan-out
 -- key turnover     hash     pending notices, until they are delivered. "version:user" to "in:seq"
---                           (joined) or "out:seq:after" (left); to "in:seq:0:1" or
---                           "out:seq:after:1" if the chat was large. "version:+" to "up:seq" or
---                           "down:seq": the chat became large or small
--- key refs_even    hash     ref to place, even generations; see commit_messages.lua
+--                           (joined) or "out:seq:after" (left; the user still receives the entries
+--                           above `after`, up to `seq`); to "in:seq:0:1" or "out:seq:after:1" if
+--                           the chat was large. "version:+" to "up:seq" or "down:seq": the chat
+--                           became large or small
+-- key refs_even    hash     digest of sender and `ref` to the entry's seq, ts, mid and request
+--                           digest; see commit_messages.lua
 -- key asides       zset     seqs of entries that never count as unread, the newest 500
--- key refs_odd     hash     like `refs_even`, odd generations
+-- key refs_odd     hash     like `refs_even`; see `phase`
 -- arg epoch        string   current epoch of the partition
 -- arg chat_id      string
 -- arg version      integer  version of the membership after this change
@@ -25,11 +27,12 @@
 -- arg history      string   readable messages: "all", or "joined": only since the member joined
 -- arg ref_ttl_s    integer  TTL of a `ref`
 -- arg ref          bytes    digest of sender and `ref` of the first entry
--- arg name         bytes    rest of that entry's place (`format_name`)
+-- arg name         bytes    mid and request digest of the first entry (`format_name`)
 -- arg large        integer  version at which the chat became large, 0 if it is small after this
 --                           change
 -- arg transition   string   transition with this change: "up" (large), "down" (small), or empty
--- arg phase        integer  seconds by which the chat's generations of refs start earlier
+-- arg phase        integer  seconds added to the time: new refs go to `refs_even` if
+--                           floor((time + phase) / ref_ttl_s) is even
 -- arg repeat_lost  string   "1": Redis lost the entries: append them again, even after later
 --                              changes; empty: Redis never had the change
 -- arg picture     string   picture of the chat, or empty
@@ -53,7 +56,7 @@ local had_version = tonumber(string.match(gate, ':(%d+)', #ARGV[1] + 1))
 local is_repeat = ARGV[12] == '1'
 if had_version > version and not is_repeat then return {2} end
 
--- `first` is set if the entries already exist: appended by this script, or loaded with the chat.
+-- `first` is set if Redis already has the entries: this script appended them, or they were loaded.
 local first
 local changed = head[6] or ''
 local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
@@ -89,7 +92,7 @@ for i = 0, count - 1 do
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
     elseif ARGV[16 + 4 * i] == '1' then
-      -- `given` is the mute of a user who was muted before leaving: it still applies.
+      -- `given` is the end of a mute from before the user left; the mute still applies.
       local name, given = string.match(role, '^(%a+)(.*)$')
       call('HSET', KEYS[2], user, name .. ':' .. seq .. given)
       call('HSET', KEYS[7], field, 'in:' .. seq .. (was_large ~= '' and ':0' or '') .. was_large)

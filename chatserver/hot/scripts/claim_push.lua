@@ -3,7 +3,7 @@
 -- most once.
 --
 -- key pushed    hash    device and chat to the seq for which a push was claimed
--- key box       hash    user state: chats and marks
+-- key box       hash    user state: chats and read marks
 -- arg field     string  device and chat
 -- arg chat_id   string
 -- arg seq       integer

@@ -8,48 +8,51 @@
 -- the same rules in Python.
 --
 -- A deleted message, or an edit that a later edit replaced, is removed from the log and becomes a
--- tombstone in the overlay. If such an edit is only in the warm tier, the overlay has only its new
--- `rev`: the seq of the entry that changed it.
+-- tombstone in the overlay. If such an edit is only in the warm tier, the overlay has only
+-- `rev`: the seq of the entry that replaced or deleted it.
 --
--- key chat         hash    head of the chat
+-- key chat         hash    the chat's `seq`, `ts`, `gate` and other fields
 -- key members      hash    user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
--- key refs_even    hash    ref to place, even generations; see commit_messages.lua
+-- key refs_even    hash    digest of sender and `ref` to the entry's seq, ts, mid and request
+--                          digest; see commit_messages.lua
 -- key over         hash    seq to current state of the entry, JSON
 -- key revs         zset    seq of an entry in `over`, score: seq of its last change
 -- key backlog      stream  entries that are not persisted yet
 -- key checkpoint   hash    `waiting`: number of entries in the backlog
 -- key undelivered  zset    chats with an unfinished fan-out
 -- key asides       zset    seqs of entries that never count as unread, the newest 500
--- key refs_odd     hash    like `refs_even`, odd generations
+-- key refs_odd     hash    like `refs_even`; see `phase`
 -- arg epoch        string  current epoch of the partition
 -- arg gateway      string  calling gateway
 -- arg ref_ttl_s    integer TTL of a `ref`
--- arg backlog_max  integer limit of waiting entries: refuse above it
+-- arg backlog_max  integer maximum number of entries in the backlog
 -- arg reactions_max integer per message
 -- arg chat_id      string
 -- arg sender       string
--- arg name         bytes   rest of the entry's place if the ref is new (`format_name`)
+-- arg name         bytes   the entry's mid and request digest (`format_name`)
 -- arg kind         string  edit, delete, reaction, pin or unpin
 -- arg target       integer seq of the message
 -- arg body         bytes   new text, or emoji; empty removes the reaction
 -- arg tail         bytes   the entry's JSON without seq and ts
 -- arg base         bytes   the message's JSON from the warm tier, or empty
--- arg asked        integer head of the chat before `base` was read
+-- arg asked        integer the chat's newest seq before `base` was read
 -- arg author       string  the user whose message is erased, even if the message has expired or the
 --                          sender of the entry is not a member; empty: no erasure
 -- arg ref          bytes   digest of sender and `ref`
--- arg phase        integer seconds by which the chat's generations of refs start earlier
+-- arg phase        integer seconds added to the time: new refs go to `refs_even` if
+--                          floor((time + phase) / ref_ttl_s) is even
 -- arg readable     string  "1": the message is from an earlier membership period of the sender
 --
 -- returns {code, ...}
 --   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry,
 --                  0 if the message is unchanged
---   3 place    known ref (`parse_place`)
+--   3 place    the ref is known; seq, ts, mid and request digest of its entry (`parse_place`)
 --   4          the chat is not loaded in this epoch: load it
 --   5          the sender is not a member
 --   6          the backlog is full
---   7 head     the message is not in the hot tier: read it from the warm tier, and call again
+--   7 head     the message is not in the hot tier: read it from the warm tier, and call again with
+--              `head`, the chat's newest seq, as `asked`
 --   8          the sender may not change this message in this way
 --   9          the message is deleted or has expired
 --   10         the message has the maximum number of reactions
@@ -67,7 +70,7 @@ for _, name in ipairs(first) do is_first[name] = true end
 local kept = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'target', 'expires_at'}
 
 local function text_of(value)
-  -- cjson would round a timestamp.
+  -- cjson rounds large numbers such as timestamps.
   if type(value) == 'number' then return format('%.0f', value) end
   return cjson.encode(value)
 end
@@ -132,7 +135,7 @@ if not json then
   json = ARGV[13]
 end
 local message = cjson.decode(json)
--- A number is the `rev` of a replaced edit. An edit cannot be changed; only a message can.
+-- If the overlay has a number (`rev`), the target is a replaced edit; only messages can be changed.
 if type(message) == 'number' then return {11} end
 
 local time = call('TIME')

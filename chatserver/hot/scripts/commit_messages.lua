@@ -14,21 +14,22 @@
 -- arg epoch        string   current epoch of the partition
 -- arg gateway      string   calling gateway; it notifies its own sessions itself
 -- arg ref_ttl_s    integer  TTL of a `ref`
--- arg backlog_max  integer  limit of waiting messages: refuse above it
+-- arg backlog_max  integer  maximum number of messages in the backlog
 -- arg inbox_max    integer  events kept per inbox
--- arg chat_backlog_max integer limit of waiting messages of one chat: refuse above it
+-- arg chat_backlog_max integer maximum messages of one chat in the backlog
 -- arg asked        integer  messages in this call
--- item key chat     hash    head of the chat
+-- item key chat     hash    the chat's `seq`, `ts`, `gate` and other fields
 -- item key members  hash    user to "role:joined", with ":<until>m" appended if muted
 -- item key log      stream  committed messages, entry id "<seq>-0", field: timestamp
--- item key refs_even hash   ref (digest of sender and `ref`) to the entry's place: seq, ts, mid and
---                           request digest (`format_place`); refs of even generations
--- item key refs_odd hash    like `refs_even`, odd generations
+-- item key refs_even hash   digest of sender and `ref` to the entry's seq, ts, mid and request
+--                           digest (`format_place`)
+-- item key refs_odd hash    like `refs_even`; see `phase`
 -- item arg chat_id  string
--- item arg phase    integer seconds by which the chat's generations of refs start earlier
+-- item arg phase    integer seconds added to the time: new refs go to `refs_even` if
+--                           floor((time + phase) / ref_ttl_s) is even
 -- item arg gate     string  "epoch:version" and write policy with which the recipients were read
--- item arg recipients integer  number of inboxes that follow; -1: a large chat, one `watchers`
---                              follows
+-- item arg recipients integer  number of inboxes that follow; -1: a large chat, one key
+--                              `watchers` follows
 --   more key inbox  stream  references to messages. Entry "<seq>-<n>" has n + 1 messages; its field
 --                           is the chat, its value the chat seq of the newest (see `push`)
 --   more key watchers zset  gateways that are subscribed to the chat, score: expiry
@@ -36,9 +37,9 @@
 --   more arg ref    bytes   digest of sender and `ref`
 --   more arg sender string
 --   more arg listed string  "1": a member who may write in this chat version; "s": the system user,
---                           which need not be a member; "0": look up the sender; ":<seq>" is
---                           appended for a reply to that message
---   more arg name   bytes   rest of the place to store for a new ref (`format_name`)
+--                           which need not be a member; "0": look up the sender; for a
+--                           reply, ":<seq>" of the message replied to is appended
+--   more arg name   bytes   mid and request digest to store for a new ref (`format_name`)
 --   more arg blob   bytes   "receiver\n" and the message's JSON without seq and ts
 --
 -- returns a flat list. For each chat: 0 if it is not loaded in this epoch, or if the retention in
@@ -46,7 +47,7 @@
 --   1 seq ts   committed and in every inbox
 --   2 seq ts   committed, but not delivered: recipients are outdated or in another partition, or
 --              an earlier message is pending
---   3 place    known ref (`parse_place`)
+--   3 place    the ref is known; seq, ts, mid and request digest of its entry (`parse_place`)
 --   5          the sender is not a member, and the ref is not known
 --   6          the backlog is full
 --   8          the backlog holds too many messages of this chat
@@ -64,7 +65,7 @@ local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]),
 local seqs_key, where_key = KEYS[4], KEYS[5]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
--- Add all messages of the call; the end of the script subtracts those that were not committed.
+-- Add all messages of the call to `waiting`; the end of the script subtracts those not committed.
 local is_full = call('HINCRBY', KEYS[2], 'waiting', asked) > tonumber(ARGV[4])
 local out, o, committed, c = {}, 0, {'g', gateway}, 2
 local READ_MAX = 4000 -- maximum number of values for unpack
@@ -169,7 +170,7 @@ while a <= #ARGV do
   local head = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'refs', 'stored')
   -- Compare with the `epoch` argument: the chat and the `gate` argument may both have an old epoch.
   local is_open = head[3] and sub(head[3], 1, #epoch + 1) == epoch .. ':'
-  -- Reject another retention: the caller computed the messages' expiry from it.
+  -- Reject messages whose expiry the caller computed from another retention.
   if is_open and head[3] ~= gate
       and match(head[3], ':r%d+', #epoch + 2) ~= match(gate, ':r%d+') then
     is_open = false
@@ -200,7 +201,7 @@ while a <= #ARGV do
       if not (is_listed or is_full) then
         status = call('HGET', KEYS[k + 1], sender)
         policy = policy or match(head[3], ':([bes]%d*)', #epoch + 2) or ''
-        -- The value of a muted member ends with "m".
+        -- The value of a muted member in `members` ends with "m".
         if status and (policy ~= '' or string.byte(status, -1) > 57) then
           sent_ts = sent_ts or {}
           why, wait_ms = find_restriction(status, policy, chat_key, sender, sent_ts)
@@ -254,7 +255,7 @@ while a <= #ARGV do
           end
           out[o + 1], out[o + 2], out[o + 3] = is_inline and 1 or 2, seq, ts
           o = o + 3
-          -- "s:<sender>" marks the sender's own message as read.
+          -- "s:<sender>" has the sender's newest seq, up to which the sender has read.
           fields[2], fields[4] = seq_text, ts_text
           fields[#fields + 1] = 's:' .. sender
           fields[#fields + 1] = seq_text

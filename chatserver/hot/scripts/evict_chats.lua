@@ -7,7 +7,7 @@
 -- key idle         zset  chat to the time (s) of its last recorded activity
 -- key undelivered  zset  chats with an unfinished fan-out
 -- arg idle_s       integer
--- item key chat      hash    head of the chat
+-- item key chat      hash    the chat's `seq`, `ts`, `gate` and other fields
 -- item key members   hash
 -- item key log       stream
 -- item key over      hash    current state of changed entries

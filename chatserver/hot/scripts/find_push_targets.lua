@@ -5,7 +5,7 @@
 -- key gateways  zset    gateway to expiry
 -- arg chat_id   string
 -- item key seen     hash    presence and sessions of the user
--- item key box      hash    user state: chats and marks
+-- item key box      hash    user state: chats and read marks
 -- item key pushing  string  1: may have push subscriptions, 0: has none; missing: unknown
 --
 -- returns for each item {state, seq up to which the chat is read}. State 0: no push subscriptions,

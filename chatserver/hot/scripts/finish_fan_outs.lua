@@ -2,7 +2,7 @@
 -- Removes chats from the list of unfinished fan-outs, unless they have newer commits.
 --
 -- key undelivered  zset     chats with an unfinished fan-out
--- item key chat     hash    head of the chat
+-- item key chat     hash    the chat's `seq`, `ts`, `gate` and other fields
 -- item arg chat_id  string
 -- item arg upto     integer seq up to which every inbox has the entries and every gateway was
 --                           notified

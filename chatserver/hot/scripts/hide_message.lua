@@ -10,10 +10,11 @@
 -- arg user        string
 -- arg seq         integer
 -- arg hidden_max  integer per chat
--- arg backlog_max integer limit of waiting entries: refuse above it
+-- arg backlog_max integer maximum number of entries in the backlog
 --
 -- returns 1 if the message is newly hidden, 0 if it was already hidden, 3 if it was already hidden
--- and all hidden seqs are persisted, 2 if the user has hidden too many, 6 if the backlog is full
+-- and all hidden seqs are persisted, 2 if the user has hidden `hidden_max` messages, 6
+-- if the backlog is full
 local call = redis.call
 
 local function parse(id)

@@ -6,15 +6,16 @@
 -- If Redis lost recent writes, it may have outdated messages, such as a text that was deleted
 -- later. Messages that the warm tier has are therefore removed from Redis.
 --
--- key chat     hash    head of the chat
+-- key chat     hash    the chat's `seq`, `ts`, `gate` and other fields
 -- key members  hash    user to "role:joined"
 -- key log      stream  committed entries, entry id "<seq>-0"
 -- key over     hash    seq to current state of the entry
 -- key revs     zset    seq of an entry in `over`, score: seq of its last change
 -- key asides   zset    seqs of entries that never count as unread
 -- key epoch    hash    `epoch`: epoch that this Redis holds
--- key refs_even hash   ref to place, even generations; see commit_messages.lua
--- key refs_odd hash    like `refs_even`, odd generations
+-- key refs_even hash   digest of sender and `ref` to the entry's seq, ts, mid and request
+--                      digest; see commit_messages.lua
+-- key refs_odd hash    like `refs_even`; see `phase`
 -- key turnover hash    pending notices of joins, leaves and large-chat transitions; see
 --                      change_members.lua. A transition of an earlier epoch is deleted: it is
 --                      created again if not all members were notified
@@ -27,14 +28,15 @@
 -- arg history  string  readable messages: "all", or "joined": only since the member joined
 -- arg large    integer version at which it became a large chat, 0 if it is not large
 -- arg ref_ttl_s integer TTL of a `ref`
--- arg phase    integer seconds by which the chat's generations of refs start earlier
+-- arg phase    integer seconds added to the time: new refs go to `refs_even` if
+--                      floor((time + phase) / ref_ttl_s) is even
 -- arg changed  string  changes with entries in the warm tier or Redis: "version:first seq",
 --                     comma-separated, newest first
 -- arg picture  string  or empty
 -- arg members_count integer pairs that follow: user, "role:joined"
 -- item arg ref   bytes   digest of sender and `ref` of a committed entry; kept for messages
 --                        that are at most `ref_ttl_s` old
--- item arg place bytes   its place (`format_place`)
+-- item arg place bytes   its seq, ts, mid and request digest (`format_place`)
 -- item arg sender string sender of a message, who has read up to it; prefixed with "#" if the
 --                        message is deleted; empty if the entry is not a message
 --

@@ -2,7 +2,7 @@
 -- Loads the state of a user from the `directory` table, once per epoch. Higher read and received
 -- marks in Redis are kept.
 --
--- key box     hash    user state: chats and marks
+-- key box     hash    user state: chats and read marks
 -- key large   hash    large chat to "inbox seq:since"
 -- key epoch   hash    `epoch`: epoch that this Redis holds
 -- arg epoch   string  current epoch of the partition

@@ -2,9 +2,9 @@
 -- Moves a user's read and received marks in a chat forward, never back. The caller limits them to
 -- the chat's newest seq.
 --
--- key box      hash    user state: chats and marks
+-- key box      hash    user state: chats and read marks
 -- key backlog  stream  entries that are not persisted yet
--- key checkpoint hash  `waiting`: number of messages and marks in the backlog
+-- key checkpoint hash  `waiting`: number of messages and read marks in the backlog
 -- arg chat_id  string
 -- arg user     string
 -- arg read     integer 0: unchanged

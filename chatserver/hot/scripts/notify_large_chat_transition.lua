@@ -11,7 +11,7 @@
 -- arg version    integer  version of the chat at the transition
 -- arg is_large   string   "1": large from now on; empty: no longer large
 -- arg epoch      string   epoch of the transition
--- item key box    hash    user state: chats and marks
+-- item key box    hash    user state: chats and read marks
 -- item key inbox  stream  entry id "<seq>-0"
 -- item key large  hash    large chat to "inbox seq:since", with ":until" appended when the period
 --                         has ended; after ";" up to 8 earlier periods, for devices that were

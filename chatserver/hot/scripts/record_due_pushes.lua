@@ -21,7 +21,8 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = format('%.0f', now + tonumber(ARGV[3]))
 for a = 4, #ARGV, 2 do
-  -- LT: a waiting chat keeps its earlier time; a claimed chat becomes due before its claim ends.
+  -- With LT, a waiting chat keeps its earlier time. A claimed chat has the end of its claim as its
+  -- time, so it gets an earlier one.
   call('ZADD', KEYS[4], 'LT', due, ARGV[a])
   call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
 end

@@ -38,7 +38,7 @@ for a = 2, #ARGV, 4 do
     if changed > 0 and changed < tonumber(known[2] or 2 ^ 53) then
       call('HSET', KEYS[k], 'changed', ARGV[a + 3])
     end
-    -- LT: a session that waits for a retry is checked now instead.
+    -- With LT, a session that waits for a retry is checked now; an earlier time is kept.
     call('ZADD', KEYS[2], 'LT', now, ARGV[a])
     count = count + 1
   end

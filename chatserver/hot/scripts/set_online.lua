@@ -6,13 +6,13 @@
 -- arg epoch      string   current epoch of the partition
 -- arg gateway    string
 -- arg ttl_ms     integer  TTL without a refresh; 0: the users are offline on this gateway
--- item key box     hash    user state: chats and marks
+-- item key box     hash    user state: chats and read marks
 -- item key online  zset    gateway to expiry
 -- item key inbox   stream   entry "<seq>-<n>" covers the seqs from <seq> - <n> to <seq>
 -- item arg user    string
 --
--- returns for each item {inbox_seq, first inbox_seq held, 1 if the user state was loaded in this
--- epoch}
+-- returns for each item {inbox_seq, first inbox_seq that the inbox still has, 1 if the user state
+-- was loaded in this epoch}
 local call = redis.call
 local epoch, gateway, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local time = call('TIME')

@@ -2,7 +2,7 @@
 -- Sets the write policy (blocked, ended, slow mode) and retention in a chat's `gate`. A commit with
 -- another cached `gate` then checks each sender in Redis.
 --
--- key chat     hash    head of the chat
+-- key chat     hash    the chat's `seq`, `ts`, `gate` and other fields
 -- arg epoch    string  current epoch of the partition
 -- arg version  integer version of the membership and settings with this policy
 -- arg write_policy string ":r<seconds>" or empty, then ":b", ":e", ":s<seconds>" or empty

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Subscribes a gateway to large chats, or unsubscribes it, and returns the heads of the chats.
+-- Subscribes a gateway to large chats, or unsubscribes it, and returns the chats' state.
 --
 -- arg epoch    string   current epoch of the partition
 -- arg gateway  string
 -- arg ttl_ms   integer  TTL without a refresh; 0: unsubscribe
--- item key chat     hash  head of the chat
+-- item key chat     hash  the chat's `seq`, `ts`, `gate` and other fields
 -- item key watchers zset  gateway to expiry
 -- item key members  hash  user to "role:joined"
 -- item arg user     string user to check for membership, or empty

@@ -6,7 +6,7 @@
 -- then has the entry with this change applied.
 --
 -- arg log_max  integer  entries kept per log
--- item key chat  hash    head of the chat
+-- item key chat  hash    the chat's `seq`, `ts`, `gate` and other fields
 -- item key log   stream  committed entries
 -- item key over  hash    seq to current state of the entry
 -- item key revs  zset    seq of an entry in `over`, score: seq of its last change

@@ -29,7 +29,7 @@ TRIES_MAX = 4
 
 
 class SocialProfiles:
-    """Reads and writes profiles; reads counts."""
+    """Reads and writes profiles, and reads the numbers of followers and posts."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._table = SocialTable(client, settings)

@@ -41,7 +41,7 @@ INFO: Final = "info"
 COUNT: Final = "count"
 _USER: Final = "u#"
 _POST: Final = "p#"
-# Sort key prefix of the links to a user's likes, in the `directory` table; see `likes`.
+# Sort key prefix of the items in the `directory` table that list a user's likes; see `likes`.
 LIKED_PREFIX: Final = "liked#"
 
 

@@ -94,7 +94,7 @@ class CountersWorker:
         return len(waiting) == BATCH_MAX
 
     async def _count_item(self, entries: list[CountEntry]) -> None:
-        """Add queue entries to the one count item to which they all belong."""
+        """Add queue entries, which all belong to the same count item, to this item."""
         while entries:
             failpoint("counters.before_write")
             metrics.COUNTERS_WRITES.inc()

@@ -7,8 +7,9 @@
                  └────────────── until there are no more ── then delete the job ◄──────┘
 
 A job is written in the same transaction as its post, so none is lost. Jobs are divided into shards,
-each processed by one lease holder. If it crashes, the next worker resumes after the checkpoint. A
-repeated page writes the same timeline entries, so every follower gets each post exactly once.
+each processed by one lease holder. If the holder crashes, the next one resumes after the
+checkpoint. A repeated page writes the same timeline entries, so every follower gets each post
+exactly once.
 
 Authors with more than `fanout_followers_max` followers use fan-out on read: their posts are merged
 into timelines at read time. The first `fanout_followers_max` followers still get a signal (a frame
@@ -42,7 +43,7 @@ log = structlog.get_logger()
 
 PAGE = 500  # number of followers between two checkpoints
 WRITES_IN_FLIGHT_MAX = 8  # maximum concurrent writes, each with 25 timeline entries
-POLL_S = 30.0  # poll interval without a wake-up
+POLL_S = 30.0  # maximum time between two polls
 LEASE_S = 10.0
 
 JOBS_MAX: Final = 50  # maximum jobs read per poll
@@ -141,7 +142,8 @@ class TimelineWorker:
     async def _is_author_merged_on_read(self, author: str) -> bool:
         """Return whether the author's posts are merged into timelines on read.
 
-        They are if recent posts are already merged, or if the author has too many followers.
+        They are if the author's recent posts are already merged, or if the author has more than
+        `fanout_followers_max` followers.
         """
         merged = await self._social.fanouts.find_merged_post_range(author)
         if merged is not None and merged.last >= self._get_oldest():
