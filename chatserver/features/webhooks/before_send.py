@@ -139,7 +139,7 @@ def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
 
 
 class _UncheckedMessage:
-    """A message that waits for its verdict, and then for earlier messages from its sender."""
+    """A message that waits for its verdict, then for earlier messages of its sender and chat."""
 
     __slots__ = ("attachments", "frame", "listener", "messaging", "outcome")
 

@@ -169,5 +169,5 @@ def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
 
 
 def is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
-    """Return whether the first entry after `place` removes the session's user."""
+    """Return whether the entry at chat seq `place` + 1 removes the session's user."""
     return any(e.seq == place + 1 and find_removed_user(e.body) == session.user for e in entries)

@@ -462,7 +462,7 @@ class Channels:
     def _send_page(
         self, session: Subscriber, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
     ) -> Seq:
-        """Send contiguous entries above `place`. Return the last seq sent.
+        """Send contiguous entries above chat seq `place`. Return the last seq sent.
 
         Stops at `upto`, or before the entry that removes the user.
         """

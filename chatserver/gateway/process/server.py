@@ -117,11 +117,9 @@ class GatewayServer:
     # Host
 
     def get_address(self, peer: str, request: Request) -> str:
-        """Return the client's IP address, resolved through trusted proxies."""
         return self._admission.get_address(peer, request)
 
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Respond to a health check or refuse a request; return False for an allowed handshake."""
         problem = self._check_request(request, address)
         if problem is None:
             return False

@@ -99,7 +99,7 @@ class CommandHandler:
             on_registered=self._set_limits,
         )
         self._state = self.session.state
-        # Held frames: (held since, arrival number, payload).
+        # Held frames: (loop time when held, arrival number, payload).
         self._held_frames: list[tuple[float, int, bytes]] = []
         self._order = SendOrder()
         self._held_timer: asyncio.TimerHandle | None = None
@@ -138,11 +138,9 @@ class CommandHandler:
                 self._refuse(codec.find_request_id(payload), exc)
 
     def handle_disconnect(self) -> None:
-        """End the session when its connection ends; pending responses are dropped."""
         self.session.end()
 
     def record_slow_close(self, waiting_bytes: int) -> None:
-        """Record that the connection is closed because the client reads too slowly."""
         if self._state.stage is LIVE:
             self._context.slow_clients.record_close(self.user, self.device, waiting_bytes)
 

@@ -187,7 +187,6 @@ class Session:
             self._pump_if_behind()
 
     def send_frame(self, frame: bytes) -> None:
-        """Send the encoded frame of a large-chat entry."""
         if self.state.stage is LIVE:
             self._context.counters.pushed += 1
             self._connection.send_frame(frame)
@@ -207,7 +206,6 @@ class Session:
             self._recover()
 
     def send_signal(self, frame: bytes) -> None:
-        """Send a signal (typing, presence), unless the client is slow."""
         if self.state.stage is LIVE and not self._connection.is_slow:
             self._connection.send_text(frame)
 

@@ -45,7 +45,7 @@ class Host(Protocol[ConnectionT]):
         """Handle an accepted socket, before its handshake."""
 
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Respond to a health check or a refused request; return False for an allowed handshake."""
+        """Respond to a health check or refuse a request; return False for an allowed handshake."""
 
     def get_address(self, peer: str, request: Request) -> str:
         """Return the client's IP address; `peer` may be a proxy."""

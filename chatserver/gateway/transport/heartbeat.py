@@ -19,8 +19,8 @@ class HeartbeatWheel:
         self._slots: list[set[Connection]] = [set() for _ in range(size)]
         self._slots_by_connection: dict[Connection, int] = {}
         self._tick = 0
-        # Number of ticks from the pings to a slot's connections to the check for their pongs. It is
-        # less than the number of slots, so the check comes before the slot's next pings.
+        # Ticks from a slot's pings to the check for its pongs; less than a revolution, so that the
+        # check precedes the slot's next pings.
         self._timeout_ticks = min(size - 1, max(1, round(timeout_s / self.tick_s)))
 
     def add(self, connection: Connection) -> None:

@@ -55,21 +55,17 @@ class WarmCalls:
             future.set_result(result)
 
     async def load_user(self, user: UserId) -> None:
-        """See `LoadUser`."""
         await self._call(rpc.LoadUser(user))
 
     async def load_keys(self) -> bytes:
-        """See `LoadKeys`."""
         return await self._call(rpc.LoadKeys())
 
     async def load_chat(self, chat: ChatId) -> None:
-        """See `LoadChat`."""
         await self._call(rpc.LoadChat(chat))
 
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """See `OpenDirect`."""
         payload = await self._call(rpc.OpenDirect(user, other, is_host))
         return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
 
@@ -82,39 +78,32 @@ class WarmCalls:
         *,
         is_host: bool = False,
     ) -> frames.ChatInfo:
-        """See `CreateChat`."""
         operation = rpc.CreateChat(user, ref, list(members), name, is_host)
         return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
 
     async def change_chat(self, user: UserId, change: frames.AnyChange) -> frames.ChatInfo:
-        """See `ChangeChat`."""
         payload = await self._call(rpc.ChangeChat(user, change))
         return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> rpc.HistoryRun:
-        """See `ReadHistory`."""
         payload = await self._call(rpc.ReadHistory(chat, before, after, limit, ts))
         return msgspec.msgpack.decode(payload, type=rpc.HistoryRun)
 
     async def find_periods(self, chat: ChatId, user: UserId) -> Periods:
-        """See `FindPeriods`."""
         payload = await self._call(rpc.FindPeriods(chat, user))
         return msgspec.msgpack.decode(payload, type=Periods)
 
     async def load_file(self, file: str) -> bytes:
-        """See `LoadFile`."""
         return await self._call(rpc.LoadFile(file))
 
     async def block(self, user: UserId, other: UserId, *, is_blocked: bool) -> None:
-        """See `Block`."""
         await self._call(rpc.Block(user, other, is_blocked))
 
     async def list_blocks(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.BlockedUser], str | None]:
-        """See `ListBlocks`."""
         payload = await self._call(rpc.ListBlocks(user, after, limit))
         page = msgspec.msgpack.decode(payload, type=rpc.BlocksPage)
         return page.blocked, page.next
@@ -122,23 +111,19 @@ class WarmCalls:
     async def list_invitations(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.InvitationInfo], str | None]:
-        """See `ListInvitations`."""
         payload = await self._call(rpc.ListInvitations(user, after, limit))
         page = msgspec.msgpack.decode(payload, type=rpc.InvitationsPage)
         return page.invitations, page.next
 
     async def decline_invitation(self, user: UserId, chat: ChatId) -> None:
-        """See `DeclineInvitation`."""
         await self._call(rpc.DeclineInvitation(user, chat))
 
     async def report(self, user: UserId, chat: ChatId, seq: int, reason: str) -> None:
-        """See `Report`."""
         await self._call(rpc.Report(user, chat, seq, reason))
 
     async def list_companions(
         self, after: str | None, limit: int
     ) -> tuple[list[frames.CompanionInfo], str | None]:
-        """See `ListCompanions`."""
         payload = await self._call(rpc.ListCompanions(after, limit))
         page = msgspec.msgpack.decode(payload, type=rpc.CompanionsPage)
         return page.companions, page.next
@@ -146,7 +131,6 @@ class WarmCalls:
     async def list_sessions(
         self, user: UserId, companion: str | None, after: str | None, limit: int
     ) -> tuple[list[frames.SessionInfo], str | None]:
-        """See `ListSessions`."""
         payload = await self._call(rpc.ListSessions(user, companion, after, limit))
         page = msgspec.msgpack.decode(payload, type=rpc.SessionsPage)
         return page.sessions, page.next
@@ -154,16 +138,13 @@ class WarmCalls:
     async def call_session_operation(
         self, operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
     ) -> rpc.OpenedSession:
-        """Call an operation on a companion session."""
         return msgspec.msgpack.decode(await self._call(operation), type=rpc.OpenedSession)
 
     async def request_verdict(self, question: hooks.BeforeSend) -> hooks.Verdict:
-        """See `CallBeforeSend`."""
         payload = await self._call(rpc.CallBeforeSend(question), self._hot.keys.hook_calls())
         return msgspec.msgpack.decode(payload, type=hooks.Verdict)
 
     async def find_messages(self, user: UserId, query: frames.Search) -> rpc.SearchResultsPage:
-        """See `FindMessages`."""
         operation = rpc.FindMessages(user, query)
         payload = await self._call(operation, self._hot.keys.search_calls(), "search")
         return msgspec.msgpack.decode(payload, type=rpc.SearchResultsPage)

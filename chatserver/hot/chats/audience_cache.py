@@ -136,7 +136,6 @@ class Audiences:
         return self._cache.get(chat)
 
     def drop(self, chat: ChatId) -> None:
-        """Remove an outdated audience from the cache."""
         self._cache.pop(chat, None)
 
     async def get(self, chat: ChatId) -> Audience:

@@ -44,7 +44,7 @@ class ChatLog:
         return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     async def get_head(self, chat: ChatId) -> ChatHead:
-        """Return the chat's head; for a chat not in Redis, `seq` is 0 and `is_open` is False."""
+        """Return the chat's newest seq and state; not in Redis: `seq` 0 and `is_open` False."""
         keys = self._hot.keys
         seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
         epoch = self.get_epoch(chat)

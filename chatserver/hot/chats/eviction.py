@@ -2,7 +2,7 @@
 
 Data: ``{pN}:idle`` (sorted set), chat → time of the last recorded activity (s). Activity is
 recorded when a chat is loaded and when its entries are persisted. After `redis.chat_idle_s`, the
-chat's head, members, log and overlay are evicted, unless the chat is in use. Its `ref` digests
+chat's hash, members, log and overlay are deleted, unless the chat is in use. Its `ref` digests
 (``refs-even``, ``refs-odd``) expire by TTL. Its fields in the user states and its inbox entries
 stay: a device that was offline reads those messages from the warm tier
 (`chatserver.service.history.sync`).

@@ -46,11 +46,11 @@ class LargeChatSubscriptions:
     async def subscribe(
         self, chats: Sequence[ChatId], user: UserId | None = None
     ) -> list[LargeHead]:
-        """Subscribe this gateway to chats for another `ttl_s`; return the chats' heads.
+        """Subscribe this gateway to chats for another `ttl_s`; return the chats' states.
 
         Guarantees:
-            Order: every entry above the returned head is sent to this gateway. If `user` is a
-                member at that head, this includes the entry that ends their membership.
+            Order: every entry above the returned seq is sent to this gateway. If `user` is a
+                member at that seq, this includes the entry that ends their membership.
         """
         return await self._run(chats, self._ttl_ms, user or "")
 

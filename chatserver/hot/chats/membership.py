@@ -206,13 +206,12 @@ class HotMembership:
         return int(reply) != _CLOSED
 
     async def delete_notices(self, chat: ChatId, notices: Sequence[MembershipNotice]) -> None:
-        """Delete notices that have been delivered."""
         if notices:
             key = self._keys.turnover(chat)
             await self._hot.call("HDEL", key, *(notice.field for notice in notices))
 
     async def find_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead | None:
-        """Return a chat's head and last changes, and the joined seqs of the members among `users`.
+        """Return a chat's newest seq and last changes, and the joined seqs of members in `users`.
 
         None if the chat is not loaded. The read is atomic.
         """

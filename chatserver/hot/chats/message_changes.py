@@ -40,13 +40,13 @@ class ChangeCommitter:
         """Commit a change, or return why it was rejected.
 
         `base` is the target message's JSON from the warm tier, or empty. It is used only if the hot
-        tier has no newer version. `base_head` is the chat's head seq before `base` was read.
+        tier has no newer version. `base_head` is the chat's newest seq before `base` was read.
         `author` is set for an erasure: the change deletes a message of this user, and the sender
         need not be a member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.
-            Idempotent: by (chat, sender, ref), in the same namespace as messages.
+            Idempotent: by (chat, sender, ref); a message cannot have the same ref.
             Cost: one script call.
 
         Raises:

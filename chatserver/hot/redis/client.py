@@ -212,8 +212,8 @@ class HotClient(abc.ABC):
     def whole_epoch(self) -> Epoch:
         """The epoch sent to devices. It changes when any partition's epoch changes.
 
-        If a chat's partition loses data, the members' inboxes may be complete. Their devices must
-        detect the loss even then, to resend messages that were acked but not stored (guarantee P1).
+        A chat's partition can lose data while the members' inboxes, in other partitions, lose none.
+        The devices must detect this, to resend messages that were not stored (guarantee P1).
         """
         if self._joined_epochs != self.epochs:
             self._joined_epochs = list(self.epochs)

@@ -20,7 +20,7 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``, |
 |                         |        | ``<version>:+`` → ``up:<seq>``, ``down:<seq>``: pending     |
 |                         |        | notices of joins, leaves and large-chat transitions         |
-| ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message tail   |
+| ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message JSON   |
 | ``{pN}:refs-even:<chat>``,                                                                    |
 | ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → position of the entry with this ref. |
 |                         |        | New refs alternate daily between the two keys; each key     |

@@ -42,7 +42,6 @@ class SingleClient(HotClient):
 
     @property
     def is_up(self) -> bool:
-        """True while Redis responds and the epoch is known."""
         return self._wire is not None and self._wire.is_open
 
     def send(self, on_reply: OnReply, *args: Value) -> None:
@@ -101,7 +100,6 @@ class SingleClient(HotClient):
                 callback()
 
     async def maintain_connection(self) -> None:
-        """Reconnect whenever the connection is lost, with jitter, until cancelled."""
         while True:
             if self._wire is not None:
                 await asyncio.shield(self._wire.closed)

@@ -12,12 +12,12 @@
 -- key checkpoint   hash     `waiting`: number of entries in the backlog
 -- key undelivered  zset     chats with an unfinished fan-out
 -- key turnover     hash     pending notices, until they are delivered. "version:user" to "in:seq"
---                           (joined) or "out:seq:after" (left; the user still receives the entries
---                           above `after`, up to `seq`); to "in:seq:0:1" or "out:seq:after:1" if
---                           the chat was large. "version:+" to "up:seq" or "down:seq": the chat
---                           became large or small
+--                           (joined) or "out:seq:after" (left; receives the entries above `after`
+--                           up to `seq`); to "in:seq:0:1" or "out:seq:after:1" if the chat was
+--                           large. "version:+" to "up:seq" or "down:seq": the chat became large or
+--                           small
 -- key refs_even    hash     digest of sender and `ref` to the entry's seq, ts, mid and request
---                           digest; see commit_messages.lua
+--                           digest
 -- key asides       zset     seqs of entries that never count as unread, the newest 500
 -- key refs_odd     hash     like `refs_even`; see `phase`
 -- arg epoch        string   current epoch of the partition
@@ -31,8 +31,7 @@
 -- arg large        integer  version at which the chat became large, 0 if it is small after this
 --                           change
 -- arg transition   string   transition with this change: "up" (large), "down" (small), or empty
--- arg phase        integer  seconds added to the time: new refs go to `refs_even` if
---                           floor((time + phase) / ref_ttl_s) is even
+-- arg phase        integer  seconds; see commit_messages.lua
 -- arg repeat_lost  string   "1": Redis lost the entries: append them again, even after later
 --                              changes; empty: Redis never had the change
 -- arg picture     string   picture of the chat, or empty

@@ -15,7 +15,7 @@
 -- key members      hash    user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
 -- key refs_even    hash    digest of sender and `ref` to the entry's seq, ts, mid and request
---                          digest; see commit_messages.lua
+--                          digest
 -- key over         hash    seq to current state of the entry, JSON
 -- key revs         zset    seq of an entry in `over`, score: seq of its last change
 -- key backlog      stream  entries that are not persisted yet
@@ -40,8 +40,7 @@
 -- arg author       string  the user whose message is erased, even if the message has expired or the
 --                          sender of the entry is not a member; empty: no erasure
 -- arg ref          bytes   digest of sender and `ref`
--- arg phase        integer seconds added to the time: new refs go to `refs_even` if
---                          floor((time + phase) / ref_ttl_s) is even
+-- arg phase        integer seconds; see commit_messages.lua
 -- arg readable     string  "1": the message is from an earlier membership period of the sender
 --
 -- returns {code, ...}
@@ -51,8 +50,8 @@
 --   4          the chat is not loaded in this epoch: load it
 --   5          the sender is not a member
 --   6          the backlog is full
---   7 head     the message is not in the hot tier: read it from the warm tier, and call again with
---              `head`, the chat's newest seq, as `asked`
+--   7 head     the message is not in the hot tier: read it from the warm tier, then call again
+--              with `asked` = head
 --   8          the sender may not change this message in this way
 --   9          the message is deleted or has expired
 --   10         the message has the maximum number of reactions

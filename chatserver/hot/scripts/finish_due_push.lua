@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Finishes a chat that `claim_due_pushes` returned: removes it, or makes it due again.
+-- Finishes the pushes of a chat that `claim_due_pushes` returned: removes the chat, or delays it.
 --
 -- The chat stays due if a message has been committed since it was claimed.
 --

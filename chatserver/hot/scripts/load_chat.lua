@@ -14,7 +14,7 @@
 -- key asides   zset    seqs of entries that never count as unread
 -- key epoch    hash    `epoch`: epoch that this Redis holds
 -- key refs_even hash   digest of sender and `ref` to the entry's seq, ts, mid and request
---                      digest; see commit_messages.lua
+--                      digest
 -- key refs_odd hash    like `refs_even`; see `phase`
 -- key turnover hash    pending notices of joins, leaves and large-chat transitions; see
 --                      change_members.lua. A transition of an earlier epoch is deleted: it is
@@ -28,8 +28,7 @@
 -- arg history  string  readable messages: "all", or "joined": only since the member joined
 -- arg large    integer version at which it became a large chat, 0 if it is not large
 -- arg ref_ttl_s integer TTL of a `ref`
--- arg phase    integer seconds added to the time: new refs go to `refs_even` if
---                      floor((time + phase) / ref_ttl_s) is even
+-- arg phase    integer seconds; see commit_messages.lua
 -- arg changed  string  changes with entries in the warm tier or Redis: "version:first seq",
 --                     comma-separated, newest first
 -- arg picture  string  or empty
@@ -78,7 +77,7 @@ for version, first in string.gmatch(head[4] or '', '(%d+):(%d+)') do
   end
 end
 if #changed > 0 then call('HSET', KEYS[1], 'changed', table.concat(changed, ',')) end
--- Redis lost the entries above the head. Their seqs will be assigned to other entries.
+-- Redis lost the entries above `seq`. Their seqs will be assigned to other entries.
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
 local now_s = tonumber(call('TIME')[1])
