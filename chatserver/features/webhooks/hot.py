@@ -188,7 +188,6 @@ class WebhookEvents:
 
     @property
     def is_on(self) -> bool:
-        """True if an event webhook is configured."""
         return self._is_on
 
     async def publish(self, user: UserId, event: messages.HookEvent) -> None:

@@ -16,7 +16,7 @@ _CHAT = b',"kind":"chat"'
 
 
 class Subscriber(Protocol):
-    """A session subscribed to a channel."""
+    """A session subscribed to a large-chat channel."""
 
     user: UserId
 

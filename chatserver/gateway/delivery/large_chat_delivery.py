@@ -1,6 +1,6 @@
 """Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
 
-Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
+Sessions that have received every entry are in `Channel.caught_up`; an entry is encoded once for all
 of them. The other sessions are in `Channel.positions`. A session whose position is below the
 channel's `seq` reads the log itself. A session whose position is above it (another gateway has sent
 its device more entries) waits for the channel. Entries arrive in any order, from local commits and
@@ -229,7 +229,7 @@ class Channels:
         chat's summary (its chat list item) is sent instead.
 
         Raises:
-            Unavailable: Redis does not respond; the session may retry.
+            Unavailable: Redis does not respond; the session can retry.
         """
         chat, upto, epoch = transition.chat, transition.since, self._device_epoch()
         channel = self._channels_by_session.get(session, {}).get(chat)

@@ -33,7 +33,6 @@ class GatewayStreamCheck:
         self._is_late = False
 
     async def run(self) -> None:
-        """Send echoes until cancelled."""
         while True:
             self._number += 1
             self._gateway_stream.send_to_self(Echo(self._number))

@@ -424,7 +424,6 @@ class CommandHandler:
         self._context.tasks.spawn(send(), f"send-{self.session.id}", on_crash)
 
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
-        """Send the ack for a committed message."""
         if draft.is_stored_wanted:
             self._wait_until_stored(draft, seq, ts, mid, dup=dup)
             return

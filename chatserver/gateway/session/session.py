@@ -1,6 +1,6 @@
 """Session of one connected device: event delivery, recovery and close.
 
-`SessionState` decides what may be sent; this module does the I/O. Each event is sent once and in
+`SessionState` decides what can be sent; this module does the I/O. Each event is sent once and in
 order (guarantee P4). If a device lacks events, for example after it reconnects, the pump (`_pump`)
 reads them from the inbox. A chat's *summary* is its item in the chat list; it replaces missing
 entries of a large chat. Client frames are handled by `command_handler`.
@@ -92,7 +92,6 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """True while a client request is unanswered."""
         return self.state.is_busy
 
     @property
@@ -317,8 +316,8 @@ class Session:
         while self._is_current(cursor):
             try:
                 position = await self._context.channels.find_again(self, chat)
-                # Read the summary after the position: a user who is still a member can be removed
-                # only by an entry above that position.
+                # Read the summary after the position: if the user is removed in between, the entry
+                # that removes them is above the position and will be delivered.
                 return position, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:

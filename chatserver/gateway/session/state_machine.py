@@ -10,7 +10,7 @@
 
     every stage ──CLOSE──► CLOSED, which ignores all later events
 
-What the server may send, by stage:
+What the server is allowed to send, by stage:
 
 ========== =======================================================================================
 NEW        `bye`
@@ -239,7 +239,7 @@ class SessionState:
         return self.stage is LIVE and cursor is self.cursor and cursor.epoch == epoch
 
     def can_report_stored(self, epoch: Epoch) -> bool:
-        """Return whether a stored seq in `epoch` may be sent to the device.
+        """Return whether a stored seq in `epoch` can be sent to the device.
 
         A device in another epoch would treat lost messages as stored, and not send them again.
         """

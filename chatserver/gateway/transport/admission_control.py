@@ -35,7 +35,7 @@ class Admission:
         return resolve_client_address(peer, request.headers.get_all(FORWARDED), self._trusted)
 
     def wait_s(self, address: str) -> int:
-        """Return the seconds until the address may connect; 0 if it may connect now."""
+        """Return the seconds until the address is allowed to connect; 0 if it is allowed now."""
         subject = get_subject(address)
         failures = self._limits.find("failures", subject)
         connections = self._limits.find("connections", subject)

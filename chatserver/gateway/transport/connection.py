@@ -37,7 +37,7 @@ MESSAGE_TIMEOUT_S = 30.0  # timeout for a fragmented message, from its first fra
 SLOW_TIMEOUT_S = 10.0  # a connection whose write buffer stays full for this long is closed
 
 CLOSE_TIMEOUT_S = 2.0
-CONTROL_BURST_S = 10.0  # after a pause, a peer may send this many seconds' worth of pings at once
+CONTROL_BURST_S = 10.0  # after a pause, a peer can send this many seconds' worth of pings at once
 REQUEST_BYTES_MAX = 16_384  # maximum size of the HTTP request head
 GATEWAY_HEADER = "Chat-Gateway"  # response header that identifies one of the processes on a port
 WRITE_HIGH_WATER = 65_536

@@ -3,7 +3,7 @@
 A gateway does not use the AWS client, because a query would block its event loop for 2 ms. Instead,
 it sends the call through Redis (`rpc_client`). `workers.rpc` reads the call (`rpc_queue`), executes
 it and sends the result to the gateway's stream. A worker receives each call at most once. The
-caller has a deadline and may retry, so every operation is idempotent.
+caller has a deadline and can retry, so every operation is idempotent.
 
 A call has a time budget instead of an absolute deadline, because the clocks of two machines differ.
 The age of a call is the Redis time minus the time in its entry id, which also comes from Redis.

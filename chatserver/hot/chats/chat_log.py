@@ -106,7 +106,7 @@ class ChatLog:
         return int(count) + scores.count(None)
 
     async def is_earlier_history_readable(self, chat: ChatId) -> bool:
-        """Return whether members may read messages from before they joined."""
+        """Return whether members can read messages from before they joined."""
         value: bytes | None = await self._hot.call("HGET", self._hot.keys.chat(chat), "history")
         return value == b"all"
 

@@ -137,7 +137,7 @@ class GroupCommit:
             # Drafts are queued with the newest audience. If the retention is the same in the first
             # and the last audience, it is the same in all of them.
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
-                # The retention changed between these drafts: return all of them, in order.
+                # The retention changed between these drafts: return all to their owners, in order.
                 del chats[chat]
                 batch = [draft for drafts in chats.values() for draft in drafts]
                 self._return_drafts(chat, submissions)
@@ -351,5 +351,4 @@ class PartitionedCommit:
         self._queues = [GroupCommit(hot, n, gateway) for n in range(hot.keys.partitions)]
 
     def submit(self, draft: PendingDraft, audience: Audience) -> None:
-        """See `GroupCommit.submit`."""
         self._queues[self._get_partition(draft.chat)].submit(draft, audience)

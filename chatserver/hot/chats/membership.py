@@ -133,9 +133,9 @@ class HotMembership:
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
 
     async def list_overdue(self, partition: int) -> tuple[list[tuple[ChatId, str]], bool]:
-        """Return `(overdue, has_pending)`: overdue changes, and whether any change is pending.
+        """Return `(overdue, has_pending)`: late changes, and whether any change is in progress.
 
-        An overdue change is `(chat, record name)`.
+        A late change has exceeded its `hold_s` (see `begin`); it is `(chat, record name)`.
         """
         (seconds, micros), items = await self._hot.snapshot(
             ("TIME",),
@@ -253,7 +253,7 @@ class MemberCheck:
         )
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
-        """Return the range of entries that a member may read.
+        """Return the range of entries that a member is allowed to read.
 
         Guarantees:
             Atomic: the user was a member when `head` was read.

@@ -50,8 +50,8 @@ class ChangeCommitter:
             Cost: one script call.
 
         Raises:
-            Unavailable: Redis did not respond; the change may be committed. Retry with the same
-                ref.
+            Unavailable: Redis did not respond; the change may have been committed. Retry with the
+                same ref.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings

@@ -54,7 +54,7 @@ _ADDRESSES_TRIED_MAX = 12  # maximum known addresses to query when no master res
 
 
 class ClusterClient(HotClient):
-    """Client of a cluster. Calls on keys of the same slot keep their order; other calls may not."""
+    """Client of a cluster. Only calls on keys of the same slot are sure to keep their order."""
 
     is_ordered = False
 

@@ -50,7 +50,7 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:revoked:<user>`` | hash   | revocations of the user: ``before``, ``banned``,            |
 |                         |        | ``s:<login>``; expires                                      |
 | ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
-| ``{pN}:room:<user>``    | string | number of groups that the user may still join; expires      |
+| ``{pN}:room:<user>``    | string | number of groups that the user can still join; expires      |
 | ``{pN}:login-attempts:<user>:<source>`` | hash | login attempts from a network or a     |
 |                         |        | known device: ``tokens``, ``at``; expires when full         |
 | ``{pN}:guesses:<user>`` | hash   | login attempts from all unknown devices; expires when full  |
@@ -89,7 +89,7 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:counts``         | stream | likes and follows that are not counted yet, bounded         |
 | ``{social}:wake``       | stream | newest wake-up of timeline workers                          |
 | ``{pN}:blocks:<user>``  | set    | users who block this user or are blocked by this user       |
-| ``{pN}:file:<file>``    | string | an upload that may be sent: owner, chat and the fields that |
+| ``{pN}:file:<file>``    | string | an upload that can be sent: owner, chat and the fields that |
 |                         |        | readers receive, msgpack; expires with the right to send it |
 | ``{pN}:asked``          | zset   | companion session → time of its next check (ms)             |
 | ``{pN}:asking:<chat>``  | hash   | pending AI response of a companion session: ``begun``,      |

@@ -6,7 +6,7 @@ both when it connects and every second. The connections here skip that check, so
 Redis can be emptied.
 
 When `block` returns, no process uses the Redis: all older connections are closed, and a client
-finds the block when it reconnects. In a cluster, clients may reconnect without reading the epoch;
+finds the block when it reconnects. In a cluster, clients can reconnect without reading the epoch;
 they find the block in their next periodic check, and `block` waits for that.
 """
 
@@ -33,7 +33,7 @@ from chatserver.hot.redis.keys import Keys, get_slot
 from chatserver.hot.redis.sentinels import find_master
 
 KEYS_PER_CALL: Final = 500  # keys per SCAN or UNLINK
-CALL_TIMEOUT_S: Final = 30.0  # timeout of a call, which may read or delete a page of large keys
+CALL_TIMEOUT_S: Final = 30.0  # timeout of a call, which can read or delete a page of large keys
 _EPOCH_SUFFIX: Final = b"}:epoch"
 _TENANT, _BLOCKED = b"tenant", b"blocked"
 _READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {

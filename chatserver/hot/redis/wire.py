@@ -95,7 +95,6 @@ class Wire(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """True while calls can be sent."""
         return self._transport is not None and not self.closed.done()
 
     def send(self, on_reply: OnReply, *args: str | bytes | int) -> None:

@@ -52,11 +52,11 @@
 --   6          the backlog is full
 --   7 head     the message is not in the hot tier: read it from the warm tier, then call again
 --              with `asked` = head
---   8          the sender may not change this message in this way
+--   8          the sender is not allowed to change this message in this way
 --   9          the message is deleted or has expired
 --   10         the message has the maximum number of reactions
 --   11         the chat has no such message
---   12 why     the sender may not write (`chatserver.domain.write_restrictions`)
+--   12 why     the sender is not allowed to write (`chatserver.domain.write_restrictions`)
 local call, format, sub = redis.call, string.format, string.sub
 local epoch, sender, kind, target = ARGV[1], ARGV[7], ARGV[9], ARGV[10]
 local author, is_erasure = ARGV[15], ARGV[15] ~= ''

@@ -36,7 +36,7 @@
 -- item arg messages integer number of messages that follow:
 --   more arg ref    bytes   digest of sender and `ref`
 --   more arg sender string
---   more arg listed string  "1": a member who may write in this chat version; "s": the system user,
+--   more arg listed string  "1": a member allowed to write in this chat version; "s": the system user,
 --                           which need not be a member; "0": look up the sender; for a
 --                           reply, ":<seq>" of the message replied to is appended
 --   more arg name   bytes   mid and request digest to store for a new ref (`format_name`)
@@ -52,7 +52,8 @@
 --   6          the backlog is full
 --   8          the backlog holds too many messages of this chat
 --   9          the target of the reply does not exist in the chat
---   7 why ms   the sender may not write (`chatserver.domain.write_restrictions`), for `ms`; 0: unknown
+--   7 why ms   the sender is not allowed to write (`chatserver.domain.write_restrictions`) for
+--              `ms`; 0: unknown
 -- If any message of the chat has code 1, the codes are followed by
 --   for each recipient, the inbox seq of the first message with code 1 (the other messages with
 --   code 1 have the next seqs)
@@ -144,7 +145,7 @@ local function list_subscribers(key)
   return #far > 0 and table.concat(far, ',') or 0
 end
 
--- returns why a user with role member may not write, and for how many ms (0: unknown)
+-- returns why a user with role member is not allowed to write, and for how many ms (0: unknown)
 local function find_restriction(status, policy, chat_key, sender, sent_ts)
   if policy == 'b' then return 1, 0 end
   if policy == 'e' then return 4, 0 end

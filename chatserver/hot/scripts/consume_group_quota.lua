@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Decrements the number of groups that each user may still join.
+-- Decrements the number of groups that each user can still join.
 --
--- item key room  string  number of groups that the user may still join; missing: unknown
+-- item key room  string  number of groups that the user can still join; missing: unknown
 --
 -- returns for each item 1 if the quota was used, 0 if the user's groups have to be counted
 local out = {}

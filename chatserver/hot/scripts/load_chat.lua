@@ -81,7 +81,7 @@ if #changed > 0 then call('HSET', KEYS[1], 'changed', table.concat(changed, ',')
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
 local now_s = tonumber(call('TIME')[1])
-local ref_ts_min = (now_s - ref_ttl_s) * 1000000 -- older refs may be used again
+local ref_ts_min = (now_s - ref_ttl_s) * 1000000 -- older refs can be reused
 local generation = math.floor((now_s + phase) / ref_ttl_s)
 local refs, refs_before = KEYS[8 + generation % 2], KEYS[9 - generation % 2]
 for a = 14 + 2 * count, #ARGV, 3 do

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Checks whether an AI response may be generated for a user, and reserves its tokens.
+-- Checks whether an AI response for a user is within the limits, and reserves its tokens.
 --
 -- key tokens        hash    day and tokens used on it; `t:<chat>`: <response>:<reserved>:<until ms>
 -- arg chat          string

@@ -32,7 +32,7 @@ from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 
-FLUSH_S = 2.0  # maximum delay until a change is counted
+FLUSH_S = 2.0  # target for the delay until a like or follow is counted
 IDLE_MS = 3000  # maximum wait for changes; shorter than the renewal interval of the lease
 
 BATCH_MAX = 5000  # maximum changes counted per call of `step`
@@ -41,7 +41,7 @@ LEASE_S = 10.0
 
 
 class CountersWorker:
-    """Counts the changes of one partition."""
+    """Counts the queued likes and follows of one partition."""
 
     def __init__(self, container: StorageContainer, partition: int, owner: str) -> None:
         self._clock = container.clock
@@ -52,7 +52,7 @@ class CountersWorker:
         self._lease = container.make_lease("counters", owner, LEASE_S, partition)
 
     async def run(self) -> None:
-        """Count changes until cancelled.
+        """Count queued likes and follows until cancelled.
 
         Raises:
             Unavailable: a data store became unavailable; start the worker again.
@@ -129,7 +129,7 @@ def group_by_item(entries: Sequence[CountEntry]) -> list[list[CountEntry]]:
 
 
 async def run_counters(container: StorageContainer, owner: str) -> None:
-    """Count the changes of all partitions until cancelled.
+    """Count the likes and follows of all partitions until cancelled.
 
     Raises:
         Unavailable: all of Redis is unavailable; start the worker again.
