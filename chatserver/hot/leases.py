@@ -50,7 +50,7 @@ class Lease:
         if token == 0:
             self._until = 0.0
             return False
-        # In Redis, the TTL starts after `requested_at`, so the lease ends there no earlier.
+        # In Redis, the TTL starts after `requested_at`, so it does not end before `_until`.
         self._until = requested_at + self._ttl_s
         self.token = token
         return True

@@ -30,7 +30,7 @@ class Subscriber(Protocol):
         """Wait until the send queue has room."""
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Send a chat's summary (its chat list item) instead of entries that its log has lost.
+        """Send a chat's summary (its chat list item) if its log lacks entries for the device.
 
         The device then reads the history. `Channels.find_again` returns where delivery resumes.
         """
@@ -67,7 +67,7 @@ class Channel:
 
     @property
     def version(self) -> tuple[Epoch, int]:
-        """The Redis epoch and `large`; a new value each time the chat becomes large."""
+        """`(epoch, large)`; changes with the Redis epoch and each time the chat becomes large."""
         return self.epoch, self.large
 
     @property

@@ -408,7 +408,7 @@ class GatewayServer:
         await send_byes(self.registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
         await poll_until(self._has_closed_all, deadline - loop.time())
         await listener.close()
-        # The last accepted connections still receive their refusal.
+        # Wait until the last accepted connections have received their refusal.
         await poll_until(lambda: not self._connections, REFUSALS_S)
         for connection in list(self._connections):
             connection.abort()

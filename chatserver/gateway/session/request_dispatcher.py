@@ -181,7 +181,7 @@ class Requests:
     async def _read_history(self, user: UserId, frame: frames.History) -> Response:
         page = await self._container.history.get_page(user, frame)
         messages = [msgspec.Raw(message) for message in page.messages]
-        # A client reads the newest page first. For other pages, it already has the read marks.
+        # Clients read the newest page first, so only this page has the read marks.
         is_newest = frame.before is None and frame.after is None
         marks = (
             await self._container.read_marks.list_marks(user, ChatId(frame.chat))

@@ -68,7 +68,7 @@ class HotClient(abc.ABC):
         self.address = Address(settings.url)
         self.name = self.address.name
         self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
-        # A WAIT delays later calls on its connection, so its timeout is well below theirs.
+        # A WAIT delays later calls on its connection, so its timeout is well below that of a call.
         self._wait = self._durable.command(self.wait_ms)
 
     # calls
