@@ -16,7 +16,7 @@ from typing import Final
 from chatserver.domain.seq_checks import iter_repeats
 
 EXAMPLES_MAX: Final = 20
-# If more seqs are missing in one gap, the oldest count as lost immediately.
+# If one gap has more missing seqs than this, the oldest count as lost immediately.
 MISSING_MAX: Final = 100_000
 _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")

@@ -18,7 +18,7 @@ from chatserver.loadtest.plan import Plan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, build_row
 from chatserver.process_runtime import make_parent_death_hook
 
-# A line from a worker has all histograms of a second, or the result.
+# maximum size of a line from a worker: all histograms of a second, or the result
 LINE_BYTES_MAX: Final = 16_000_000
 BEGIN_S: Final = 0.3  # The load starts this long after the last worker is ready.
 END_S: Final = 30.0  # The run fails if a worker takes longer than `duration_s` + `settle_s` + this.
@@ -181,7 +181,7 @@ class Coordinator:
             number += 1
 
     async def _wait_until_persisted(self, patience_s: float) -> None:
-        """Wait until the backlog is empty, to include the persist work caused by the load."""
+        """Wait until the backlog is empty, so that the result includes all persist work."""
         assert self._server is not None
         until = time.monotonic() + patience_s
         while (await self._server.sample()).backlog:

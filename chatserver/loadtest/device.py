@@ -21,13 +21,14 @@ from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
-# If more messages are queued, new ones are not sent, and count as unsent.
+# maximum queued messages per device; above it, new messages are dropped and count as unsent
 OUTBOX_MAX: Final = 20_000
 ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
 
-Answer = Callable[[ReceivedFrame | None], None]  # gets None if the connection is lost first
+# called with the response, or None if the connection was lost
+Answer = Callable[[ReceivedFrame | None], None]
 
 
 @dataclasses.dataclass(slots=True)
@@ -173,7 +174,7 @@ class Device:
         else:
             self._caught_up = (welcome.seq, due_us)
         self._link = link
-        link.start()  # passes the frames that arrived after `welcome`
+        link.start()  # handles the frames that arrived after `welcome`
         self._record_progress()
         self.flush()
 
@@ -399,7 +400,7 @@ class Device:
         self.flush()
 
     async def _fill(self) -> None:
-        """Load missing messages from history, after the inbox no longer had all missed events."""
+        """Load missing messages from history, because the inbox no longer has them."""
         try:
             for chat, received in list(self.received.items()):
                 while True:

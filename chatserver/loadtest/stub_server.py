@@ -231,7 +231,7 @@ def make_fault_once(fault: str) -> Fault:
     responses: dict[str, bytes] = {}
 
     def apply_fault(user: str, seq: int, frame: bytes) -> list[bytes]:
-        if user.startswith("s"):  # a sender of the direct benchmark
+        if user.startswith("s"):  # senders in the direct benchmark get no faults
             return [frame]
         if seq == FAULT_SEQ:
             if fault == "swap":

@@ -73,7 +73,7 @@ class Worker:
         self.state.meters.pop_all()
         self._expected_before = self.users.count_expected()
         gc.collect()
-        gc.freeze()  # exclude the objects created so far from later collections
+        gc.freeze()  # exclude all existing objects from later garbage collections
         return {"chats": {kind: len(chats) for kind, chats in self.users.chats.items()}}
 
     async def run_load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:

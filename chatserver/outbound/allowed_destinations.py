@@ -38,7 +38,7 @@ _NEVER = [
 METADATA = frozenset(
     ipaddress.ip_address(text)
     for text in (
-        "169.254.169.254",  # AWS, Google Cloud, Azure, Oracle and most others
+        "169.254.169.254",  # metadata service of AWS, Google Cloud, Azure, Oracle and most others
         "169.254.169.253",  # AWS: DNS
         "169.254.169.123",  # AWS: time
         "169.254.170.2",  # AWS: credentials of ECS tasks

@@ -46,8 +46,8 @@ class _Exchange:
 
     answered: asyncio.Future[None]
     body_bytes_max: int
-    is_sent: bool = False  # the request was sent completely
-    is_closed: bool = False  # the server has closed the stream in both directions
+    is_sent: bool = False  # whether the request was sent completely
+    is_closed: bool = False  # whether the stream is closed in both directions
     status: int = 0
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
     body: bytearray = dataclasses.field(default_factory=bytearray)

@@ -1,8 +1,9 @@
 """Entry rules: how an edit, delete or reaction entry changes its target message.
 
 Each change to a message is a later entry in its chat. Changes are applied in seq order, and only if
-their seq is above the message's `rev`. The hot tier (`commit_change.lua` implements the same
-rules), the warm tier and the clients therefore get the same result.
+their seq is above the message's `rev`, the seq of its last change. The hot tier
+(`commit_change.lua` implements the same rules), the warm tier and the clients therefore get the
+same result.
 """
 
 from __future__ import annotations

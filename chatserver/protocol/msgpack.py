@@ -18,7 +18,7 @@ _json_decoder = msgspec.json.Decoder()
 _json_encode = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
-# As long as an encoded surrogate (3 bytes), so MessagePack length prefixes stay valid.
+# Replaces a surrogate. Both are encoded in 3 bytes, so MessagePack length prefixes stay valid.
 _REPLACEMENT = "\ufffd".encode()
 
 

@@ -104,7 +104,7 @@ def compute_load_cost(members: int) -> int:
 
 
 def compute_change_cost(changed_bytes: int, entry_bytes: int, members: int) -> int:
-    """Return the cost of an edit, delete or reaction, minus the `compute_cost` of its frame.
+    """Return the cost of an edit, delete or reaction, minus what `compute_cost` charged for it.
 
     `changed_bytes` is the size of the changed message; `entry_bytes` is the size of the log entry.
     """

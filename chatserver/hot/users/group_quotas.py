@@ -23,13 +23,13 @@ class GroupQuotas:
         self._hot = hot
 
     async def consume(self, users: Collection[UserId]) -> set[UserId]:
-        """Decrease each user's quota by one; return the users whose groups must be counted first.
+        """Decrease each user's quota by one; return the users whose quota is 0 or unknown.
 
         Guarantees:
             Cost: one Redis call per partition, pipelined.
 
         Raises:
-            Unavailable: Redis does not respond; quotas may have been used.
+            Unavailable: Redis does not respond; quotas may have been decreased.
         """
         groups = self._by_partition(users)
         replies = await asyncio.gather(

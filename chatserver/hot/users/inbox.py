@@ -4,7 +4,8 @@ Data: ``{pN}:inbox:<user>`` (stream) has references to messages, and complete ev
 Entry ``<seq>-<n>`` has `n` + 1 messages that are consecutive in the chat and in the inbox; its
 value is the chat seq of the newest message. ``{pN}:seqs`` (hash) has each inbox's newest seq.
 ``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All of these keys are in the
-user's partition. Bound: about `inbox_max` events; a device that missed more starts from a snapshot.
+user's partition. An inbox has about `inbox_max` events; a device that missed more starts from a
+snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from chatserver.hot.redis.scripts import Value, load_script
 _OTHER_EPOCH = 3
 
 
-USERS_PER_CALL = 500  # maximum users per script call for a large-chat transition
+# maximum users per script call when a chat becomes large, or is no longer large
+USERS_PER_CALL = 500
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
@@ -56,7 +58,7 @@ class Inboxes:
         """Return the entries whose inbox seq is above `after`, oldest first.
 
         Raises:
-            Unavailable: Redis is in another epoch; the user's sessions must get a `reset` first.
+            Unavailable: Redis has begun a new epoch; the user's sessions must get `reset`.
         """
         partition = self._keys.get_partition(user)
         epoch = self._hot.get_epoch(partition)
@@ -175,18 +177,18 @@ class Inboxes:
         is_large: bool,
         epoch: Epoch,
     ) -> list[AppendResult]:
-        """Notify users that a chat became large or small at chat version `version`.
+        """Notify users that a chat became large, or is no longer large, at chat version `version`.
 
-        `epoch` is the chat's epoch at the transition. Each item of `entries` is an entry for one
+        `epoch` is the chat's epoch at that change. Each item of `entries` is an entry for one
         inbox:
 
         - the user
-        - the chat seq above which the transition applies
+        - the chat seq above which the change applies
         - the field and value of the inbox entry: "!" and an event, or the chat and a chat seq
 
         Guarantees:
             Atomic: a user's large chats and inbox change together.
-            Idempotent: a transition that is not newer than the last one has no effect.
+            Idempotent: a change that is not newer than the last one has no effect.
         """
         script = load_script("notify_large_chat_transition")
         places: list[AppendResult] = []
@@ -268,12 +270,12 @@ class Inboxes:
         """Return the user's chats that are in Redis, newest activity first.
 
         Guarantees:
-            Cost: two Redis round trips: the user's chats, then the heads of these chats.
+            Cost: two Redis round trips: the user's chats, then the newest seqs of these chats.
         """
         return await self._list_fields(user, await self._read_box(user))
 
     async def find_all_chats(self, user: UserId) -> list[UserChat] | None:
-        """Return all of the user's chats, newest activity first; None if the user is not loaded.
+        """Return all of the user's chats, newest first; None if they are not in Redis.
 
         Guarantees:
             Cost: see `list_chats`.
@@ -305,7 +307,8 @@ class Inboxes:
         return chats
 
     async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int, int]:
-        # A user's own newest message counts as read; the commit writes its seq to `s:<user>`.
+        # A user's own newest message counts as read; the commit writes its seq to the chat's field
+        # `s:<user>`.
         seq, ts, own, stored = await self._hot.call(
             "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}", "stored"
         )
@@ -344,7 +347,7 @@ class Inboxes:
         """Write the user's chats from the `directory` table to Redis, once per epoch.
 
         Raises:
-            Unavailable: Redis is in another epoch.
+            Unavailable: the epoch in Redis is not `epoch`.
         """
         items: list[dict[str, Value]] = [
             {

@@ -8,8 +8,8 @@ Data (token buckets that expire when they would be full):
 - ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
 
 A known device has a device token from an earlier login to the account. Every attempt is counted in
-Redis; unlike `Limits`, this module keeps no tokens locally. Refusals are cached until the bucket
-has a token again, so a flood is cheap to reject.
+Redis; unlike `rate_limits.Limits`, this module keeps no tokens locally. Refusals are cached until
+the bucket has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
-GUESSES_FREE = 3  # The next attempts by unknown devices for an account count as guesses.
+# After this many attempts by unknown devices for an account, further ones count as guesses.
+GUESSES_FREE = 3
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
 REFUSALS_MAX = 10_000  # A process caches at most this many refusals, the newest ones.
 

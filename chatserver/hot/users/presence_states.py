@@ -79,7 +79,7 @@ class PresenceStates:
         return all(reply == 1 for reply in replies)
 
     async def publish(self, states: Sequence[GatewayPresence]) -> list[PresenceChange]:
-        """Publish the presence of users on this gateway; return the changes across all gateways.
+        """Publish the presence of users on this gateway; return changes of their overall presence.
 
         Guarantees:
             Idempotent: a change is returned only if the user's presence across all gateways has

@@ -35,8 +35,9 @@ IDLE_S = 10.0
 SWEEP_S = 2.5
 CACHE_MAX = 100_000
 _BATCH_MAX = 500
-# A gateway counts these kinds by network address, the others by user. It returns the tokens of idle
-# addresses to Redis every `SWEEP_S`, and those of a user when the user's sessions end.
+# A gateway counts these kinds of limits by network address, the others by user. It returns the
+# tokens of idle addresses to Redis every `SWEEP_S`, and those of a user when the user's sessions
+# end.
 OF_ADDRESS: Collection[Kind] = ("connections", "failures")
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
 # A gateway takes this many "memory" tokens at once. The longest message costs less.
@@ -94,7 +95,7 @@ class Allowance:
         left_s = self._available_at - self._limits.now()
         if left_s <= 0:
             return 0
-        # One token is available after `left_s`; these are needed in addition.
+        # The first token is available after `left_s`; `missing` more are needed.
         missing = max(0, cost - self.tokens - 1)
         return math.ceil((left_s + missing / self._rate) * 1000)
 
@@ -111,7 +112,7 @@ class Allowance:
             return
         self.used_at = self._limits.now()
         if on_reply is None and self._available_at > self.used_at:
-            return  # The bucket has no token yet, and no caller waits for a reply.
+            return  # Do not ask Redis: it has no token yet, and no caller waits for a reply.
         self._is_requesting = True
         self._limits.request_soon(self, max(self._block, cost) - self.tokens)
 
@@ -131,7 +132,7 @@ class Allowance:
             await replied.wait()
 
     def add_granted(self, count: int, wait_ms: int) -> None:
-        """Add `count` tokens granted by Redis. `wait_ms` is the time until Redis has one more."""
+        """Add the `count` tokens that Redis granted; it has another one after `wait_ms`."""
         self._is_requesting = False
         self.tokens += count
         wait_s = wait_ms / 1000
@@ -145,7 +146,7 @@ class Allowance:
 
     @property
     def is_idle(self) -> bool:
-        """True if unused for `IDLE_S`, with no pending request and no known lack of tokens."""
+        """True if unused for `IDLE_S`, with no pending request and no wait for the next token."""
         now = self._limits.now()
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 
@@ -153,9 +154,9 @@ class Allowance:
 class Limits:
     """The allowances of one process.
 
-    Above `CACHE_MAX`, the oldest is removed, and its tokens are returned.
+    Above `CACHE_MAX` allowances, the oldest is removed; its unspent tokens are returned to Redis.
 
-    `swept`: the kinds whose idle allowances `run` removes.
+    `swept`: the kinds of limits whose idle allowances `run` removes.
     """
 
     def __init__(

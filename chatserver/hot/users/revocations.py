@@ -108,6 +108,6 @@ class SessionEnder:
         await self._gateway_stream_writer.wait_written()
 
     async def _list_gateways(self, user: UserId) -> Sequence[GatewayId]:
-        # Include gateways whose entry has expired: they may be about to renew it.
+        # Include gateways whose expiry has passed: they may be about to extend it.
         names = await self._hot.call("ZRANGE", self._hot.keys.online(user), 0, -1)
         return [GatewayId(name.decode()) for name in names]

@@ -1,8 +1,8 @@
 """Online users by gateway.
 
 Data: ``{pN}:online:<user>`` (zset), gateway → expiry by the Redis clock, with a copy in
-``{pN}:where``. A gateway renews its entries well before they expire. Events sent to a dead gateway
-are lost; its devices reconnect and resume from their inboxes.
+``{pN}:where``. A gateway extends its expiry well before it has passed. Events sent to a dead
+gateway are lost; its devices reconnect and resume from their inboxes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Presence:
         self._ttl_s = ttl_s
 
     async def prune(self, users: Sequence[UserId]) -> None:
-        """Delete the users' expired entries, which belong to dead gateways."""
+        """Remove dead gateways, whose expiry has passed, from the users' `online` keys."""
         await self._run(users, 0, GatewayId("-"))
 
     async def set_online(self, users: Sequence[UserId]) -> list[InboxState]:

@@ -34,7 +34,7 @@ class Cores:
     pids: dict[str, int]  # maps a role to its process id; role "load" is this process
 
     def read_cpu_times(self) -> dict[str, float]:
-        """Return CPU seconds by role, of the server core, and stolen by the hypervisor."""
+        """Return the CPU seconds of each role and the server core, and the stolen CPU seconds."""
         times = {role: read_cpu_s(pid) for role, pid in self.pids.items()}
         core = read_core_times(self.server_core)
         times["_server_core"] = core.busy_s

@@ -121,7 +121,8 @@ def direct(**options: Any) -> None:
         with tempfile.TemporaryDirectory() as folder:
             run = uvloop.run(_run(len(runs), options, Path(folder)))
         click.echo(direct_report.format_line(len(runs) + 1, run), err=True)
-        # Repeat a run that other work disturbed, unless it found an error other than refused sends.
+        # Repeat a run that other processes disturbed, unless it found errors (except refused
+        # sends).
         is_useless = direct_report.is_disturbed(run) and run["violations"].keys() <= {"refused"}
         if is_useless and len(discarded) < options["retries"]:
             discarded.append(direct_report.format_line(len(runs) + 1, run))

@@ -40,8 +40,7 @@ _ANSWERS = {
     b"Query": b'{"Items":[],"Count":0,"ScannedCount":0}',
     b"DescribeTable": _TABLE,
 }
-# The ConsumedCapacity that the stub returns for each value of ReturnConsumedCapacity. The table has
-# three indexes.
+# The ConsumedCapacity that the stub returns for each value of ReturnConsumedCapacity.
 _UNITS = {
     b'"ReturnConsumedCapacity":"TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),
     b'"ReturnConsumedCapacity":"INDEXES"': (

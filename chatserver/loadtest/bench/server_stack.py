@@ -72,7 +72,7 @@ class Stack:
 
 @contextlib.contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Start child processes on a core inside the block: they inherit this process's affinity."""
+    """Bind this process to a core while the block runs; new child processes inherit this."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -147,7 +147,7 @@ def run_chat_stack(
             "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_TELEMETRY_LEVEL": "warning",
-            # The limits are checked as usual, but never reached.
+            # Rate limits are checked as usual, but never reached.
             **{
                 f"CHAT_LIMITS_{kind}": "1000000/s burst 1000000"
                 for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES")

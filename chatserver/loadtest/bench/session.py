@@ -36,7 +36,7 @@ _TS_CHARS = 16  # digits of a timestamp in microseconds
 _ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
 _ACK_TAIL = b',"dup":false,"durability":"hot"}'
 _SAMPLE_MASK = 1023  # One of 1,024 events is decoded and checked completely.
-_E, _A = ord("e"), ord("a")  # first byte of `type`, in `event` and `ack`
+_E, _A = ord("e"), ord("a")  # first bytes of the frame types `event` and `ack`
 _SETUPS_IN_FLIGHT = 32  # sessions that are opened concurrently
 _TOKEN_LIFETIME_S = 3000
 
@@ -107,7 +107,7 @@ class Session(Connection):
     # setup
 
     async def authenticate(self, token: str) -> dict[str, Any]:
-        """Authenticate; the next event must follow the inbox seq in `welcome`."""
+        """Authenticate; expect the next event at the seq that follows the one in `welcome`."""
         frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
         welcome = await self._request("welcome", frame)
         if welcome["type"] != "welcome":

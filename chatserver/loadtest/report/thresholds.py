@@ -17,7 +17,7 @@ class Thresholds:
     p999_ms: float | None = None
     loss: int = 0
     duplicates: int = 0
-    disorder: int = 0  # also counts messages with another body, and gaps in an inbox
+    disorder: int = 0  # messages out of order or with a changed body, and gaps in an inbox
     refused: int | None = None
     unacked: int | None = None
     achieved_share: float | None = None  # minimum share of scheduled actions that succeed

@@ -96,7 +96,7 @@ class _Cursor:
 
 
 class Auditor:
-    """Audits chats, one at a time. `objects` must read every object from S3."""
+    """Audits chats, one at a time. `objects` must read from S3, not from a cache."""
 
     def __init__(
         self,

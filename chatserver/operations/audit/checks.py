@@ -1,9 +1,9 @@
 """Consistency rules for a range of seqs in a chat, across all tiers. No I/O.
 
 Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactly one ts; each later
-seq must exist in some tier. Copies of an entry with the same `rev` must be equal, and checksums
-must match. A tombstone counts as an entry, and so does a marker: the item that replaces an expired
-or lost entry.
+seq must exist in some tier. Copies of an entry with the same `rev` (seq of its last change) must be
+equal, and checksums must match. A tombstone counts as an entry, and so does a marker: the item that
+replaces an expired or lost entry.
 """
 
 from __future__ import annotations

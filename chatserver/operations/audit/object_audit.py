@@ -83,8 +83,8 @@ class ObjectAuditor:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
         if not places:
             return set()
-        # A segment that is replaced between the two reads is in neither result, so `find_orphans`
-        # calls this method twice.
+        # A segment that is replaced between these two Queries is in neither result, so
+        # `find_orphans` calls this method twice.
         orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
         first, last = min(low for low, _ in places), max(high for _, high in places)
         rows = await self._manifests.list_covering(chat, first, last)

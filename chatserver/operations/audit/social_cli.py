@@ -13,7 +13,7 @@ from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 
-# A mismatch is read again after this time, when all count changes have been queued.
+# A mismatch is read again after this time; pending count changes have then been queued.
 SETTLE_S = 10.0
 
 

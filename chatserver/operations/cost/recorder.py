@@ -31,7 +31,7 @@ class UsageRecorder:
         self._clock = clock
         self._process = new_id()
         self._number = 0
-        self._waiting: Part | None = None  # was sent, but Redis has not confirmed it
+        self._waiting: Part | None = None  # usage sent to Redis, but not confirmed
 
     async def flush(self) -> None:
         """Add the usage since the last flush.

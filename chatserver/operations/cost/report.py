@@ -156,7 +156,7 @@ def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -
 
 
 def compute_chats_error(spending: Spending) -> dict[str, float]:
-    """Return the maximum undercount of a chat, in write units and in read units."""
+    """Return by how many write units and read units a chat may be undercounted."""
     errors: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())

@@ -170,7 +170,7 @@ class StatsHistory:
             if now_ms - received.at_ms > GONE_S * 1000:
                 del self._latest[process]
         while self._slow and now_ms - self._slow[0].at_ms > KEPT_S * 1000:
-            self._slow.popleft()  # do not keep user ids longer than Redis does
+            self._slow.popleft()  # these have user ids: do not keep them longer than Redis does
 
     def _make_point(self, at_ms: int) -> Point:
         recent = [

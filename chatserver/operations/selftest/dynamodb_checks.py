@@ -96,7 +96,7 @@ class DynamodbChecks:
             }
             mark = self._put_if_absent(f"mark{number}")
             actions = [{"Update": update}, {"Put": mark}]
-            # After a lost response, the retry finds the item.
+            # If a response is lost, the retry fails, because the item already exists.
             with contextlib.suppress(ConditionFailed):
                 await self._client.call("transact_write_items", {"TransactItems": actions})
 

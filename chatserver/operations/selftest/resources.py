@@ -104,7 +104,7 @@ async def delete_objects(store: ObjectStore) -> list[str]:
 async def claim_redis(hot: HotClient, names: Names) -> bool:
     """Claim Redis for this run if it is empty; return False if Redis already has data."""
     partitions = range(hot.keys.partitions)
-    connection_keys = {  # keys that any connection creates
+    connection_keys = {  # keys that connecting to an empty Redis creates
         make(number)
         for make in (hot.keys.epoch, hot.keys.seqs, hot.keys.where)
         for number in partitions

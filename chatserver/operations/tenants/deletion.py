@@ -2,9 +2,9 @@
 
 ::
 
-    record ─► block ─► wait for processes ─► delete each store ─► settle ─► check ─► receipt
-                                                                              │
-                                                   found something ◄──────────┘ delete it again
+    record ─► block ─► wait for processes ─► delete each store ─► wait for calls ─► check ─► receipt
+                                                                                      │
+                                                           found something ◄──────────┘ delete it again
 
 After a crash, the same command continues the deletion: the tenant record in DynamoDB holds the
 progress, and every step is idempotent. After the deletion, the record with the receipt and the
@@ -35,7 +35,8 @@ from chatserver.warm.tenant_records import TenantRecord
 CHECKS_MAX: Final = 5  # Data from late writes is deleted at most this many times.
 LEFT_SHOWN_MAX: Final = 10
 
-Report = Callable[[str, int], None]  # gets a store, and the number deleted since the last call
+# called with a store and the number deleted since the last call, or with a message and 0
+Report = Callable[[str, int], None]
 
 
 class Deletion:
@@ -98,8 +99,7 @@ class Deletion:
             counts[name] = counts.get(name, 0) + deleted
             self._report(name, deleted)
         if name == "dynamodb:directory":
-            # Recreate the tenant's schema version item with only the reason for the block. It keeps
-            # processes from starting.
+            # Recreate the tenant's schema version item with only the block: no process can start.
             started = format_time(self._progress["started"])
             reason = f"tenant {self._work.tenant} is blocked: its deletion was started at {started}"
             await self._work.items.put_block(reason)

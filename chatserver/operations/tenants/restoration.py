@@ -34,7 +34,7 @@ from chatserver.warm.tenant_records import TenantRecord
 
 ITEMS_AT_ONCE: Final = 400
 LEFT_MAX: Final = 20
-# `tables apply` creates this data, so a tenant that has nothing else counts as empty.
+# Data that `tables apply` creates; a tenant that has nothing else counts as empty.
 _OF_NEW_TENANT: Final = ("s3:rules", f"dynamodb:directory: {SCHEMA_KEY} / ")
 
 Report = Callable[[str, int], None]
@@ -123,7 +123,7 @@ class Restoration:
             self._report("s3", len(objects[start : start + OBJECTS_AT_ONCE]))
 
     def _add_block(self, item: Item) -> Item:
-        """Return the item to put. If it is the schema version item, add the block to it."""
+        """Return the item to put: the schema version item with the block, other items unchanged."""
         key = {SchemaField.PK: {"S": SCHEMA_KEY}, SchemaField.SK: {"S": SCHEMA_KEY}}
         if any(item.get(name) != value for name, value in key.items()):
             return item

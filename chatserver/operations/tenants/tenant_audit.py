@@ -85,7 +85,7 @@ def _compile_pattern(tenant: str, texts: Sequence[bytes]) -> re.Pattern[bytes]:
 
 
 async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report) -> StoreAudit:
-    """Search the items of other tenants."""
+    """Search other tenants' items for strings that belong to the tenant, and for `texts`."""
     result = StoreAudit("dynamodb:others", 0, [])
     pattern, own = _compile_pattern(work.tenant, texts), work.tenant + SEPARATOR
     async with open_all_items(work.settings, work.clock, work.units_per_s) as items:
@@ -94,7 +94,7 @@ async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report)
                 for item in page.items:
                     partition = item[table.key.partition]["S"]
                     if get_tenant(table, item) == work.tenant or partition == PARTITION:
-                        continue  # already audited above, or a tenant record
+                        continue  # the tenant's own item, audited above, or a tenant record
                     is_left = any(text.startswith(own) for text in _list_texts(item))
                     if is_left or pattern.search(msgspec.json.encode(item)):
                         result.left.append(f"{table.name}: {partition}")

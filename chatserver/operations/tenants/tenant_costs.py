@@ -113,8 +113,8 @@ async def measure_tenants(
                             name = f"{table.name}/{index.name}"
                             sizes.add(tenant, "dynamodb", name, 1, entry)
                 report(f"dynamodb:{table.name}", page.scanned)
-    # A listing costs one request per 1,000 objects. To measure only one tenant (`only`), list only
-    # the objects of that tenant.
+    # A listing costs one request per 1,000 objects, so if only one tenant is measured (`only`),
+    # list only that tenant's objects.
     async with open_s3(get_tenant_settings(settings, only or "").cold) as bucket:
         async for objects in TenantObjects(bucket).iter_pages():
             for s3_object in objects:

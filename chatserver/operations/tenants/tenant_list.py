@@ -32,7 +32,7 @@ from chatserver.warm.tenant_records import TenantRecords
 
 TENANTS_MAX: Final = 10_000
 
-# gets a table, and the number of items scanned since the last call
+# called with a table, and the number of items scanned since the last call
 Report = Callable[[str, int], None]
 
 

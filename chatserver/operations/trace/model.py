@@ -29,7 +29,7 @@ class LocatedMessage:
 class InHot:
     """State of a message and its chat in Redis."""
 
-    is_open: bool  # the chat is loaded in Redis, in the current epoch
+    is_open: bool  # True: the chat is loaded in Redis, in the current epoch
     head: int  # newest seq in the chat
     stored: int  # newest persisted seq in the chat
     served: int  # newest seq delivered to every inbox
@@ -56,14 +56,14 @@ class Recipient:
     joined: int
     is_sender: bool
     inbox: int | None  # position in the inbox; None: not in the inbox, or trimmed
-    has_received: bool | None  # acknowledged by one of the member's devices
+    has_received: bool | None  # whether one of the member's devices has acknowledged it
     has_read: bool | None
     gateways: int | None  # number of gateways where the member has a session
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InWarm:
-    """DynamoDB record of a message: its item, or the expiry marker that outlives it."""
+    """DynamoDB record of a message: its item or, if that has been deleted, its marker."""
 
     partition: str
     is_marker: bool

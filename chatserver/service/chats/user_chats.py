@@ -34,8 +34,8 @@ from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
-PREVIEW_DEPTH = 20  # number of entries in Redis that are searched for the chat list's preview
-OLDER_PREVIEW_DEPTH = 5  # number of older entries that are searched if Redis has fewer
+PREVIEW_DEPTH = 20  # newest entries to search for the message shown in the chat list
+OLDER_PREVIEW_DEPTH = 5  # entries to search in older tiers, if Redis has fewer than `PREVIEW_DEPTH`
 
 
 class ChatDirectory(Protocol):

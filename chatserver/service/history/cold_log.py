@@ -5,9 +5,10 @@
     manifest ─► segments ─► newer items in the warm tier ─► manifest again: unchanged?
 
 When an archived entry changes, its new version is an item in the warm tier until the archive worker
-has replaced the segment. The version with the higher `rev` is used. The manifest is read before and
-after these items. If it has changed, the read starts again, because it may have missed a changed
-entry or found deleted text in a replaced segment. Segment objects never change, so they are cached.
+has replaced the segment. The version with the higher `rev` (seq of the last change) is used. The
+manifest is read before and after these items. If it has changed, the read starts again, because it
+may have missed a changed entry or found deleted text in a replaced segment. Segment objects never
+change, so they are cached.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Page:
     tier: Tier
     has_more: bool
     stored: int = 0  # seq up to which the warm tier has the chat
-    # Seqs of messages whose edits or reactions are without text.
+    # Seqs of messages whose edits or reactions were returned without text.
     withheld: frozenset[int] = frozenset()
 
 
@@ -141,7 +141,7 @@ class History:
         limit = min(frame.limit, self._pages.items_max, period.last - after)
         if limit <= 0:
             return _NO_PAGE
-        ts = frame.ts if after == frame.after else None  # `frame.ts` is the ts of `frame.after`
+        ts = frame.ts if after == frame.after else None  # `frame.ts` is for `frame.after` only
         return await self._page_after(reader, chat, after, limit, ts, span)
 
     async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
@@ -156,7 +156,7 @@ class History:
             except Unavailable:
                 if wanted <= span.first:
                     raise
-                has_periods = False  # return this page; the request for the next one will fail
+                has_periods = False  # only the next page needs the earlier periods
         period = span.find_period_before(wanted)
         if period is None:
             return _NO_PAGE

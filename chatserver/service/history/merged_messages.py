@@ -116,8 +116,8 @@ class MergedMessages:
             Includes every message acked before the call, in all tiers. Exception: if Redis has lost
                 a chat, messages that had not been stored are missing until the chat is reloaded.
             A message sent during the call may be missing from this page and later pages.
-            If more messages exist, the page is full, unless `READS_MAX` or `ENTRIES_MAX` is
-                reached; the page then ends early, with a `next`.
+            A page that is not full is the last one, unless `READS_MAX` or `ENTRIES_MAX` was
+                reached; it then has a `next`.
             Cost: per chat, a read unit per 4 KB of active days, unless cached; per chat that is
                 read, two Queries, a GetItem for membership and chat, and two Redis calls.
 
@@ -295,7 +295,7 @@ class _Merge:
             self._put(stream)
 
     def _build_token_at(self, key: int) -> Token:
-        """Return the token for a page that begins at the ts of this merge key (see `_key`)."""
+        """Return the token for a page that begins at ts `key`, which is negated if newest first."""
         ts = -key if self._is_descending else key
         return {"ts": ts + 1 if self._is_descending else ts, "chat": ""}
 

@@ -86,8 +86,8 @@ class MessageQueries:
             Only messages that the reader may read (guarantee P7) and has not deleted for
                 themselves.
             Each message includes every change that was acked before the call.
-            If more messages exist, the page is full, unless it ends at the work limit of
-                `chatserver.warm.dynamo.paging`.
+            A page that is not full is the last one, unless it reached a work limit, or a tier did
+                not respond.
             No tier is skipped: if a tier does not respond, the page ends before that tier's
                 messages, or the call fails.
             Cost: two Queries and two Redis calls. If the reader may not read the chat from its
