@@ -414,6 +414,6 @@ class Device:
                     if not page.more or not page.messages:
                         break
         except (ConnectionError, TimeoutError):
-            pass  # After the next connect, the server sends `too_long` again.
+            pass  # no retry here: after the next connect, the server sends `too_long` again
         finally:
             self._filling = None

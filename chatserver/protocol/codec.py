@@ -249,7 +249,7 @@ def get_event_ts(body: bytes) -> int:
 
 
 def get_event_mid(body: bytes) -> str:
-    """Return the mid of the entry in an event body; empty if it has none."""
+    """Return the message id of the entry in an event body; empty if it has none."""
     position = body.find(b'"mid":"', 0, 512)
     if position < 0 or body.find(b',"message":{"seq":', 0, position) < 0:
         return ""

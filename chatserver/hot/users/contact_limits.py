@@ -1,5 +1,7 @@
 """Contact limit: the number of direct chats with strangers that a user may open per day.
 
+Strangers are users whom the user may not add to a group without an invitation.
+
 Data: ``{pN}:limit:contacts:<user>`` (hash), a token bucket that refills within a day. It expires
 when it would be full.
 """

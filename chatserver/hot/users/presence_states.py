@@ -79,11 +79,10 @@ class PresenceStates:
         return all(reply == 1 for reply in replies)
 
     async def publish(self, states: Sequence[GatewayPresence]) -> list[PresenceChange]:
-        """Publish the presence of users on this gateway; return changes of their overall presence.
+        """Publish the presence of users on this gateway; return their presence across all gateways.
 
         Guarantees:
-            Idempotent: a change is returned only if the user's presence across all gateways has
-                changed.
+            Idempotent: `is_changed` is True only if the presence across all gateways has changed.
             Cost: one script call per 500 users of a partition.
 
         Raises:
@@ -128,7 +127,8 @@ class PresenceStates:
         await self._run(users, 0)
 
     async def find(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
-        """Return the users' presence without subscribing.
+        """Return the users' presence. Do not call on a gateway: this ends its subscriptions to
+        them.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -200,7 +200,7 @@ async def _measure_loops(
 async def _measure_with_persist(
     options: dict[str, Any], persist: Server, pairs: list[Pair], cores: Cores
 ) -> dict[str, Any]:
-    """Measure the rate while the persist worker, on the load core, writes to DynamoDB."""
+    """Measure the rate while the persist worker writes to DynamoDB."""
     pids = {**cores.pids, "persist": server_stack.get_pid(persist)}
     all_cores = Cores(cores.server_core, cores.load_core, pids)
     begin, before = time.perf_counter(), _sum_stored(pairs)

@@ -50,7 +50,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def prepare_process(load_core: int) -> None:
-    """Move this process to the load core and raise its open-file limit."""
+    """Move this process to CPU core `load_core`, and raise its open-file limit."""
     os.sched_setaffinity(0, {load_core})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES_MAX)), hard))

@@ -46,7 +46,7 @@ class Placement:
     gateways: int = 1
 
     def get_core(self, gateway: int) -> int:
-        """Return the server core for even gateway numbers, and the load core for odd ones."""
+        """Return a gateway's CPU core: `server_core` for even numbers, `load_core` for odd ones."""
         return self.load_core if gateway % 2 else self.server_core
 
 
@@ -171,7 +171,7 @@ def run_chat_stack(
 def run_worker(
     role: str, placement: Placement, folder: Path, env: dict[str, str]
 ) -> contextlib.AbstractContextManager[Server]:
-    """Run a worker on the load core. It has no port, so it counts as ready immediately."""
+    """Run a worker on `load_core`. It has no port, so it counts as ready immediately."""
     argv = [sys.executable, "-m", _CLI, "worker", role]
     launch = Launch(role, argv, find_free_port(), folder / role, lambda: True, env)
     return run_server(launch, placement.load_core)

@@ -136,7 +136,7 @@ class Session(Connection):
         return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
 
     def expect(self, chat: str, sender: str, body: str) -> None:
-        """Prepare the expected bytes of messages from `sender` in `chat`, which must be empty."""
+        """Prepare the expected bytes of messages from `sender`. The chat must be empty."""
         self._chat, self._sender, self._body = chat, sender, body
         self._event_head = (
             f'{{"type":"event","epoch":"{self._epoch}","seq":%d,"kind":"message","chat":"{chat}",'

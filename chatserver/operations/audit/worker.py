@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 LEASE_S = 60.0
 CONFIRM_S = 1.0  # An inconsistent range is read again after this time.
-ORPHAN_AGE_S = 3600  # Younger objects are not checked: they may still be being written.
+ORPHAN_AGE_S = 3600  # Objects younger than this are not checked: their upload may be in progress.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

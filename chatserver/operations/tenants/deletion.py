@@ -4,7 +4,7 @@
 
     record ─► block ─► wait for processes ─► delete each store ─► wait for calls ─► check ─► receipt
                                                                                       │
-                                                           found something ◄──────────┘ delete it again
+                                                           found something ◄──────────┘ delete again
 
 After a crash, the same command continues the deletion: the tenant record in DynamoDB holds the
 progress, and every step is idempotent. After the deletion, the record with the receipt and the

@@ -1,4 +1,4 @@
-"""Message trace: find a message by its mid, then read its state from each tier. Read-only.
+"""Message trace: find a message by its id (mid), then read its state from each tier. Read-only.
 
 ::
 
@@ -35,9 +35,9 @@ from chatserver.telemetry.trace_ids import get_trace_ids
 
 T = TypeVar("T")
 
-# A message's ts may be this much before the time in its mid (clock skew).
+# A message's ts may be this much before the time in its id (clock skew).
 EARLIER_S: Final = 60
-# A message's ts may be this much after the time in its mid (clock skew, or a slow commit).
+# A message's ts may be this much after the time in its id (clock skew, or a slow commit).
 LATER_S: Final = 300
 CHATS_AT_ONCE: Final = 16
 
@@ -70,7 +70,7 @@ class MessageTrace:
         """Return the trace of a message. `chat`, or a member `user`, narrows the search.
 
         Raises:
-            BadRequest: `text` is not a mid.
+            BadRequest: `text` is not a message id.
             NotFound: no tier that responded has the message; the error lists what was searched.
         """
         mid, made_ms = parse_mid(text)
@@ -227,7 +227,7 @@ class MessageTrace:
 
 
 class _Search:
-    """A mid to search for, and the interval (µs) that contains the message's ts."""
+    """A message id to search for, and the interval (µs) that contains the message's ts."""
 
     def __init__(self, mid: Mid, from_ts: int, to_ts: int) -> None:
         self.mid, self.from_ts, self.to_ts = mid, from_ts, to_ts

@@ -1,7 +1,7 @@
 """DynamoDB and archive lookups for `chatserver trace`. Read-only.
 
-No index contains the mid, because that would cost a write unit per message. A message is found by
-reading a chat's items whose ts is near the creation time in the mid.
+No index contains message ids (mids), because that would cost a write unit per message. A message is
+found by reading a chat's items whose ts is near the creation time in the id.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class WarmTrace:
         return chats[:limit]
 
     async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> LocatedMessage | None:
-        """Return the message if it has an item or an expiry marker in ``[from_ts, to_ts]``.
+        """Return the message if its item, or the marker that outlives it, is in ``[from_ts,
+        to_ts]``.
 
         Cost: reads up to `ROWS_MAX` of the chat's items, then up to `ROWS_MAX` of its markers.
         """
@@ -136,7 +137,7 @@ class WarmTrace:
     # state
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
-        """Return the state of the item or expiry marker at `ts`, or None."""
+        """Return the state of the item (or of the marker that outlives it) at `ts`, or None."""
         for partition in (chat, message_markers.get_partition(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
             request = {**span.query(self._settings), "ConsistentRead": True}

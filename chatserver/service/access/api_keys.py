@@ -1,4 +1,4 @@
-"""API keys of the host application: creation, authentication, rotation and revocation."""
+"""API keys of the host application, which embeds the chat: create, authenticate, rotate, revoke."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class ApiKeys:
             return cached[1]
         row = await self._rows.find(key)
         if len(self._cache) >= CACHE_MAX:
-            self._cache.clear()  # valid keys are few, so a full cache has mostly invalid ids
+            self._cache.clear()  # a full cache has mostly invalid ids, because valid keys are few
         self._cache[key] = (now, row)
         return row
 

@@ -52,7 +52,7 @@ class ChatCreator:
         """Return the direct chat between two users; create it if needed.
 
         `user` sees the chat in their list immediately, `other` from the first message on.
-        `is_host`: the host application is the caller, and limits on new chats do not apply.
+        `is_host`: the caller has an API key, so limits on new chats do not apply.
 
         Raises:
             NotFound: `other` does not exist.
@@ -93,8 +93,8 @@ class ChatCreator:
     ) -> frames.ChatInfo:
         """Create a group; the same creator and `ref` return the same group.
 
-        Members whom the user may not add directly (`find_strangers`) are only invited. If the host
-        application is the caller (`is_host`), all members are added.
+        Members whom the user may not add directly (`find_strangers`) are only invited. If the
+        caller has an API key (`is_host`), all members are added.
 
         Raises:
             BadRequest: the group would exceed the member limit, or a member is already in

@@ -95,7 +95,7 @@ class ReadMarks:
         except NotFound:
             if await self._inboxes.is_known(user):
                 raise
-        await self._load_user(user)  # Redis may have lost the user state
+        await self._load_user(user)  # Redis may have lost the user state, so load it and try again
         return await self._inboxes.mark(user, *marks)
 
     async def _list_blocked(self, user: UserId) -> set[UserId]:

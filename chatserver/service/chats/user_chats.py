@@ -93,7 +93,7 @@ class Chats:
     ) -> frames.ChatInfo:
         """Return the direct chat between two users; create it if needed.
 
-        `is_host`: the host application is the caller, and limits on new chats do not apply.
+        `is_host`: the caller has an API key, so limits on new chats do not apply.
 
         Guarantees:
             Idempotent: both users always get the same chat.

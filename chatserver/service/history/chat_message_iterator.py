@@ -70,7 +70,7 @@ class ChatStream:
         newest_ts: int | None,
         is_match: Callable[[Message], bool],
     ) -> None:
-        """`days` (active days) and `newest_ts` (upper bound of all ts) are None if unknown."""
+        """`days` (with messages) and `newest_ts` (upper bound of all ts) are None if unknown."""
         self.chat = chat
         self._is_match = is_match
         self._is_descending = times.is_newest_first
@@ -108,7 +108,7 @@ class ChatStream:
         return self._buffer.popleft()
 
     async def read(self, tiers: ChatTiers, wanted: int) -> int:
-        """Read more entries, which moves `bound`; return the number of entries read.
+        """Read more entries and update `bound`; return the number of entries read.
 
         Raises:
             Unavailable: a tier does not respond.

@@ -115,8 +115,8 @@ class ColdLog:
     async def find_first_at(self, chat: str, top: ArchiveTop, ts: int) -> int:
         """Return the seq of the first archived entry with a timestamp of `ts` or later.
 
-        `top` is the chat's archived position. Returns ``top.seq + 1`` if all archived entries are
-        earlier.
+        `top` is the seq and ts up to which the chat is archived. Returns ``top.seq + 1`` if all
+        archived entries are earlier.
 
         Guarantees:
             Cost: about log2(number of segments) single-item Queries, and one S3 read.

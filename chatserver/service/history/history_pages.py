@@ -202,8 +202,7 @@ class History:
         rows = _select_contiguous_up(after + 1, self._read_hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
-        # The rows from Redis may end before the chat's newest seq, because entries leave the log.
-        # The warm tier has these entries.
+        # Read the entries that Redis no longer has from the older tiers.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             run = await self._older.read_run(chat, None, last, limit - len(rows), hint)

@@ -175,7 +175,7 @@ class MergedMessages:
         return streams
 
     async def _find_days(self, chats: Collection[UserChat]) -> dict[str, ActiveDays]:
-        """Return the active days of the chats whose entries are all stored."""
+        """Return the days with messages, for each chat whose entries are all in the warm tier."""
         days: dict[str, ActiveDays] = {}
         unknown: dict[str, int] = {}
         oldest_s = self._clock.monotonic() - DAYS_CACHED_S
@@ -271,7 +271,8 @@ class _Merge:
     async def _read_wave(self, size: int) -> None:
         """Read about `size` of the streams that may have the next message.
 
-        Streams with the same bound as the first are read together, because all must be read anyway.
+        Streams with the same `bound` as the first are read together, because all must be read
+        anyway.
         """
         wave: list[ChatStream] = []
         first = self._waiting[0][0]

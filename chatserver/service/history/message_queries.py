@@ -192,8 +192,7 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
-        # The archived position is read after the index, so it covers messages archived during that
-        # read.
+        # Read the newest archived ts after the index, to cover messages archived during that read.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:
             return UserMessages(page, None)
