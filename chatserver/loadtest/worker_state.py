@@ -28,7 +28,7 @@ class WorkerState:
     findings: Findings = dataclasses.field(default_factory=Findings)
     records: dict[str, ChatRecord] = dataclasses.field(default_factory=dict)
     retried: set[int] = dataclasses.field(default_factory=set)  # keys of retried sends
-    # first message by error code
+    # maps an error code to its first error message
     refusals: dict[str, str] = dataclasses.field(default_factory=dict)
     last_failure: str = ""  # why the last failed connect or request failed
     fatal: str = ""  # why the run cannot continue

@@ -202,7 +202,7 @@ class Http2Connection(asyncio.Protocol):
     def _release_stream(self, stream: int, exchange: _Exchange) -> None:
         """Reset the stream unless it is closed, and let waiting requests continue."""
         if not exchange.is_closed and not self._is_lost:
-            with contextlib.suppress(H2Error):  # already closed in `h2`
+            with contextlib.suppress(H2Error):  # `h2` has already closed the stream
                 self._core.reset_stream(stream, ErrorCodes.CANCEL)
             self._flush()
         if self._end_reason and not self._exchanges and self._transport is not None:

@@ -89,8 +89,8 @@ def compute_growth_cost(written: str, normalized: str) -> int:
 def compute_membership_change_cost(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
     """Return the cost of the inbox entries of a group change: one per member.
 
-    An `Invite` costs this once per invited user. In a large group, only the new members' inboxes
-    are charged.
+    An `Invite` costs this, but at least `NEW_INBOX_BYTES`, for each invited user. Other changes to
+    a large group cost nothing.
     """
     entry = 0 if info.large else INBOX_ENTRY_BYTES * info.count
     if isinstance(frame, frames.Invite):

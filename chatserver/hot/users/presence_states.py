@@ -52,7 +52,7 @@ class PresenceStates:
         return await self._set_expiry(self._alive_ms)
 
     async def leave(self, after_s: float) -> None:
-        """Make this gateway expire in `after_s`.
+        """Make this gateway expire in `after_s` seconds.
 
         Users who reconnect to another gateway before then stay online.
         """

@@ -152,7 +152,7 @@ class Allowance:
 
 
 class Limits:
-    """The allowances of one process.
+    """This process's allowances: rate-limit tokens by kind and subject.
 
     Above `CACHE_MAX` allowances, the oldest is removed; its unspent tokens are returned to Redis.
 
@@ -200,7 +200,7 @@ class Limits:
         allowance = self._allowances.get(("memory", subject))
         if allowance is not None:
             allowance.charge(size_bytes)
-        else:  # the user has left
+        else:  # the user has no sessions here anymore
             self._enqueue(None, ("memory", subject), size_bytes)
 
     def return_tokens(self, kind: Kind, subject: str) -> None:

@@ -34,7 +34,7 @@ class Revocations:
         """Return the user's revocations that may apply to the token with `claims`.
 
         Guarantees:
-            Order: calls on keys of the user's partition run in call order.
+            Order: Redis runs the calls for one partition in call order.
             Cost: one command.
 
         Raises:

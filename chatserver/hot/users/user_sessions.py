@@ -112,7 +112,7 @@ class Sessions:
     def release(self, user: UserId, session: SessionId) -> None:
         """Remove a session without waiting for Redis.
 
-        If this fails, the session stays until replaced.
+        If this fails, the session stays registered until another one replaces it.
         """
         on_reply = functools.partial(self._on_released, session)
         self._hot.send(on_reply, "HDEL", self._hot.keys.seen(user), f"s:{session}")

@@ -1,4 +1,4 @@
-"""Load on the echo server. Connections and frame sizes are those of the `direct` benchmark."""
+"""Load generator for the echo server, with connections and frame sizes as in benchmark `direct`."""
 
 from __future__ import annotations
 

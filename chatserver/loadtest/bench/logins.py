@@ -103,7 +103,7 @@ class Bench:
         return figures, list(sessions)
 
     async def erase_redis(self, sessions: list[LoginSession]) -> dict[str, Any]:
-        """Delete all Redis data; measure until every session has received `reset`."""
+        """Delete all Redis data; return the time and CPU cost until all sessions have `reset`."""
         assert self._stack.redis is not None
         cpu, calls, start_s = self._read_cpu_times(), self.count_calls(), time.perf_counter()
         with redis_py.Redis(port=self._stack.redis.port) as client:

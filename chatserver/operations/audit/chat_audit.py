@@ -63,7 +63,7 @@ class Tally:
     unverified: int = 0  # number of items without a checksum
     shredded: int = 0  # entries whose encryption key was deleted; their bodies are not compared
     findings: list[Finding] = dataclasses.field(default_factory=list)
-    failed: dict[str, str] = dataclasses.field(default_factory=dict)  # chat → reason it was skipped
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)  # chat → why its audit failed
 
 
 @dataclasses.dataclass(slots=True)
@@ -269,12 +269,12 @@ class Auditor:
                 try:
                     entries_by_seq[entry.seq] = codec.decode_message(json)
                 except msgspec.MsgspecError:
-                    continue  # reported as a dead letter
+                    continue  # undecodable; reported as a dead letter
         return entries_by_seq
 
 
 def _build_archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
-    """Return the range from the cursor to the end of the next segment and those that overlap it."""
+    """Return the range from the cursor to the end of the next segment (and of overlapping ones)."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:

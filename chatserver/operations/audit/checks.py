@@ -143,7 +143,7 @@ def _are_equivalent(first: Message, other: Message) -> bool:
 
 
 def _to_comparable(entry: Message) -> Message:
-    """Return the part of an entry that all tiers store: only a tombstone if the message expires."""
+    """Return the part of an entry that all tiers store; of an expiring message, a tombstone."""
     return entry if entry.expires_at is None else build_tombstone(entry, entry.rev)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from chatserver.errors import ConfigError
 
-HOURS_PER_MONTH: Final = 730  # AWS convention
+HOURS_PER_MONTH: Final = 730  # as in the AWS Pricing Calculator
 HOURS_PER_DAY: Final = 24
 GB: Final = 2**30
 

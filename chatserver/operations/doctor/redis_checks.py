@@ -24,7 +24,7 @@ OLDEST: Final = (7, 0)
 CLOCKS_S_MAX: Final = 1.0
 MEMORY_SHARE_MAX: Final = 0.8
 WAITING_MAX: Final = 0.5  # A backlog above this share of its limit (`backlog_max`) is a finding.
-WORKERS: Final = ("persist", "repair")  # every deployment needs these
+WORKERS: Final = ("persist", "repair")  # workers that every deployment needs
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 

@@ -278,7 +278,7 @@ class StatsHistory:
 
 
 def compute_rate(snapshots: Iterable[Snapshot], name: str) -> float:
-    """Return a counter's rate per second; a name that ends with ``:`` sums all with that prefix."""
+    """Return a counter's rate per second. A name ending in ``:`` is a prefix: sum its counters."""
     total = 0.0
     for snapshot in snapshots:
         if name.endswith(":"):

@@ -70,7 +70,7 @@ async def _delete_table(client: DynamoClient, name: str) -> str:
                     reason = "is being deleted"
                 except TableMissing:
                     return ""
-                except Conflict as exc:  # it is being created or changed
+                except Conflict as exc:  # the table is being created or changed
                     reason = exc.message
                 except ChatError as exc:
                     return f"DynamoDB table {name}: {_format_error(exc)}"

@@ -175,7 +175,7 @@ class Export:
             head = await self._work.bucket.call("head_object", Key=stored.key)
             digest, size = await self._target.copy_in(self._work.bucket, stored.key)
         except NotFound:
-            return None  # removed since it was listed
+            return None  # the object was deleted after it was listed
         return ExportedObject(
             stored.key, digest, size, head.get("ContentType", ""), head.get("Metadata", {})
         )

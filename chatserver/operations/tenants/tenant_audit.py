@@ -127,13 +127,13 @@ async def _audit_objects(
         async for page in TenantObjects(bucket).iter_pages():
             for s3_object in page:
                 if s3_object.key.startswith(own):
-                    continue  # already audited above
+                    continue  # the tenant's own object, already audited
                 is_left = pattern.search(s3_object.key.encode()) is not None
                 if has_contents and not is_left:
                     try:
                         content = await bucket.read(s3_object.key, size_max=OBJECT_BYTES_MAX)
                     except NotFound:
-                        continue  # removed since it was listed
+                        continue  # the object was deleted after it was listed
                     is_left = pattern.search(decode_object(content)) is not None
                 if is_left:
                     result.left.append(s3_object.key)

@@ -156,7 +156,7 @@ class History:
             except Unavailable:
                 if wanted <= span.first:
                     raise
-                has_periods = False  # only the next page needs the earlier periods
+                has_periods = False  # only the next page needs earlier membership periods
         period = span.find_period_before(wanted)
         if period is None:
             return _NO_PAGE

@@ -50,7 +50,7 @@ READS_MAX: Final = 256
 ENTRIES_MAX: Final = 2_000  # maximum entries read per page; exceeded like `READS_MAX`
 _WAVE_MIN: Final = 4  # number of chats in a page's first parallel read; doubles with each read
 _WAVE_MAX: Final = 32
-DAYS_CACHED_MAX: Final = 20_000  # maximum chats whose active days are cached
+DAYS_CACHED_MAX: Final = 20_000  # maximum chats whose active days (days with messages) are cached
 DAYS_CACHED_S: Final = 600.0
 
 
@@ -118,8 +118,8 @@ class MergedMessages:
             A message sent during the call may be missing from this page and later pages.
             A page that is not full is the last one, unless `READS_MAX` or `ENTRIES_MAX` was
                 reached; it then has a `next`.
-            Cost: per chat, a read unit per 4 KB of active days, unless cached; per chat that is
-                read, two Queries, a GetItem for membership and chat, and two Redis calls.
+            Cost: per chat, a read unit per 4 KB of its list of active days, unless cached; per chat
+                that is read, two Queries, a GetItem for membership and chat, and two Redis calls.
 
         Raises:
             BadRequest: the token belongs to another list.
