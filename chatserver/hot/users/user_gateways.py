@@ -1,8 +1,8 @@
 """Online users by gateway.
 
 Data: ``{pN}:online:<user>`` (zset), gateway → expiry by the Redis clock, with a copy in
-``{pN}:where``. A gateway extends its expiry well before it has passed. Events sent to a dead
-gateway are lost; its devices reconnect and resume from their inboxes.
+``{pN}:where``. A gateway extends its expiry well before that time. Events sent to a dead gateway
+are lost; its devices reconnect and resume from their inboxes.
 """
 
 from __future__ import annotations

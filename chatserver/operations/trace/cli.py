@@ -1,5 +1,4 @@
-"""`chatserver trace`: locate a message by its message id (mid), without printing its text.
-Read-only.
+"""`chatserver trace`: locate a message by its id (mid), without printing its text. Read-only.
 
 Exit codes: 0 found, 1 not found (perhaps because a tier did not respond), 2 invalid option.
 """

@@ -1,7 +1,8 @@
 """A reader's view of a chat's entries: changes are applied, and unreadable text is removed.
 
 Two kinds of entries lose their body, but keep their seq: messages that the reader has deleted for
-themselves, and changes whose target was sent while the reader was not a member (`history: joined`).
+themselves, and changes whose target was sent while the reader was not a member (if the chat has
+`history: joined`).
 
 The hot log keeps entries as committed, and the warm tier applies changes later, so both may have
 outdated versions. The overlay in Redis has each change until the warm tier has applied it. The
