@@ -78,7 +78,6 @@ class ChatRecord:
         return self.base + len(self._keys)
 
     def list_unseen(self, received: ReceivedSeqs) -> list[int]:
-        """Return the seqs of acked messages that a device has not received."""
         late = range(max(received.last or self.base, self.base) + 1, self.top + 1)
         places = [*sorted(received.missing), *late]
         return [place for place in places if self._is_acked_at(place)]

@@ -213,7 +213,6 @@ class Device:
         self.flush()
 
     def flush(self) -> None:
-        """Send queued messages up to the in-flight limit."""
         link = self._link
         if link is None or self._is_pausing or not self.outbox:
             return

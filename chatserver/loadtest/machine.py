@@ -70,7 +70,6 @@ def _read_stat(pid: int) -> list[str]:
 
 
 def describe_machine() -> dict[str, object]:
-    """Return the machine properties needed to compare results."""
     model, memory_mb = platform.processor() or "unknown", None
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

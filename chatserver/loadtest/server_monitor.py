@@ -189,5 +189,4 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 def build_row(sample: ServerSample) -> dict[str, Any]:
-    """Return the fields of a sample that the result contains for each second."""
     return {"cpu_s": sample.cpu_s, "rss": sample.rss, "backlog": sample.backlog}

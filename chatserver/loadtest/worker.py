@@ -186,7 +186,6 @@ async def _open_input() -> asyncio.StreamReader:
 
 
 async def run() -> None:
-    """Run a worker until it receives `close`."""
     orders = await _open_input()
     worker = Worker(msgspec.json.decode(await orders.readline(), type=Plan))
     try:

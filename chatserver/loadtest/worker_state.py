@@ -12,7 +12,6 @@ from chatserver.loadtest.wire import Address
 
 
 def get_now_us() -> int:
-    """Return the machine's monotonic clock in microseconds."""
     return time.monotonic_ns() // 1000
 
 

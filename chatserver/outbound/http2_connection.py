@@ -87,12 +87,10 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Return whether the connection accepts requests."""
         return self._is_open and not self._end_reason
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the connection is closed."""
         return self._is_lost
 
     async def wait_until_open(self) -> None:

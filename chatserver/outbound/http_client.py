@@ -48,7 +48,6 @@ class Answer:
 
     @property
     def is_ok(self) -> bool:
-        """Return whether the status is a success (2xx)."""
         return 200 <= self.status < 300
 
 

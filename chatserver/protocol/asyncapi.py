@@ -148,7 +148,6 @@ def build_document() -> dict[str, Any]:
 
 
 def get_tag(cls: type[msgspec.Struct]) -> str:
-    """Return the `type` value of a frame type."""
     return str(cls.__struct_config__.tag)
 
 
@@ -251,7 +250,6 @@ def _close_codes() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the document to standard output."""
     data = msgspec.json.format(msgspec.json.encode(build_document()), indent=2)
     sys.stdout.write(data.decode() + "\n")
 

@@ -19,7 +19,6 @@ REACTIONS_MAX: Final = 1_000  # maximum reactions per message
 
 
 def is_message(entry: Message) -> bool:
-    """Return whether an entry is a message rather than a change."""
     return entry.kind not in ENTRY_KINDS
 
 

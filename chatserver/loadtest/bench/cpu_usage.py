@@ -43,7 +43,6 @@ class Cores:
 
 
 def read_core_times(core: int) -> CoreTimes:
-    """Return the times of one core from `/proc/stat`."""
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name == f"cpu{core}":

@@ -79,7 +79,6 @@ async def open_echo(
     port: int = 0,
     make_connection: Callable[[EchoHost], Connection] = Connection,
 ) -> AsyncIterator[int]:
-    """Run an echo server on loopback until the block ends; yield its port."""
     host = EchoHost(settings)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(

@@ -47,7 +47,6 @@ async def measure_idle_sessions(stack: Stack, count: int, findings: RunFindings)
 
 
 async def _wait_for_stable_rss(stack: Stack) -> int:
-    """Read the gateway's resident memory until two readings are equal, and return it."""
     pid = stack.get_pids()["gateway"]
     last = -1
     while (now := read_rss_bytes(pid)) != last:

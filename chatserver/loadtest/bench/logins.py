@@ -65,8 +65,6 @@ class LoginSession(Session):
 
 
 class Bench:
-    """Logs users in to one running server stack, and measures each phase."""
-
     def __init__(self, stack: Stack, in_flight: int) -> None:
         self._stack = stack
         self._in_flight = in_flight
@@ -125,7 +123,6 @@ class Bench:
         return {role: read_cpu_s(pid) for role, pid in self._pids.items()}
 
     def count_calls(self) -> dict[str, int]:
-        """Return the number of DynamoDB calls so far, by operation."""
         request = urllib.request.Request(  # noqa: S310  the stub
             self._stack.env["CHAT_WARM_ENDPOINT"], b"{}", {"X-Amz-Target": f"stub.{COUNTS}"}
         )

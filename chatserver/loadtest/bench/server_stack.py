@@ -61,7 +61,6 @@ class Stack:
     rpc: Server | None = None
 
     def get_pids(self) -> dict[str, int]:
-        """Return `{role: pid}` for the gateways, Redis and this process."""
         first, *others = map(get_pid, self.gateways)
         pids = {"gateway": first, "load": os.getpid()}
         pids |= {f"gateway_{number}": pid for number, pid in enumerate(others, 2)}

@@ -69,7 +69,6 @@ class Connection(connection.Connection):
         self.findings = findings
 
     async def connect(self, port: int, subprotocol: str | None = None) -> None:
-        """Open the connection and upgrade it. Raises BadHandshake."""
         await self.open_to(wire.Address(HOST, port), subprotocol)
 
     def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:

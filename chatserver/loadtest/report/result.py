@@ -80,7 +80,6 @@ def build(
 
 
 def collect_counts(totals: Totals) -> dict[str, Any]:
-    """Return the counts and violations under the names that the result uses."""
     counts: dict[str, Any] = {name: totals.counts.get(name, 0) for name in (*_PLAIN, *_COMING)}
     counts["expected"] = totals.expected
     counts["unacked"] = sum(result["unacked"] for result in totals.results)

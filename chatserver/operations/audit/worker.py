@@ -234,7 +234,6 @@ class AuditWorker:
 async def open_audit(
     settings: Settings, hot: HotClient, clock: Clock, read_units_per_s: int | None
 ) -> AsyncIterator[Audit]:
-    """Open an audit with its own connections to DynamoDB and S3."""
     async with (
         open_dynamodb(settings.warm) as dynamodb,
         record_usage(dynamodb.meter.usage, UsageTotals(hot), clock),

@@ -83,7 +83,6 @@ def _parse(formula: str) -> ast.expr:
 
 @functools.lru_cache(maxsize=1024)
 def list_names(formula: str) -> tuple[str, ...]:
-    """Return the distinct names that a formula uses, in order."""
     tree = _parse(formula)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]

@@ -100,7 +100,6 @@ def sum_days(days: Iterable[Spending]) -> Spending:
 
 
 def on_demand_rates(prices: Prices) -> Rates:
-    """Return the price per unit with on-demand billing."""
     write = prices.dynamodb.write_units_per_million_usd
     read = prices.dynamodb.read_units_per_million_usd
     return Rates(write / 1e6, read / 1e6, f"{write:g}/1,000,000", f"{read:g}/1,000,000")
@@ -172,7 +171,6 @@ def build_stored_line(tier: str, name: str, items: int, size: int, price: float)
 
 
 def build_redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
-    """Return the monthly cost of a Redis server's used memory."""
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
     return Stored(

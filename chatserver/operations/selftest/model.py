@@ -42,7 +42,6 @@ class Check:
 
 
 def require(condition: object, text: str) -> None:
-    """Raise `Failed` unless the condition is true."""
     if not condition:
         raise Failed(text)
 

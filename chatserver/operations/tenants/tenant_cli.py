@@ -93,7 +93,6 @@ def handle_errors() -> Iterator[None]:
 async def open_tenant_of(
     settings: Settings, tenant: str, *, max_units: int | None = None, has_redis: bool = True
 ) -> AsyncIterator[OpenTenant]:
-    """Open a tenant with the stores of all installed features."""
     from chatserver.domain.clock import SystemClock
     from chatserver.features.registry import list_features, load
     from chatserver.operations.tenants.tenant_stores import open_tenant

@@ -154,7 +154,6 @@ def _print(message_trace: Trace) -> None:
 
 
 def build_trace_lines(message_trace: Trace) -> list[Line]:
-    """Return the lines to print, without the members table."""
     place = message_trace.found
     lines = [
         ("message", f"{message_trace.mid}, created {_format_us(message_trace.made_ms * 1000)}"),
@@ -284,7 +283,6 @@ def _build_cold_lines(message_trace: Trace) -> list[Line]:
 
 
 def build_recipient_cells(recipient: Recipient, seq: int) -> list[str]:
-    """Return a member's row in the members table."""
     if recipient.joined > seq:
         return [
             recipient.user,

@@ -58,7 +58,6 @@ class WarmTrace:
             yield page
 
     async def list_chats(self, user: UserId, limit: int) -> list[ChatId]:
-        """Return up to `limit` of a user's chats."""
         chats: list[ChatId] = []
         start: Any = None
         while len(chats) < limit:

@@ -11,8 +11,6 @@ from chatserver.service.access.host_keyring import KeyRing
 
 
 class TokenAuthentication:
-    """Authenticates users by token."""
-
     def __init__(self, tokens: Tokens, revocations: Revocations, keys: KeyRing) -> None:
         self._tokens = tokens
         self._revocations = revocations

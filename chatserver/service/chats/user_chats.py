@@ -312,7 +312,6 @@ class Chats:
 
 
 def parse_kind(text: str) -> ChatKind:
-    """Return the chat kind for a value from Redis."""
     match text:
         case "direct" | "companion":
             return text

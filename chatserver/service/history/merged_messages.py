@@ -225,7 +225,6 @@ class _Merge:
         return -ts if self._is_descending else ts
 
     async def read(self) -> Page[Message]:
-        """Return the page."""
         wave = _WAVE_MIN
         while self._waiting or self._ready:
             if self._has_next():
@@ -247,7 +246,6 @@ class _Merge:
         return Page(self._items, None)
 
     def _has_next(self) -> bool:
-        """Return whether the list's next message is known."""
         if not self._ready:
             return False
         return not self._waiting or self._ready[0][0] < self._waiting[0][0]
