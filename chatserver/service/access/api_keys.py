@@ -1,4 +1,4 @@
-"""API keys of the host application, which embeds the chat: create, authenticate, rotate, revoke."""
+"""API keys of the host application, which uses chatserver: create, authenticate, rotate, revoke."""
 
 from __future__ import annotations
 
