@@ -1,7 +1,7 @@
 """The warm and the cold tier, read as one log.
 
 Entries are archived before they leave the warm tier, so the warm tier is read first, then the
-archive. A chat's archived position only increases, and is cached to avoid unnecessary reads of the
+archive. A chat's last archived seq only increases, and is cached to avoid unnecessary reads of the
 warm tier. Entries restored by `chatserver restore` are read from the warm tier. The start and the
 end of a restore take effect within `RESTORED_CACHED_S`.
 """
@@ -21,7 +21,7 @@ from chatserver.warm.messages.message_repository import MessageRepository
 
 Tier = Literal["warm", "cold"]
 
-CACHED_CHATS_MAX = 50_000  # maximum chats whose archived position is cached
+CACHED_CHATS_MAX = 50_000  # maximum chats whose last archived seq is cached
 RESTORED_CACHED_S: Final = 10.0  # how long the list of restored ranges is cached
 
 
@@ -38,7 +38,7 @@ class _Read(NamedTuple):
 
 
 class _CachedTop(NamedTuple):
-    """A chat's cached archived position, and the monotonic time (s) at which it was read."""
+    """A chat's cached archive state, and the monotonic time (s) at which it was read."""
 
     top: ArchiveTop
     read_at_s: float
@@ -123,11 +123,14 @@ class OlderTiers:
             seq, ts = edge.seq + (-1 if is_descending else 1), edge.ts
             is_short = piece.tier == "warm" and len(piece.messages) < remaining and seq >= 1
             if is_short and seq > (await self.get_top(chat)).seq:
-                break  # no tier has the next entry, or it is not stored yet
+                break  # the next entry is missing, or is only in Redis
         return run
 
     async def _read_tier(self, chat: str, read: _Read, *, has_some: bool) -> HistoryRun:
-        """Read the entries from the tier that has the first entry."""
+        """Read the entries from the tier that has the first entry.
+
+        If the archive is unavailable, return no entries if the caller `has_some`; otherwise, raise.
+        """
         top = self.get_cached_top(chat).seq
         if read.seq > top:
             if messages := await self._read_warm(chat, read):
@@ -144,9 +147,8 @@ class OlderTiers:
             return HistoryRun(await self._cold.read(chat, first, last), "cold")
         except Unavailable:
             if has_some:
-                return HistoryRun(
-                    [], "warm"
-                )  # the caller returns the entries that it has already read
+                # The caller returns the entries that it has already read.
+                return HistoryRun([], "warm")
             raise
 
     async def _read_restored(self, chat: str, read: _Read) -> list[Message]:
@@ -167,12 +169,12 @@ class OlderTiers:
         return await self._warm.list_after(chat, read.seq - 1, read.limit, read.ts)
 
     def get_cached_top(self, chat: str) -> ArchiveTop:
-        """Return the chat's cached archived position; the actual position may be later."""
+        """Return the chat's cached last archived seq and ts; the actual ones may be later."""
         cached = self._tops.get(chat)
         return NOTHING_ARCHIVED if cached is None else cached.top
 
     async def get_shared_top(self, chat: str) -> ArchiveTop:
-        """Read the chat's archived position, like `get_top`.
+        """Read the chat's last archived seq and ts, like `get_top`.
 
         Cost: if nothing is archived, a read unit in a BatchGetItem that concurrent callers share;
         otherwise one Query.
@@ -182,7 +184,7 @@ class OlderTiers:
         return await self.get_top(chat)
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Read the chat's archived position, and cache it. Cost: one consistent Query."""
+        """Read and cache the chat's last archived seq and ts. Cost: one consistent Query."""
         top = await self._cold.get_top(chat)
         if top.seq:
             cached = self._tops.get(chat)

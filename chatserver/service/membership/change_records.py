@@ -1,4 +1,4 @@
-"""Encoding of membership changes, which the chat's item keeps until their entries are stored."""
+"""Encoding of membership changes in a chat's item, which keeps them until they are persisted."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, M
 from chatserver.protocol import codec, frames
 from chatserver.warm.chats.directory_items import Chat
 
-UNSTORED_MAX: Final = 32  # maximum changes of a chat that have not been stored yet
+UNSTORED_MAX: Final = 32  # maximum changes that a chat's item keeps
 UNSTORED_BYTES_MAX: Final = 64_000
 
 
 class ChangedMember(msgspec.Struct, array_like=True):
     """A change to one member: the new role, or "" if the user is no longer a member.
 
-    `mute` is the new mute suffix of the member's value in Redis
-    (`chatserver.domain.write_restrictions`): ":" clears it, "" leaves it unchanged. `muted_until`
-    is the mute's end as stored in the entry.
+    `mute` changes the member's mute in Redis: ":" removes it, "" leaves it unchanged
+    (`chatserver.domain.write_restrictions`). `muted_until` is the end of the mute in the entry.
     """
 
     mid: str
@@ -36,7 +35,7 @@ class ChangedMember(msgspec.Struct, array_like=True):
 
 
 class ChangeRecord(msgspec.Struct, omit_defaults=True):
-    """A committed change. Its entries have fixed ids.
+    """A committed change. If its entries are lost and written again, they keep their ids.
 
     - `transition`: "up" if the change makes the chat large, "down" if the chat becomes small again
     - `first_transition`: the oldest transition that members may not have received
@@ -49,7 +48,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     ref: str
     digest: str
     members: list[ChangedMember] = []
-    update_mid: str = ""  # mid of the `update` entry (name, settings), if any
+    update_mid: str = ""  # message id of the `update` entry (name, settings), if any
     name: str | None = None
     body: str = ""
     transition: str = ""
@@ -80,8 +79,8 @@ def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str 
     """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
     A change is removed once its entries are in the warm tier and its join seqs in the `directory`
-    table, but never before an older change. Otherwise, loading the chat could find a member's join,
-    but not their later leave.
+    table, but never before an older change. If a leave were removed before an older join, loading
+    the chat would add the member again.
     """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)
@@ -98,7 +97,8 @@ def list_unstored_from(row: Chat, first: int | None) -> str:
 def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
     """Return the changes in the chat's item, oldest first.
 
-    With `head`, the oldest changes are omitted if they need no longer be kept (see `add_unstored`).
+    With `head` (from Redis), omit the oldest changes that need no longer be kept; see
+    `add_unstored`.
     """
     records = msgspec.json.decode(row.unstored, type=list[ChangeRecord]) if row.unstored else []
     if head is None:
@@ -142,8 +142,8 @@ def find_first_transition(row: Chat) -> str:
 def is_large_in_inboxes(row: Chat) -> bool:
     """Return whether members' inboxes record the chat as large.
 
-    A transition is appended to an inbox after all entries that precede it. Until then, an inbox
-    that is loaded from the `directory` table must have the state before the transition.
+    When a chat becomes large or small, each inbox gets an event about it, after all earlier
+    entries. An inbox that is loaded into Redis before this event must still have the old state.
     """
     first_transition = find_first_transition(row)
     return first_transition == "down" if first_transition else row.large > 0

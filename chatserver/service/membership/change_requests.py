@@ -58,7 +58,7 @@ def parse_settings(frame: frames.AnyChange) -> dict[str, str | int]:
 
 
 def format_muted_until(until: int | None) -> int:
-    """Return the end of a mute as stored in the entry; a past time if the member is unmuted."""
+    """Return a mute entry's `muted_until` (Unix s): a past time if the member is unmuted."""
     return MUTE_OVER if until is None else until
 
 

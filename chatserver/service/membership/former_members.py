@@ -27,7 +27,7 @@ CHECKS_IN_FLIGHT_MAX: Final = 16
 def make_former_member(
     member: Member, joined: int, left_seq: int, mid: str, stored: int
 ) -> FormerMember:
-    """Return the state to store for a member whom entry `mid` removes, at `left_seq` or later."""
+    """Return the state to store for a member who leaves by entry `mid`, at `left_seq` or later."""
     return FormerMember(
         Period(max(1, joined), left_seq),
         mid,
@@ -90,13 +90,12 @@ class FormerMembers:
         """Correct the stored seqs at which `users` (None: all) left.
 
         `changes` are the changes in the chat's item. If Redis loses them, they are applied again
-        with new seqs. Without the correction, a membership period would end too early if the user
-        rejoins.
+        with new seqs. Without the correction, the stored membership period would end too early.
 
         Guarantees:
             Idempotent. A seq is stored only if the chat has the leave entry at that seq.
-            Cost: nothing unless the chat has been loaded since the change; then two log reads and
-                one UpdateItem for each user who left.
+            Cost: nothing unless the chat has been loaded since the change; then reads of one or two
+                entries and an UpdateItem for each user who left.
 
         Raises:
             Unavailable: a required tier does not respond.

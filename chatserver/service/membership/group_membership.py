@@ -15,7 +15,7 @@ stores, so a change has ordered steps, and another process completes an interrup
 4. Members get the entries through the regular fan-out. Members who have left get the entries up to
    their leave entry. New members get the chat in their list.
 5. The change is deleted from the item, and the marker is removed. Until the entries are stored, the
-   item keeps a copy for `chatserver.service.membership.membership_recovery`.
+   item keeps a copy of it for `chatserver.service.membership.membership_recovery`.
 
 If a process dies between (2) and (3), it has not reported success. The change is in the item and is
 completed by the next change to the chat, a retry of the request, loading the chat into an empty
@@ -146,7 +146,7 @@ class Membership:
         (`chatserver.service.membership.invitations`).
 
         Guarantees:
-            Idempotent: by (chat, sender, ref), as long as message references are kept. A request
+            Idempotent: by (chat, sender, ref), as long as the chat keeps `ref` values. A request
                 that changes nothing succeeds. A former member's retry succeeds, but returns no
                 members or name.
             After it returns, no message from a removed member is committed (guarantee P7).
@@ -283,7 +283,7 @@ class Membership:
         chat, actor, frame = request.chat, request.actor, request.frame
         roles: dict[UserId, Role] = {UserId(user): member.role for user, member in members.items()}
         if isinstance(frame, frames.Leave) and roles.get(actor) == "owner":
-            # Another member becomes the owner, so all members are needed, ordered by join time.
+            # To choose a new owner, all members are needed, ordered by join time.
             all_members = await self._memberships.list_seniority(chat)
             roles = {UserId(user): role for user, role in all_members}
         banned: set[UserId] = set()
@@ -362,7 +362,7 @@ class Membership:
             await self._propagation.deliver_leaves(record, changes)
         marker = await self._hot_membership.begin(chat, MARKER_TTL_S)
         head = await self._propagation.get_head(chat, list(changes))
-        # This is the lowest possible seq of the first entry; the script returns the actual seq.
+        # The lowest possible seq of the change's first entry; the script returns the actual seq.
         first = Seq(head.seq + 1)
         added: dict[str, tuple[Role, int]] = {
             user: (role, first + index)
@@ -392,7 +392,7 @@ class Membership:
         for index, entry in enumerate(change.members):
             if entry.user in removed:
                 member = members[entry.user]
-                # If Redis has lost and reapplied the join, table `directory` may have the old seq.
+                # If Redis lost the join and it was applied again, `directory` may have its old seq.
                 joined = head.joined.get(UserId(entry.user), member.joined)
                 former[entry.user] = make_former_member(
                     member, joined, first + index, entry.mid, head.stored

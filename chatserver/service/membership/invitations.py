@@ -84,9 +84,9 @@ class Invitations:
         The host application (`is_host`) may add everyone.
 
         Guarantees:
-            Cost: a BatchGetItem on two tables per 100 users. For users who neither follow the
-                inviter nor have accepted an invitation from them, also one Redis call each and a
-                BatchGetItem per 100 users.
+            Cost: a BatchGetItem on two tables per 100 users. For users who do not follow the
+                inviter and have accepted no invitation from them, also one Redis call each and
+                a BatchGetItem per 100 users.
         """
         if is_host or self._policy == "never" or not users:
             return set()
@@ -143,7 +143,9 @@ class Invitations:
         return await self._rows.count_chats(user, kind, self._chats_max)
 
     async def require_contact(self, user: UserId, other: UserId) -> None:
-        """Count a new direct chat with a stranger against the daily limit.
+        """Check that the user may start a direct chat with `other`, who may be a stranger.
+
+        Chats with strangers count against a daily limit.
 
         Raises:
             RateLimited: the user has reached `chats.new_contacts_per_day`.
@@ -240,7 +242,7 @@ class Invitations:
         return invitation
 
     async def close(self, user: UserId, chat: ChatId, inviter: str | None) -> None:
-        """Delete an accepted invitation. From now on, the inviter can add the user to groups."""
+        """Delete an accepted invitation. `inviter` may add the user to other groups from now on."""
         if inviter is not None:
             await self._rows.record_trust(user, inviter, self._clock.time())
         await self._rows.delete(user, chat)

@@ -53,8 +53,8 @@ class LostChanges:
         changes = find_unstored(row)
         large = row.large
         if pending is not None and pending.transition:
-            # Lost changes are older than the pending transition, so they are applied with the
-            # previous value of `large`.
+            # The pending change makes the chat large or small again. Lost changes precede it, so
+            # they are applied with the previous value of `large`.
             large = 0 if pending.transition == "up" else row.version
         seqs = await self._find_entries(ChatId(row.chat), changes, newest)
         lost: list[MembershipChange] = []

@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 LOADS_MAX = 3
 ROUNDS_MAX = 5  # maximum rounds of `deliver` while a chat becomes large or small
-_CHAT_KEY: Final = UserId("+")  # used instead of a user in notifications about the chat itself
+_CHAT_KEY: Final = UserId("+")  # stands for the user in events about the chat itself
 
 
 class MembershipPropagation:
@@ -77,7 +77,7 @@ class MembershipPropagation:
     async def finish(self, chat: ChatId) -> bool:
         """Complete a chat's interrupted change, if there is one.
 
-        Return False if some changes have not been stored yet; the caller must call again later.
+        Return False if the chat's item still has changes; the caller must call again later.
 
         Raises:
             NotFound: the chat does not exist.
@@ -95,7 +95,7 @@ class MembershipPropagation:
         return await self._drop_stored(record)
 
     async def _drop_stored(self, record: Chat) -> bool:
-        """Remove stored changes from the chat's item; return True if none is left.
+        """Remove the changes whose entries are in DynamoDB; return True if none is left.
 
         If Redis lost a change and it was applied again, its seqs have changed. In this case, the
         seqs at which members joined and left are first corrected in the `directory` table.
@@ -154,7 +154,7 @@ class MembershipPropagation:
     async def _correct_seqs(
         self, change: MembershipChange, written: ChangeRecord, first: Seq
     ) -> None:
-        """Correct the seqs in the `directory` table if `first` differs from `written.joined`."""
+        """Correct the join and leave seqs in `directory`, unless `first` is 0 or as expected."""
         chat = change.chat
         if first > written.joined and change.newcomers:
             joined = [(user, first + index) for user, index in change.newcomers.items()]
@@ -189,7 +189,7 @@ class MembershipPropagation:
         raise _make_load_error(chat)
 
     async def get_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
-        """Return the chat's newest seq and latest changes; load the chat into Redis if needed.
+        """Return the chat's newest seq and latest membership changes. Loads the chat if needed.
 
         The result's `joined` has only members among `users`.
 
@@ -206,9 +206,9 @@ class MembershipPropagation:
     # inboxes
 
     async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
-        """Complete the pending deliveries to `users` who have left and are about to rejoin.
+        """Complete the deliveries to those of `users` who have left and are about to rejoin.
 
-        Otherwise, deliveries after they rejoin would skip the entries up to their leave entry.
+        After they rejoin, the entries up to their leave entry would not be delivered anymore.
 
         Raises:
             Unavailable: the delivery is incomplete.
@@ -244,13 +244,13 @@ class MembershipPropagation:
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
-            # Delete the notices first: once the fan-out is marked as done, they must not be sent
-            # again.
+            # Delete the notices (joins, leaves, transitions) before the fan-out is marked as done,
+            # so that they are not sent again.
             await self._hot_membership.delete_notices(chat, notices)
             await self._mark_delivered(audience)
             if not audience.is_in_transition:
                 break
-            # Another round delivers entries that other processes committed during the transition.
+            # While a chat becomes large or small, fan-outs leave its new entries to this loop.
         if record.change is not None:
             await self._memberships.clear_change(chat, record.version)
 
@@ -285,12 +285,12 @@ class MembershipPropagation:
     async def _deliver_transition(
         self, audience: Audience, notice: MembershipNotice, leaves: Sequence[MembershipNotice]
     ) -> None:
-        """Deliver the entries before a large-chat transition, then notify all members of it."""
+        """Deliver the entries before the chat became large or small, then notify its members."""
         await self._deliver_upto(audience, notice.seq)
-        # Members who joined after the transition are notified when their join is delivered.
+        # Members who joined later are notified when their join is delivered.
         first_own = max(notice.seq, 1)
         users = [user for user, first in audience.joined.items() if first <= first_own]
-        # Members who have left since the transition get the same events, up to their last entry.
+        # Members who have left since then get the same entries and notification.
         for leave in leaves:
             if leave.user is not None and leave.after < notice.seq < leave.seq:
                 await self._deliver_spans(audience, leave.user, leave.after, notice.seq)
@@ -362,7 +362,7 @@ class MembershipPropagation:
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
             self._devices.notify_channel_seq(chat, head, gateways)
-        # Let the event loop send the notifications before `finish` unlists the chat as undelivered.
+        # Let the event loop send the notifications before the chat is marked as delivered.
         await asyncio.sleep(0)
         await self._undelivered.finish([(chat, head)])
 
@@ -372,7 +372,7 @@ class MembershipPropagation:
         chat = ChatId(record.chat)
         body = codec.encode_chat_event_body(await self.describe(chat))
         places = await self._inboxes.append_event(users, chat, body, is_listed=True)
-        # Returning members may still have the chat in their lists, but must be notified anyway.
+        # Members who rejoin may still have the chat in their chat list. Notify them anyway.
         returning = [place.user for place in places if not place.appended]
         if returning:
             places += await self._inboxes.append_marks(

@@ -154,7 +154,7 @@ class MessageChangeService:
         raise Unavailable("seq: the message keeps changing; try again")
 
     async def _is_of_earlier_period(self, change: MessageChange) -> bool:
-        """Return whether the target is from an earlier membership period of the change's sender."""
+        """Return whether the changed message is from an earlier membership period of the sender."""
         if self._members is None or change.is_of_earlier_period:
             return False
         chat, user = change.chat, change.sender

@@ -2,8 +2,8 @@
 
 ::
 
-    draft ──► commit (one per tick and partition) ──► ack
-      │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
+    draft ──► commit (one call per partition) ──► ack
+      │ chat not loaded: load it, queue drafts    └─► push to devices, or fan out first
 
 After a commit, the message is in every inbox (`on_committed`), or only in the chat's log
 (`on_undelivered`). In the second case, this process, or worker `repair` if the process dies,
@@ -302,7 +302,7 @@ class Messaging:
             raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
-        # Sort by order of acceptance: a draft that the commit returns may precede waiting drafts.
+        # Sort by order of acceptance: `on_chat_closed` may add a draft that precedes others.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
             payer = "" if draft.is_system else draft.sender
@@ -443,14 +443,14 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # Read the audience after the commit of `upto`, so that it has all recipients and
-                # seqs. Its `done` shows which entries another process has already delivered.
+                # Read the audience after the commit of `upto`, so that it has all recipients.
+                # Entries up to its `done` have already been delivered, by any process.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
-                # If Redis has lost the entries in a restart, there is nothing to deliver.
+                # If Redis has lost entries in a restart, `audience.top` is lower than `upto`.
                 upto = min(upto, audience.top)
                 if audience.is_in_transition:
-                    continue  # the process that propagates the transition delivers these entries
+                    continue  # `MembershipPropagation.deliver` delivers these entries
                 await deliver_to_all(self._inboxes, self._devices, audience, upto)
                 if audience.is_large:
                     gateways = await self._large_chats.list_gateways(chat)

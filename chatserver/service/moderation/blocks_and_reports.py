@@ -7,7 +7,7 @@ block changes a direct chat without adding an entry to it::
 
 The marker in Redis records an unfinished change. If the process dies after writing to the
 `directory` table, worker `repair` finds the marker and applies the write policy. From then on, no
-commit accepts messages from either user.
+commit accepts messages in the direct chat.
 """
 
 from __future__ import annotations
