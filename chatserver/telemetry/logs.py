@@ -67,7 +67,7 @@ def configure_logs(
         ending += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _AddProcess(process),
-            structlog.processors.JSONRenderer(),  # its output is ASCII, so it needs no escaping
+            structlog.processors.JSONRenderer(),  # escapes all characters except printable ASCII
         ]
     else:
         ending.append(render_for_terminal)

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 async def watch_loop_lag(clock: Clock, startup_s: float = STARTUP_S) -> None:
-    """Record the event loop's lag until cancelled. After `startup_s`, warn if it exceeds 100 ms."""
+    """Record the event loop's lag until cancelled; log a lag above 100 ms, except at startup."""
     started = clock.monotonic()
     while True:
         due = clock.monotonic() + INTERVAL_S

@@ -22,7 +22,7 @@ from chatserver.telemetry.metrics import READY
 # If there is no heartbeat for this long, the event loop is stuck.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
-STOP_POLL_S: Final = 3600.0  # how often `serve_forever` checks whether to stop (never)
+STOP_POLL_S: Final = 3600.0  # check interval of `serve_forever`, which nothing stops
 
 _OK, _UNAVAILABLE, _ABSENT = "200 OK", "503 Service Unavailable", "404 Not Found"
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
@@ -88,7 +88,7 @@ def make_app(
             response: Iterable[bytes] = metrics(environ, start_response)
             return response
         status, text = respond(path)
-        start_response(status, [*_TEXT])  # a copy, because wsgiref modifies the list
+        start_response(status, [*_TEXT])  # pass a copy, because wsgiref modifies the list
         return [text.encode()]
 
     return app

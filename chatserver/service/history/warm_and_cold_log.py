@@ -26,7 +26,7 @@ RESTORED_CACHED_S: Final = 10.0  # how long the list of restored ranges is cache
 
 
 class _Read(NamedTuple):
-    """A read of at most `limit` entries from `seq` on, downward or upward.
+    """A read of at most `limit` entries from `seq` on, toward older or newer entries.
 
     `ts` is the probable ts of the entry that precedes `seq` in the direction of the read.
     """

@@ -135,7 +135,7 @@ def _make_change(row: Chat, change: ChangeRecord, version: int) -> MembershipCha
 
 
 def find_first_transition(row: Chat) -> str:
-    """Return the oldest large-chat transition that members may not have received, or ""."""
+    """Return the oldest `transition` ("up", "down") that members may not have received, or ""."""
     return "" if row.change is None else decode_record(row.change).first_transition
 
 
@@ -152,7 +152,7 @@ def is_large_in_inboxes(row: Chat) -> bool:
 def find_change_to_load(row: Chat) -> MembershipChange | None:
     """Return the change to apply when the chat is loaded.
 
-    The change includes all large-chat transitions that members may not have received.
+    Its `transition` combines all transitions that members may not have received.
     """
     change, first_transition = find_change(row), find_first_transition(row)
     if change is None or not first_transition:

@@ -66,8 +66,8 @@ class FormerMembers:
             No membership period includes entries committed after the user left. If the hot tier has
                 lost the leave entry, the last period ends with the entries stored before the leave.
             Idempotent.
-            Cost: a BatchGetItem. For each former member, also a Redis call or two reads of an older
-                tier.
+            Cost: a BatchGetItem. For each former member, also up to two Redis calls, and an entry
+                read from an older tier if it is not in Redis.
 
         Raises:
             Unavailable: a required tier does not respond.

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 SUBSCRIBED_USERS_MAX = 500
 NOTIFY_INTERVAL_S = 1.0  # minimum time between two notifications about a user
 SHARED_CHATS_MAX = 100  # how many of a user's newest groups are searched for a shared one
-# Stands for any direct chat; its members never change, so they are not checked.
+# Stands for a shared direct chat. Its members never change, so they are not checked again.
 _DIRECT = ChatId("")
 
 
@@ -243,7 +243,7 @@ class PresenceSubscriptions:
         subject.timer = None
         record = subject.latest
         if record is None or record.state is subject.sent:
-            return  # the state changed, and changed back, within the interval
+            return  # the state has changed and changed back since the last notification
         subject.sent, subject.sent_at = record.state, self._clock.monotonic()
         frame = encode_presence(user, subject.sent, record)
         if self._blocks is None:

@@ -18,7 +18,7 @@ The orphan is written before the S3 object. One transaction then commits the seg
 orphan, puts the segment, updates the top, and adds an orphan marked `dead` for the replaced object.
 Therefore, every object in the bucket has a record, even after a crash. Cleanup deletes only the
 objects of dead orphans. A dead orphan cannot be committed, so cleanup never deletes an object that
-another process is about to commit. Tags are never reused.
+another process is about to commit. A `tag`, the suffix of an object's key, is never reused.
 
 Invariant: a chat's segments cover ``1..top`` without overlap or gap, because each new segment must
 begin just after the top or replace an unchanged segment.
@@ -184,7 +184,7 @@ class Manifests:
 
         Raises:
             Conflict: the chat's archive was changed concurrently.
-            CorruptData: the segment does not continue the archive.
+            CorruptData: the segment does not begin just after `top`, or does not cover `replaced`.
             Unavailable: the segment may or may not be committed.
         """
         begins = top.seq + 1 if replaced is None else replaced.first
@@ -297,10 +297,10 @@ class Manifests:
         with contextlib.suppress(ConditionFailed):
             await self._client.call("delete_item", request)
 
-    # Segments with messages from a user.
+    # Trails: which segments have messages from a user.
 
     async def record_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
-        """Record that the segment containing `seq` has messages from these users."""
+        """Record that the segment that begins at `seq` has messages from these users."""
         sort = f"{TRAIL_PREFIX}{chat}#{seq:020d}"
         rows = [row_key(user_key(user), sort) for user in sorted(set(users))]
         for start in range(0, len(rows), WRITES_MAX):
@@ -345,7 +345,7 @@ class Manifests:
         return chats, response.get("LastEvaluatedKey")
 
     async def record_due(self, chat: str, ts: int) -> None:
-        """Exclude the chat from `list_due_chats` until `before_ts` is later than `ts`."""
+        """Exclude the chat from `list_due_chats`, unless its `before_ts` is later than `ts`."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), chat_key(chat)),

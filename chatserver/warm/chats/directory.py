@@ -46,7 +46,7 @@ MEMBERS_READ_MAX = 100_000
 _CHATS: Final = (
     directory_items.chat_key("0"),
     directory_items.chat_key("~"),
-)  # all chats, including companion sessions
+)  # key range of all chats, including companion sessions
 _ROWS_IN_PAGE: Final = 1_000
 _ROWS_IN_BATCH: Final = 50  # memberships per BatchGetItem: each needs two of its 100 keys
 

@@ -105,7 +105,7 @@ class User:
 class Chat:
     """A chat. `version` counts the changes to its membership and settings, starting at 1.
 
-    `change` is the last change, until it is applied in Redis; see
+    `change` is the last change, until it is applied in Redis and delivered; see
     `chatserver.service.membership.group_membership`. `unstored` contains the latest changes whose
     entries may not have been stored yet. `count` is the number of members; items written by the
     first releases lack it. `large` is the version at which the chat became a large chat (without

@@ -140,7 +140,7 @@ class InvitationRows:
     async def find_trusting(self, inviter: str, users: Collection[str]) -> set[str]:
         """Return which of `users` have accepted an invitation from `inviter`.
 
-        Strongly consistent; one call per 100 users.
+        Strongly consistent. Cost: one call per 100 users.
         """
         keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
         items = await get_items(self._client, self._table, keys)

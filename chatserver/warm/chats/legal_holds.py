@@ -100,7 +100,7 @@ def decode_copy(item: Item) -> Message:
         ) from exc
     if MessageField.SHREDDED in item:
         return build_shredded_tombstone(copy)
-    if MessageField.BODY in item:  # missing if an earlier release wrote it into the JSON
+    if MessageField.BODY in item:  # earlier releases wrote the body into the JSON
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
 

@@ -6,8 +6,8 @@ items were read after the chat's item, the change is written only if none of the
 
 Invariant: attribute `members` is the number of members.
 
-The chat's item stores the change (`change`) until it is applied in Redis, so that another process
-can complete it after a crash.
+The chat's item stores the change (`change`) until it is applied in Redis and delivered, so that
+another process can complete it after a crash.
 """
 
 from __future__ import annotations
@@ -447,13 +447,13 @@ class Memberships:
         return [{"ConditionCheck": check}, {"Update": update}]
 
     async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
-        """Replace a chat's `unstored` changes, unless the chat has a newer version."""
+        """Replace attribute `unstored` of a chat's item, unless the chat has a newer version."""
         await self._set_unless_changed(
             chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
         )
 
     async def clear_change(self, chat: str, version: int) -> None:
-        """Record that a change has been applied in Redis, unless the chat has a newer version."""
+        """Delete the completed change from the chat's item, unless the chat has a newer version."""
         await self._set_unless_changed(chat, version, "REMOVE #name", Field.CHANGE, {})
 
     async def _set_unless_changed(

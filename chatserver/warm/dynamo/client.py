@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
 CONNECTIONS_MAX = 32
-ATTEMPTS_MAX = 5  # maximum per call, but `Throttled` and `Contended` are retried until the deadline
+ATTEMPTS_MAX = 5  # maximum attempts per call, except after `Throttled` and `Contended`
 
 T = TypeVar("T")
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
 
 CONNECT_TIMEOUT_S = 2.0
-RETRY_WAIT_S = 0.1  # upper limit of the first random pause; doubles with each attempt
+RETRY_WAIT_S = 0.1  # upper limit of the random pause after the first attempt; then doubles
 RETRY_WAIT_S_MAX = 1.0
 
 _THROTTLED = {
@@ -173,7 +173,7 @@ class DynamoClient:
         return await self.retry(lambda: self.call_once(operation, request))
 
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
+        """Call one operation without retries. See `call` for errors."""
         sent = request
         # While the tenant is blocked, only feature `schema` can still call DynamoDB: it reads the
         # schema version item to learn when the block ends.
@@ -318,7 +318,7 @@ async def _open(
         raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
     config = AioConfig(
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
-        # If a response is lost, half of the deadline is left for another attempt.
+        # Half of the deadline, so that another attempt is possible if a response is lost.
         read_timeout=settings.call_timeout_s / 2,
         max_pool_connections=CONNECTIONS_MAX,
         retries={"total_max_attempts": 1},

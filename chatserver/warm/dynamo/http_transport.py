@@ -61,7 +61,7 @@ class HttpTransport:
         region: str,
     ) -> None:
         self._http = http
-        self._credentials = credentials  # an object of the SDK that refreshes them
+        self._credentials = credentials  # the SDK's object, which refreshes the credentials
         self._text_url = endpoint.rstrip("/") + "/"
         self._url = URL(self._text_url)
         self._signer = RequestSigner(self._text_url, region)

@@ -27,7 +27,7 @@ EVALUATED_MAX = 4096
 # any matches reads at most about 2 MB of an index and 2,000 items.
 SCANNED_MAX = 10_000
 LOADED_MAX = 2_000
-CHUNK_MIN = 100  # minimum number of rows per load: the size of one BatchGetItem
+CHUNK_MIN = 100  # load the items of at least this many rows at a time: one BatchGetItem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _ABOUT_TABLES: Final = frozenset(
         "describe_stream",
         "describe_table",
         "describe_time_to_live",
-        "get_records",  # returns all tenants' records; `streams.reader` filters them
+        "get_records",  # the response has the records of all tenants; `streams.reader` filters them
         "get_shard_iterator",
         "list_streams",
         "list_tables",

@@ -300,7 +300,7 @@ async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item
 
 
 def get_place(table: Table, item: Mapping[str, Any]) -> Place:
-    """Return the table and key that an item's values are bound to: the chat, not its shard."""
+    """Return the table and key that an item's values are bound to, without the shard number."""
     try:
         partition = item[table.key.partition]["S"]
         if table is MESSAGES:

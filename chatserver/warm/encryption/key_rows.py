@@ -147,7 +147,7 @@ class KeyRows:
 
 
 async def require_provider(client: Caller, settings: Warm) -> None:
-    """Check that encryption has not been turned off, because new bodies would be unencrypted.
+    """Check that encryption is not off for a tenant whose stored bodies are encrypted.
 
     If DynamoDB cannot be read, nothing is checked.
 

@@ -41,8 +41,8 @@ from chatserver.warm.schema.tables import DIRECTORY
 log = structlog.get_logger()
 
 DAY_US: Final = 86_400_000_000
-DAYS_MAX: Final = 65_536  # days since 1970, until 2149; later days are not recorded
-PREFIX: Final = "recorded_days#"  # items sort after the members', so member queries skip them
+DAYS_MAX: Final = 65_536  # days from 1970 to 2149; later days are not recorded
+PREFIX: Final = "recorded_days#"  # sorts after all member keys, so member queries skip it
 _CALLS_IN_FLIGHT_MAX: Final = 4
 
 

@@ -43,7 +43,7 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 log = structlog.get_logger()
 
-BODY_PUT_TIMEOUT_S = 1.5  # after this time, S3 counts as unavailable
+BODY_PUT_TIMEOUT_S = 1.5  # S3 counts as unavailable if storing a body takes longer
 
 PREFIX: Final = "bodies/"
 S3_PAUSE_S: Final = 30.0  # after a failure, S3 gets no request for this time

@@ -37,7 +37,8 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # not part of the message; changes keep them
+# Attributes that are not part of the message. A change of the message keeps them.
+_ITEM_ONLY = {Field.RESTORED, Field.PINNED}
 _KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} - _ITEM_ONLY
 
 
@@ -211,7 +212,7 @@ class MessageChanges:
         *,
         is_late: bool,
     ) -> None:
-        """Store `changed`. Raises ConditionFailed if the item has changed since it was read."""
+        """Write the changed message to its item. Raises ConditionFailed if `item` is outdated."""
         receiver, old = item.get(Field.RECEIVER), get_object_key(item)
         user = None if receiver is None else str(receiver["S"])
         wanted = encode_item(PersistItem(changed, user))

@@ -425,7 +425,7 @@ class MessageRepository:
     ) -> list[Message]:
         """Return consecutive messages from seq `target` on: from `items`, or else from markers.
 
-        `items` is the result of reading `probe`. Expired and lost messages have markers.
+        `items` were read with `probe`. Expired and lost messages have markers.
         """
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         messages = await decode_items(items, self._bodies)

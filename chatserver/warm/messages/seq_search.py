@@ -17,7 +17,8 @@ There are three kinds of probes, used in turn:
 Once the target is within `WINDOW` seqs of a message whose ts is known, one read from there finds
 the target or proves that it is not stored.
 
-Invariant: if the target is stored, its ts is in ``[_left, _right]``, between `_low` and `_high`.
+Invariant: if the target is stored, its ts is in ``[_left, _right]``. It is between `_low` and
+`_high`, the nearest messages whose ts is known.
 """
 
 from __future__ import annotations

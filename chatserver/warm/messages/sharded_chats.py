@@ -56,14 +56,13 @@ from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-# Maximum age of the cached layouts for reading entries beyond the horizon (`_Copy.upto`).
-SHARD_REFRESH_S = 0.2
+SHARD_REFRESH_S = 0.2  # maximum age of cached layouts, for reads beyond the horizon
 
-EXTENSION_US: Final = 500_000  # the horizon is moved to this time after an entry's ts
+EXTENSION_US: Final = 500_000  # the horizon is moved this far beyond an entry's ts
 # A new period starts this long after the newest entry. Must be longer than `SHARD_REFRESH_S`.
 READ_LEAD_US: Final = 300_000
 TEXT_MAX: Final = 200_000  # maximum characters of all layouts and chat ids; DynamoDB allows 400 KB
-_TRIES_MAX: Final = 20  # maximum attempts of a conditional update that other processes win
+_TRIES_MAX: Final = 20  # maximum attempts of an update, which fails after another process's update
 _LEVELS: Final = [2**n for n in range(SHARDS_MAX.bit_length())]
 
 Outcome = Literal["moved", "waiting", "full", "raced"]

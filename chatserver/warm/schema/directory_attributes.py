@@ -60,8 +60,8 @@ class ChatPreferencesField:
     SK: Final = "SK"
     REV: Final = "rev"  # rises with each write
     ARCHIVED: Final = "archived"  # true, or absent
-    MUTED_UNTIL: Final = "muted_until"  # seconds since 1970, 0 means forever
-    UNREAD: Final = "unread"  # true: marked as unread; or absent
+    MUTED_UNTIL: Final = "muted_until"  # end of the mute, seconds since 1970; 0 means forever
+    UNREAD: Final = "unread"  # true if the chat is marked as unread; otherwise absent
     TEXT: Final = "text"  # the draft
     DRAFT: Final = "draft"  # version of the draft
     CLEARED: Final = "cleared"  # chat seq: messages up to it are not shown
@@ -70,17 +70,17 @@ class ChatPreferencesField:
 
 
 class ExportField:
-    """Attributes of the analytics export's units and archive segments, in `directory`."""
+    """Attributes of the analytics export, in `directory`. A unit is a range of a chat's entries."""
 
     PK: Final = "PK"
     SK: Final = "SK"
     FIRST: Final = "first"  # export units: first chat seq
     LAST: Final = "last"  # export units: last chat seq
-    BATCH: Final = "batch"  # export units: the batch in the names of their files
+    BATCH: Final = "batch"  # export units: id of the batch, part of the names of its files
     SHA256: Final = "sha256"  # export units: SHA-256 (hex) of their rows; absent until files exist
     VERSION: Final = "version"  # export units: digest of the data that their rows were made from
     EXPORTED: Final = "exported"  # archive segments: true if the export files contain them
-    TAG: Final = "tag"  # archive segments, see `SegmentField`
+    TAG: Final = "tag"  # archive segments: suffix of the object's key
 
 
 class FanoutField:
@@ -88,9 +88,9 @@ class FanoutField:
 
     PK: Final = "PK"
     SK: Final = "SK"
-    PLACE: Final = "place"  # fan-out jobs: the last follower processed
-    FIRST: Final = "first"  # authors whose posts are merged on read: their first merged post
-    LAST: Final = "last"  # authors whose posts are merged on read: their newest merged post
+    PLACE: Final = "place"  # last follower processed
+    FIRST: Final = "first"  # authors whose posts are merged on read: id of the first such post
+    LAST: Final = "last"  # authors whose posts are merged on read: id of the newest such post
     CREATED: Final = "created"  # milliseconds since 1970
 
 
@@ -135,7 +135,7 @@ class StreamField:
     PARENT: Final = "parent"  # Stream shards: parent shard
     PLACE: Final = "place"  # Stream shards: last processed sequence number
     DONE: Final = "done"  # Stream shards: true if completely read
-    READ_TO: Final = "read_to"  # Stream shards: they are read up to this time, ms since 1970
+    READ_TO: Final = "read_to"  # Stream shards: time up to which the shard is read, ms since 1970
     HOLDER: Final = "holder"  # Stream shards: the reader that holds the lease
     TURN: Final = "turn"  # Stream shards: fencing token, rises with each holder
     HELD_UNTIL: Final = "held_until"  # Stream shards: lease expiry, milliseconds since 1970
@@ -149,7 +149,7 @@ class TenantField:
     PK: Final = "PK"
     SK: Final = "SK"
     STATE: Final = "state"  # active, blocked, deleting, deleted or restoring
-    AT: Final = "at"  # start of this state, milliseconds since 1970
+    AT: Final = "at"  # start of the current state, milliseconds since 1970
     JOB: Final = "job"  # id of the deletion or restore
     PROGRESS: Final = "progress"  # JSON: completed steps
     RECEIPT: Final = "receipt"  # JSON: receipt of the deletion

@@ -40,12 +40,12 @@ class MessageField:
     RECEIVER: Final = "receiver_id"  # direct chats only
     KIND: Final = "kind"
     BODY: Final = "body"
-    BODY_SHA256: Final = "body_sha256"  # hex; set if the body is stored in S3
-    BODY_BYTES: Final = "body_bytes"  # UTF-8 length of such a body
+    BODY_SHA256: Final = "body_sha256"  # SHA-256 (hex) of a body that is stored in S3
+    BODY_BYTES: Final = "body_bytes"  # UTF-8 length of a body that is stored in S3
     REPLY_TO: Final = "reply_to"
     STATUS: Final = "status"
     STATUS_TS: Final = "status_ts"  # "<status>#<ts, 20 digits>"
-    REV: Final = "rev"  # 1 for the original, then the seq of the last entry that changed it
+    REV: Final = "rev"  # 1 for an unchanged message; then the seq of its last change
     TARGET: Final = "target"  # entries that change a message: the message's seq
     USER: Final = "user"  # entries about a member: their user id
     ROLE: Final = "role"  # entries about a member: their role
@@ -55,7 +55,7 @@ class MessageField:
     EDITED_TS: Final = "edited_ts"  # ts of the edit that set the body
     EDITED_SEQ: Final = "edited_seq"  # seq of the edit that set the body
     REACTIONS: Final = "reactions"  # map: user → emoji
-    DELETED: Final = "deleted"  # the body is deleted; the item is kept
+    DELETED: Final = "deleted"  # true if the message is deleted; its item is kept without the body
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970: when the message expires
     TTL: Final = "ttl"  # seconds since 1970: when DynamoDB may remove the item
     ATTACHMENTS: Final = "attachments"  # JSON, as sent to clients
@@ -79,7 +79,7 @@ class SessionField:
     CHAT: Final = "chat_id"
     VERSION: Final = "ai_version"  # version of the companion
     CREATED: Final = "create_time"  # milliseconds since 1970
-    DELETED: Final = "delete_time"  # milliseconds since 1970; absent while the session is active
+    DELETED: Final = "delete_time"  # end of the session, ms since 1970; absent while it is active
     # Memory items
     ENTRIES: Final = "entries"  # JSON: what the companion remembers
     CURSORS: Final = "cursors"  # JSON: the last message read from each session
@@ -104,10 +104,10 @@ class SocialField:
     CONTENT: Final = "content"
     IMAGE: Final = "image"  # key of an attachment
     CREATED: Final = "created"  # milliseconds since 1970
-    EDITED: Final = "edited"  # milliseconds since 1970; absent if the post has not been edited
+    EDITED: Final = "edited"  # posts: last edit, milliseconds since 1970; absent if not edited
     AT: Final = "at"  # likes: milliseconds since 1970
     N: Final = "n"  # posts: number of likes
-    BATCH: Final = "batch"  # counts: id of the newest counter queue entry that they include
+    BATCH: Final = "batch"  # counts: id of the newest counter queue entry that is included
     TTL: Final = "ttl"  # timeline entries: expiry, seconds since 1970
     REF: Final = "ref"  # favorites: the saved post or message
     PLACE: Final = "place"  # favorite references: sort key of the favorite
@@ -130,10 +130,10 @@ class DirectoryField:
     HISTORY: Final = "history"  # chats: from where new members can read (joined or all)
     MEMBERS: Final = "members"  # chats: number of members
     USERS: Final = "users"  # direct chats: both users
-    CHANGE: Final = "change"  # chats: the last change, until it is applied in Redis
-    UNSTORED: Final = "unstored"  # chats: changes whose entries are possibly not stored yet
+    CHANGE: Final = "change"  # chats: the last change, until it is applied in Redis and delivered
+    UNSTORED: Final = "unstored"  # chats: changes whose entries may not be in `messages` yet
     DUE_TS: Final = "due_ts"  # chats: archiving is due when messages with this ts are old enough
-    LARGE: Final = "large"  # chats: the version at which it became a large chat, or 0
+    LARGE: Final = "large"  # chats: the chat version at which it became large, or 0
     ROLE: Final = "role"
     JOINED: Final = "joined"  # members: chat seq at which the user joined
     READ: Final = "read"  # members: chat seq up to which the user has read
@@ -142,7 +142,7 @@ class DirectoryField:
     MUTED_UNTIL: Final = "muted_until"  # members: end of the mute, s since 1970; 0 means forever
     PERIODS: Final = "periods"  # members: earlier membership periods as chat seqs, "3-10,20-31"
     LEFT: Final = "left"  # former members: chat seq of the entry that ended the membership
-    MID: Final = "mid"  # former members: mid of that entry
+    MID: Final = "mid"  # former members: message id of the entry that ended the membership
     STORED: Final = "stored"  # former members: the chat's last seq in DynamoDB when they left
     SLOW_S: Final = "slow_s"  # chats: minimum seconds between two messages of a member (slow mode)
     RETENTION_S: Final = "retention_s"  # chats: message lifetime in seconds
@@ -151,7 +151,7 @@ class DirectoryField:
     AUTHOR: Final = "author"  # bans and legal holds: the user who added it
     RESOLVED_BY: Final = "resolved_by"  # reports: user who resolved it
     QUIET: Final = "quiet"  # members: push notifications are muted until this time (ms)
-    EXPIRES_AT: Final = "expires_at"  # items with TTL: seconds since 1970
+    EXPIRES_AT: Final = "expires_at"  # items with TTL: expiry, seconds since 1970
     ABOUT: Final = "about"  # users: their own description
     BANNED: Final = "banned"  # users: time of the ban, ms since 1970; absent if not banned
     # Users: tokens that belong to no login are invalid if issued up to this time (s since 1970).
@@ -160,13 +160,13 @@ class DirectoryField:
     CHANGED: Final = "changed"  # passwords: last change, milliseconds since 1970
     SEED: Final = "seed"  # logins: seed of the refresh tokens, base64url
     GENERATION: Final = "generation"  # logins: number of the newest refresh token
-    ROTATED: Final = "rotated"  # logins: time of that token, milliseconds since 1970
+    ROTATED: Final = "rotated"  # logins: time of the newest refresh token, milliseconds since 1970
     SEEN: Final = "seen"  # logins and keys: last use, milliseconds since 1970
     # When a login, key or companion ended or a chat became read-only: milliseconds since 1970.
     ENDED: Final = "ended"
     DIGEST: Final = "digest"  # digest of a key's secret
-    OLD_DIGEST: Final = "old_digest"  # digest of the key's previous secret
-    OLD_UNTIL: Final = "old_until"  # expiry of the previous secret, seconds since 1970
+    OLD_DIGEST: Final = "old_digest"  # API keys: digest of the previous secret
+    OLD_UNTIL: Final = "old_until"  # API keys: expiry of the previous secret, seconds since 1970
     SCOPES: Final = "scopes"  # API keys: what the key may do
     ERASED: Final = "erased"  # erased users: time of the erasure, milliseconds since 1970
     RECEIPT: Final = "receipt"  # erased users: the erasure job
@@ -184,7 +184,7 @@ class PushField:
     P256DH: Final = "p256dh"  # the browser's public key
     AUTH: Final = "auth"  # the browser's secret
     DEVICE: Final = "device"  # device that registered the subscription
-    CREATED: Final = "created"  # milliseconds since 1970, of the latest registration
+    CREATED: Final = "created"  # latest registration, milliseconds since 1970
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970
 
 
@@ -205,8 +205,8 @@ class JobField:
     HELD_UNTIL: Final = "held_until"  # lease expiry, milliseconds since 1970
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970
     JOB: Final = "job"  # users: the newest export
-    DAY: Final = "day"  # day of the request, in days since 1970
-    EXPORTS: Final = "exports"  # number of exports requested on that day
+    DAY: Final = "day"  # users: day of the newest export, in days since 1970
+    EXPORTS: Final = "exports"  # users: number of exports requested on `day`
 
 
 class SegmentField:
@@ -239,7 +239,7 @@ class FileField:
 
     OWNER: Final = "owner"
     CHAT: Final = "chat"
-    NAME: Final = "file_name"  # encrypted, unlike other names in this table
+    NAME: Final = "file_name"  # name of the file; encrypted, unlike other names in this table
     TYPE: Final = "type"
     SIZE: Final = "size"  # bytes
     SHA256: Final = "sha256"  # hex
@@ -253,7 +253,7 @@ class FileField:
     LOOKED_AT: Final = "looked_at"  # the file has been inspected; no thumbnail will be added later
     REV: Final = "rev"  # number of writes
     UPLOADS: Final = "uploads"  # users: number of uploads that are in no message yet
-    BYTES: Final = "bytes"  # users: total size of these uploads
+    BYTES: Final = "bytes"  # users: total size of the uploads that are in no message yet
 
 
 class CompanionField:

@@ -196,7 +196,7 @@ class MigrationRunner:
         )
 
     async def _reject_older(self, migration: Migration) -> None:
-        """Reject older processes from now on, and wait until none is running.
+        """From now on, reject processes with an older schema version; wait until none is running.
 
         Raises:
             Conflict: older processes were already running.
@@ -210,7 +210,7 @@ class MigrationRunner:
                 )
             await self._schema.raise_state(SchemaState(state.version, migration.oldest))
             failpoint("migrate.after_older_rejected")
-        # A process that is starting right now detects the change at its next check, and stops.
+        # An older process that is just starting stops at its next check of the schema version.
         timeout_s = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
         subject = f"{migration.title}: older processes to end"
         async with self._client.deadline(timeout_s, subject):
