@@ -55,7 +55,6 @@ class OlderTiers:
 
     async def find_head(self, chat: str) -> Message | None:
         """Return a chat's newest entry; if archived, a placeholder with the entry's seq and ts."""
-        # The warm tier is read first, because an entry is archived before it leaves the warm tier.
         head = await self._warm.find_head(chat)
         top = await self.get_top(chat)
         if top.seq > (head.seq if head is not None else 0):

@@ -162,7 +162,6 @@ def find_change_to_load(row: Chat) -> MembershipChange | None:
 
 
 def _make_entries(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
-    """Return the change's entries. The first one has the request's `ref`."""
     entries = []
     for number, member in enumerate(change.members):
         message = frames.Message(

@@ -70,7 +70,7 @@ from chatserver.warm.chats.memberships import Memberships
 
 ATTEMPTS_MAX: Final = 20
 CHANGE_S: Final = 10.0
-# After this time, the request has ended, and worker `repair` completes the change.
+# If the marker still exists this long after its creation, worker `repair` completes the change.
 MARKER_TTL_S: Final = 2 * CHANGE_S
 WAIT_S_MAX: Final = 0.2
 
@@ -186,7 +186,7 @@ class Membership:
             if request.invitation is not None:
                 await self._invitations.close(actor, chat, request.invitation.inviter)
         if isinstance(frame, frames.Leave):
-            # Former members must not see the member list.
+            # The actor has left, and must not see the member list.
             return frames.ChatInfo(chat, info.kind, [], info.name)
         return info
 
@@ -206,7 +206,7 @@ class Membership:
     async def _find_invitation(
         self, chat: ChatId, actor: UserId, frame: frames.AcceptInvitation, digest: str
     ) -> Invitation | None:
-        """Return the user's invitation; None if already accepted. Raises NotFound."""
+        """Return the actor's invitation; None if already accepted. Raises NotFound."""
         if self._invitations is None:
             raise NotFound(rules.NOT_A_MEMBER)
         try:
@@ -225,7 +225,6 @@ class Membership:
     # decision
 
     async def _plan_and_commit(self, request: _Request) -> _Committed | None:
-        """Plan and commit the change. Return it, or None if nothing has to be propagated."""
         chat, actor, frame = request.chat, request.actor, request.frame
         users = {actor, *list_target_users(frame)}
         if request.invitation is not None:
@@ -264,7 +263,7 @@ class Membership:
         """Return whether this request has already been completed; load the chat if needed."""
         reference = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
         if not reference.is_open:
-            # Redis lost the chat's `ref` values; loading the chat restores them.
+            # Redis has lost the chat's `ref` values. Loading the chat restores them.
             await self._propagation.get_head(chat)
             reference = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
             if not reference.is_open:

@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 LOADS_MAX = 3
 ROUNDS_MAX = 5  # maximum rounds of `deliver` while a chat becomes large or small
-_CHAT_KEY: Final = UserId("+")  # stands for the user in events about the chat itself
+_CHAT_KEY: Final = UserId("+")  # used in place of a user id in events about the chat itself
 
 
 class MembershipPropagation:
@@ -120,7 +120,7 @@ class MembershipPropagation:
             await self._memberships.put_unstored(chat, record.version, unstored)
         return first_unstored is None
 
-    # Redis: membership and write policy
+    # Membership and write policy in Redis
 
     async def apply(self, record: Chat) -> None:
         """Apply the change in the chat's item, if any, to Redis; store its join and leave seqs.
@@ -229,8 +229,8 @@ class MembershipPropagation:
     async def deliver(self, record: Chat) -> None:
         """Deliver the chat's entries to all inboxes, and list the chat for new members.
 
-        If the chat has become large or small, each inbox gets the entries before the transition,
-        the transition, and the later entries, in this order. Every device thus switches between
+        If the chat has become large or small, each inbox gets the earlier entries, an event about
+        the new size, and the later entries, in this order. Every device thus switches between
         inbox and log without a gap or a duplicate (guarantee P4).
 
         Raises:
@@ -287,10 +287,10 @@ class MembershipPropagation:
     ) -> None:
         """Deliver the entries before the chat became large or small, then notify its members."""
         await self._deliver_upto(audience, notice.seq)
-        # Members who joined later are notified when their join is delivered.
+        # Members who joined after the change of size are notified when their join is delivered.
         first_own = max(notice.seq, 1)
         users = [user for user, first in audience.joined.items() if first <= first_own]
-        # Members who have left since then get the same entries and notification.
+        # Members who left after the change of size get the same entries and notification.
         for leave in leaves:
             if leave.user is not None and leave.after < notice.seq < leave.seq:
                 await self._deliver_spans(audience, leave.user, leave.after, notice.seq)

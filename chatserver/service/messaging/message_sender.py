@@ -81,8 +81,6 @@ class Draft:
 
 
 class _Outcome:
-    """Future for the outcome of one send."""
-
     def __init__(self) -> None:
         self.ack: asyncio.Future[frames.Ack] = asyncio.get_running_loop().create_future()
 
@@ -295,7 +293,7 @@ class Messaging:
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # drafts that wait for their chat to be loaded
+    # Drafts that wait until their chat is loaded
 
     def _wait_for_chat(self, draft: PendingDraft) -> None:
         if self._waiting_count >= WAITING_MAX:
@@ -320,7 +318,6 @@ class Messaging:
         except ChatError as exc:
             error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
         except asyncio.CancelledError:
-            # The process is stopping. Report a temporary error, so that clients retry.
             error = Unavailable("the server is stopping; try again")
             raise
         finally:
@@ -328,7 +325,6 @@ class Messaging:
             self._resume(chat, audience, error)
 
     def _resume(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
-        """Commit the drafts waiting for the chat; refuse them if `audience` is None."""
         for draft in self._pop_waiting(chat):
             if audience is None:
                 draft.listener.on_refused(draft, error)
@@ -343,7 +339,7 @@ class Messaging:
         self._waiting_count -= len(drafts)
         return drafts
 
-    # `CommitListener`: outcomes of the commit
+    # Methods of `CommitListener`, called with the outcome of a commit
 
     def on_committed(
         self,
@@ -434,7 +430,7 @@ class Messaging:
         self._trace_refused(draft, error.code)
         draft.listener.on_refused(draft, error)
 
-    # fan-out in a separate call
+    # Fan-out after the commit, if the commit has not done it
 
     async def _fan_out(self, chat: ChatId) -> None:
         pending = self._fan_outs[chat]

@@ -102,7 +102,7 @@ class StoredWaits:
             wait.on_stored()
 
     def expire_all(self) -> None:
-        """Time out all waits. Call this after an epoch change: awaited seqs may be reused."""
+        """Time out all waits. Call this after an epoch change: lost seqs can be assigned again."""
         waits, self._waits, self._count = self._waits, {}, 0
         for wait in itertools.chain.from_iterable(waits.values()):
             wait.timer.cancel()

@@ -86,7 +86,7 @@ class Manifests:
         self._table = DIRECTORY.name_in(settings)
         self._reads = BatchedReads(client, self._table)
 
-    # Reads, all of them strongly consistent.
+    # Reads. All are strongly consistent.
 
     async def has_top(self, chat: str) -> bool:
         """Return whether any entry of a chat is archived. Concurrent callers share a call."""
@@ -266,7 +266,7 @@ class Manifests:
         key = row_key(_partition(segment.chat), orphan_sort(segment))
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
-    # Chats with late changes.
+    # Late records: chats whose archived entries have changed.
 
     async def record_late(self, chat: str, at_ms: int) -> None:
         """Record that archived entries of a chat will change. Call this before the change."""

@@ -93,7 +93,6 @@ class Directory:
         return await self._put_if_absent(User(user, name, int(now * 1000)))
 
     async def _put_if_absent(self, wanted: User) -> User:
-        """Store and return `wanted`; if the user exists, return the stored record instead."""
         request = {
             "TableName": self._table,
             "Item": wanted.encode(),

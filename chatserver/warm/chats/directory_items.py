@@ -214,7 +214,7 @@ class Member:
     read: int = 0
     received: int = 0
     hidden: tuple[int, ...] = ()
-    muted_until: int | None = None  # seconds since 1970, 0 means forever; None: not muted
+    muted_until: int | None = None  # end of the mute (Unix s), 0: forever; None: not muted
     quiet_until: int | None = None  # ms since 1970: push notifications are muted until then
     periods: Periods = ()
 

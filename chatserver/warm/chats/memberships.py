@@ -473,7 +473,6 @@ class Memberships:
 
 
 def _make_hidden_condition(hidden: Sequence[int]) -> dict[str, Any]:
-    """Return a write condition: the member's `hidden` is unchanged."""
     names = {"#hidden": Field.HIDDEN}
     if not hidden:
         return {

@@ -327,7 +327,7 @@ class Moderation:
             Strongly consistent. A page is short only if reports were resolved while it was read.
             Cost: one Query for the keys and one BatchGetItem for the reports.
         """
-        low, high = "0", ":"  # all sort keys are in between: they begin with a digit
+        low, high = "0", ":"  # bounds of all sort keys, which begin with a digit
         if after is not None:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))

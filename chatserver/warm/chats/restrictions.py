@@ -61,11 +61,10 @@ class RestrictionRows:
         return own._replace(blocks=own.blocks.union(blockers))
 
     async def _read_own(self, user: str) -> Restrictions:
-        """Return the ended logins, and the users whom the user blocks."""
         request: dict[str, Any] = {
             **Span(DIRECTORY, directory_items.user_key(user), between=_SPAN).query(self._settings),
             "ConsistentRead": True,
-            "ProjectionExpression": "#sort, #ended",  # does not read the password
+            "ProjectionExpression": "#sort, #ended",  # omits the password
         }
         request["ExpressionAttributeNames"]["#ended"] = Field.ENDED
         blocks: list[str] = []

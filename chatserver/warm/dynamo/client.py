@@ -132,7 +132,7 @@ class DynamoClient:
         self._http = http
         self._settings = settings
         self._tenancy = Tenancy(settings) if settings.tenant else None
-        self.fence = WriteFence()  # shared by all copies
+        self.fence = WriteFence()  # shared by all copies of this client
         self._encryption: EncryptedFields | None = None
         self.feature: Feature = "other"
         self.meter = Meter(settings)
@@ -378,7 +378,6 @@ def _translate_response(exc: ClientError, server: str) -> ChatError:
 
 
 def _translate_reasons(reasons: list[dict[str, Any]], server: str) -> ChatError:
-    """Return the `ChatError` for a cancelled transaction, given its cancellation reasons."""
     codes = {str(reason.get("Code")) for reason in reasons}
     text = f"{server}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
     if "ConditionalCheckFailed" in codes:

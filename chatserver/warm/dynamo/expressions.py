@@ -98,7 +98,6 @@ def _find_in(
 def _find_values(
     before: tuple[str, ...], after: tuple[str, ...], rest: tuple[str, ...], clause: str
 ) -> list[str] | None:
-    """Return the values for an attribute, given the surrounding tokens; None if unsupported."""
     if before == ("begins_with", "(") and after[0] == "," and after[2] == ")":
         return [after[1]]
     if before[1] == "(" and before[0] in _EXISTENCE and after[0] == ")":

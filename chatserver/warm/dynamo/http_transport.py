@@ -95,7 +95,6 @@ class HttpTransport:
         return response
 
     async def _exchange(self, operation: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a signed request; return status, headers and body of the response."""
         if self._credentials is None:
             raise NoCredentialsError
         credentials = await self._credentials.get_frozen_credentials()
@@ -107,7 +106,6 @@ class HttpTransport:
 
 
 def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
-    """Return the SDK's exception for an error response."""
     try:
         decoded = _decode(payload)
     except ValueError:

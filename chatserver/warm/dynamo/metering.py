@@ -120,7 +120,6 @@ class Meter:
 def _list_items(
     operation: str, table: str, request: Mapping[str, Any], response: Mapping[str, Any]
 ) -> Iterable[Mapping[str, Any]]:
-    """Return the items, or the keys, that a call accessed in a table."""
     if operation == "batch_write_item":
         writes = request["RequestItems"].get(table, ())
         unprocessed = (response.get("UnprocessedItems") or {}).get(table)

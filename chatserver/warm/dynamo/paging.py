@@ -71,12 +71,12 @@ class Span:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The key attributes that identify an item's position in the span."""
+        """The key attributes that identify an item's position in the key range."""
         keys = (self.index.key.names if self.index else ()) + self.table.key.names
         return tuple(dict.fromkeys(keys))
 
     def query(self, settings: Warm) -> dict[str, Any]:
-        """Return a Query request for the span, without limit, filter, direction and start key."""
+        """Return a Query of the key range, without limit, filter, direction and start key."""
         key = self.index.key if self.index else self.table.key
         condition = "#partition = :partition"
         names = {"#partition": key.partition}
@@ -114,7 +114,7 @@ class Span:
         """Return the ExclusiveStartKey for a token.
 
         Raises:
-            BadRequest: the token does not belong to this span.
+            BadRequest: the token does not belong to this key range.
         """
         start: Item = {}
         for name in self.names:
@@ -138,7 +138,7 @@ class Span:
 
 
 class PlainRows:
-    """Rows of a span in a single partition."""
+    """Rows of a key range in a single partition."""
 
     def __init__(
         self, client: DynamoClient, span: Span, query: Mapping[str, Any], start: Token | None

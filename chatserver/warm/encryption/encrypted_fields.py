@@ -144,7 +144,6 @@ class EncryptedFields:
         )
 
     def _encrypt(self, action_request: Mapping[str, Any], key: DataKey) -> dict[str, Any]:
-        """Encrypt the item and the values in a request on one item, or in a transaction action."""
         table = self._tables.get(action_request["TableName"])
         if table is None:
             return dict(action_request)

@@ -73,7 +73,6 @@ class ChatFiles:
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
     async def _load(self, rows: list[Item]) -> list[Message | None]:
-        """Return the current messages for index rows."""
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
         items_by_ts = {
             item[Field.TS]["N"]: item for item in await get_items(self._client, self._table, keys)

@@ -72,7 +72,7 @@ class ChatRows:
     async def open(self, span: Span, query: Mapping[str, Any], start: Token | None = None) -> Rows:
         """Start reading a key range of a chat, in the table or in an index partitioned by chat.
 
-        `query` is the span's Query plus options such as filter and direction; `start` is a page
+        `query` is the Query of `span` plus options such as filter and direction; `start` is a page
         token.
 
         Raises:
@@ -239,7 +239,6 @@ def _get_last_ts(span: Span) -> int:
 
 
 def _sort_at(span: Span, ts: int) -> int | str:
-    """Return the sort key of an entry at `ts` in the table or index that `span` covers."""
     assert span.between is not None
     low = span.between[0]
     return ts if isinstance(low, int) else f"{low[:-_DIGITS]}{ts:0{_DIGITS}d}"

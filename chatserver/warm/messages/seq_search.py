@@ -123,7 +123,7 @@ class SeqSearch:
             case "ends":
                 pass
         if probe.count > 1:
-            # The probe began at most `count` seqs from the target, so its results reach the target.
+            # The probe began at most `count` seqs from the target. It has read a stored target.
             self._is_over = True
 
     def _is_done(self) -> bool:

@@ -303,7 +303,7 @@ class ShardList:
     async def _put(
         self, horizon: _Horizon, chat: str, layout: Layout, floor: ShardFloor | None
     ) -> None:
-        """Write a layout. Raises ConditionFailed if the horizon has changed."""
+        """Write a chat's layout. Raises ConditionFailed if `horizon` is outdated."""
         await self._prepare_layouts()
         changes, names = ["#changed = :next"], {"#changed": Field.CHANGED, "#chat": chat}
         values: Item = {":next": {"N": str(horizon.rev + 1)}}

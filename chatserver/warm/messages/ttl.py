@@ -22,7 +22,7 @@ from chatserver.config import Archive
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import MessageField as Field
 
-# Allows for clock differences between two workers, and for the duration of a write.
+# Tolerance for clock differences between two workers, and for the duration of a write.
 SLACK_S: Final = 3600
 US: Final = 1_000_000
 
@@ -53,7 +53,7 @@ class ItemRetention:
         return None if expires < now_s + self.margin_s else expires
 
     def may_be_archived(self, item: Item, now_s: float) -> bool:
-        """Return whether the archive may contain an item that has an age-based `ttl`.
+        """Return whether an item has an age-based `ttl` and may already be in the archive.
 
         Checks both the item's age and its `ttl`, which may be based on another retention setting.
         """

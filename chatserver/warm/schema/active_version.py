@@ -41,10 +41,10 @@ from chatserver.warm.schema.tables import DIRECTORY
 
 log = structlog.get_logger()
 
-FIRST: Final = 1  # the version of tables for which none is recorded
+FIRST: Final = 1  # schema version of tables for which no version is recorded
 NEWEST = 1
 OLDEST = 1  # minimum version of processes that use newly created tables
-SCHEMA_KEY: Final = "schema"  # partition of these items in `directory`
+SCHEMA_KEY: Final = "schema"  # partition key of all schema items in `directory`
 
 SCHEMA_CHECK_S = 20.0  # how often a process reads the schema version
 
@@ -55,7 +55,7 @@ PROCESSES_MAX: Final = 10_000
 HEARTBEATS_MISSED_MAX: Final = 3
 KEPT_S: Final = 86_400
 CHECK_TIMEOUT_S: Final = 2.0
-RETRY_S: Final = 2.0  # interval of attempts while the schema version cannot be read
+RETRY_S: Final = 2.0  # retry interval while the schema version cannot be read
 
 
 class SchemaState(NamedTuple):

@@ -183,7 +183,7 @@ def _build_key_statement() -> dict[str, Any]:
         "Effect": "Allow",
         "Action": _list_actions("kms", KEY_ACTIONS),
         "Resource": ["arn:aws:kms:*:*:key/*"],
-        # The encryption context that `chatserver.encryption.key_ring` sets.
+        # `chatserver.encryption.key_ring` sets this encryption context in calls to KMS.
         "Condition": {
             "StringEquals": {"kms:EncryptionContext:tenant": TENANT},
             "Null": {"aws:PrincipalTag/tenant": "false"},

@@ -261,5 +261,5 @@ async def record_newest(client: DynamoClient, directory: str) -> None:
         "ConditionExpression": "attribute_not_exists(#pk)",
         "ExpressionAttributeNames": {"#pk": Field.PK},
     }
-    with contextlib.suppress(Conflict):  # another process has already recorded it
+    with contextlib.suppress(Conflict):  # another process has already recorded the version
         await client.call("put_item", request)

@@ -251,7 +251,7 @@ async def run_locked(
             finally:
                 renewal.cancel()
     finally:
-        with contextlib.suppress(Unavailable):  # if this fails, the lock expires by itself
+        with contextlib.suppress(Unavailable):  # if the release fails, the lock expires by itself
             await rows.release(holder)
 
 
