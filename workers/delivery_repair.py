@@ -30,7 +30,7 @@ from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 
-REPAIR_AFTER_MS = 1000  # this worker completes a delivery that takes longer
+REPAIR_AFTER_MS = 1000  # a delivery that takes longer is completed by this worker
 INTERVAL_MS = 500
 EVICTION_INTERVAL_S = 5.0  # pause after a call of `evict_once` that evicted no chat
 
@@ -52,11 +52,11 @@ class RepairWorker:
         self._devices = RemoteDelivery(container.gateway_stream_writer, GatewayId("-"))
         self._lease = container.make_lease("repair", owner, LEASE_S, partition)
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
-        self._has_pending = False  # True if a delivery or a membership change may become overdue
+        self._has_pending = False  # True: a delivery or membership change may soon be overdue
         self._evict_at = 0.0
 
     async def run(self) -> None:
-        """Repair periodically until cancelled. The lease is released on exit.
+        """Repair the partition until cancelled. The lease is released on exit.
 
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
@@ -68,10 +68,10 @@ class RepairWorker:
                 # together may take longer than the lease.
                 for step in (self.repair_once, self.finish_changes, self._evict_if_due):
                     if not await self._lease.hold():
-                        self._has_pending = True  # check again soon: the holder may have died
+                        self._has_pending = True  # try again soon: the lease holder may have died
                         break
                     await step()
-                # A delivery that is not listed yet cannot become overdue within REPAIR_AFTER_MS.
+                # A delivery that starts now is not overdue until REPAIR_AFTER_MS have passed.
                 wait_ms = INTERVAL_MS if self._has_pending else max(INTERVAL_MS, REPAIR_AFTER_MS)
                 await sleep_aligned(wait_ms / 1000)
 

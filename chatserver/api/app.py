@@ -145,7 +145,7 @@ class _Server(uvicorn.Server):
         self._acceptor = Acceptor(listener, self._make_connection)
 
     def _make_connection(self) -> asyncio.Protocol:
-        # uvicorn declares the type as a class, but the value is a `functools.partial`.
+        # uvicorn declares this attribute as a class, but here it is a `functools.partial`.
         make: Any = self.config.http_protocol_class
         protocol: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state

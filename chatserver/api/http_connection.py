@@ -49,8 +49,8 @@ from chatserver.domain.connection_limits import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 
-# Maximum connections per client address. For clients behind a trusted proxy, it is the maximum
-# number of requests in progress per client address.
+# Maximum connections per client address. For a client behind a trusted proxy: maximum requests in
+# progress.
 CONNECTIONS_PER_ADDRESS_MAX = 200
 
 # Timeout for a request's head. It starts at the connect, or at the first byte of a later request.

@@ -147,7 +147,7 @@ class StoreResponses:
 
 
 def record_subject(request: Request[Any, Any, Any], user: UserId) -> None:
-    """Record that the response contains data about `user`, who did not make the request."""
+    """Record that the stored response contains data about `user`, not only about its caller."""
     claim: _Claim | None = request.scope["state"].get(_CLAIM)
     if claim is not None:
         request.scope["state"][_CLAIM] = claim._replace(about=user)

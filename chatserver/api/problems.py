@@ -158,7 +158,7 @@ def _format_detail(request: Request[Any, Any, Any], error: HTTPException) -> str
 
 def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
     key, message = field.get("key"), str(field["message"])
-    if key == BODY:  # a Python name that clients do not know
+    if key == BODY:  # clients do not know this Python name
         return (
             "body: a JSON body is required"
             if message == repr(BODY)

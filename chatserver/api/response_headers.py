@@ -82,7 +82,7 @@ class CommonHeaders:
                 if self._is_tls(scope):
                     headers.append(self._hsts)
                 message["headers"] = headers + self._headers
-                # The label is the route pattern: there is no limit on the number of request paths.
+                # Count by route pattern, because the number of different paths is unlimited.
                 route = str(scope.get("path_template") or "none")
                 HTTP_REQUESTS.labels(route, str(message["status"])).inc()
             await send(message)

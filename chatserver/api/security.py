@@ -127,7 +127,7 @@ class Guard:
         payer = principal.user or str(principal.key)
         await self._limits.find(kind, payer).pay(f"many {kind}", cost)
         memory = _memory_cost(connection, handler)
-        if memory and principal.user is not None:  # the host application has no memory budget
+        if memory and principal.user is not None:  # only users have a memory budget
             await self._limits.find("memory", principal.user).pay(TOO_MUCH, memory)
 
     def get_address(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
@@ -153,8 +153,8 @@ class Guard:
         return apply_chat_as(principal, connection.headers.get(CHAT_AS))
 
 
-# Bytes charged to the user's Redis memory budget for a request body that is larger than this or has
-# an unknown length.
+# Maximum bytes charged to a user's Redis memory budget for a body; also charged if its length is
+# unknown.
 BODY_COST_MAX = 65_536
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
-DEV_SETTINGS: Final = "settings.env"  # as in chatserver.dev.data_folder, which cli must not import
+# Copied from chatserver.dev.data_folder, which cli must not import.
+DEV_SETTINGS: Final = "settings.env"
 # Maximum duration of a test: its tokens are created before the start and expire after an hour.
 DURATION_S_MAX: Final = 2700
 SENDS_PER_S_MAX: Final = 45  # maximum sends per user; the server's default limit is 50/s

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
 
 _TRIES_MAX: Final = 20
-_PAUSE_S: Final = 0.25  # pause between attempts while an earlier change is pending (up to 1 s)
+_PAUSE_S: Final = 0.25  # pause between attempts; an earlier change takes effect in a second
 _SHARDS = [str(2**n) for n in range(SHARDS_MAX.bit_length())]
 
 

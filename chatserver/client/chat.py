@@ -98,7 +98,7 @@ class Chat:
         self._listed_top = 0
         self._is_started_by_event = False
         self._unread_count: _UnreadCount | None = None
-        self._previous_marks: set[str] = set()  # users whose marks are from a previous epoch
+        self._previous_marks: set[str] = set()  # users with read marks from a previous epoch
 
     @property
     def top(self) -> int:
@@ -245,7 +245,8 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.match_seq)
             marks.received = min(marks.received, found.match_seq)
-        if found.is_exact:  # if not, the next marks from the server replace these, even if lower
+        # After an inexact match, even lower read marks from the server replace the current ones.
+        if found.is_exact:
             self._previous_marks.clear()
         events: list[Event] = []
         if found.is_truncated:

@@ -36,7 +36,7 @@ class VerificationResult:
 
     match_seq: int  # the last seq at which client and server have the same entry
     withdrawn: tuple[int, ...]
-    is_truncated: bool  # the server has fewer entries than were delivered
+    is_truncated: bool  # delivered entries after `match_seq` no longer exist
     is_exact: bool  # False: entries up to `match_seq` may have changed, too
 
 
@@ -66,7 +66,7 @@ class ChatLog:
             int, str
         ] = {}  # seq → id and time of its entry in the previous epoch
         self._previous_entries: dict[int, Entry] = {}
-        self._newest_compared: int | None = None  # newest seq in the first page compared
+        self._newest_compared: int | None = None  # newest seq of the first page that was compared
 
     # ── visible entries ─────────────────────────────────────────────────────────────────────────
 
@@ -286,8 +286,7 @@ class ChatLog:
         first = page[0].seq if page else 1
         if page and has_older and first > oldest:
             return None
-        # No entry whose identity is known matches the server's. Older entries cannot be compared;
-        # they are assumed to be unchanged.
+        # No entry with a known identity matches. Older ones are assumed to be unchanged.
         match_seq = min(oldest - 1, self._newest_compared, self._find_first_moved() - 1)
         return self._finish_verification(max(match_seq, first - 1), is_exact=match_seq <= 0)
 

@@ -362,7 +362,7 @@ class ChatClient(HttpCalls, Calls):
             await load_cleared_chats(self.list_chat_preferences)
 
     def _resume(self) -> None:
-        """Let the server send events again, if there is room for them."""
+        """Let the server send events again if the event queue is empty and the store not full."""
         if not self._events and not self._is_store_full:
             self._state.pause(self._now(), is_paused=False)
             self._flush()

@@ -154,7 +154,7 @@ class ClientState:
         is_fresh = self.cursor is None
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
-            for chat in self.chats.values():  # chats from a cache, where they may be outdated
+            for chat in self.chats.values():  # from the cache, possibly outdated
                 chat.mark_unverified()
         self._is_reset_pending = self.cursor.epoch != welcome["epoch"]
         if not self._is_reset_pending:
@@ -427,7 +427,7 @@ class ClientState:
                 self.catch_up.schedule(chat)
 
     def _apply_transition(self, chat: Chat, info: Fields) -> None:
-        """Apply a chat's change to a large chat, whose delivery starts after `since`, or back."""
+        """Record whether a chat is large now. If so, delivery starts after chat seq `since`."""
         if "since" in info:
             chat.is_large = info.get("large", False)
             if chat.is_large and not chat.log.is_unverified:

@@ -1,9 +1,9 @@
 """Bounded queue of events that the application has not consumed yet (guarantee P8).
 
 If the queue is full (`events_max`), the client leaves chat events on the server
-(`ClientState.pause`). A full queue drops signals (typing, presence), and acks that a call has
-already returned. It keeps only the newest connection state and the newest `StoredUpto` of each
-chat.
+(`ClientState.pause`). A full queue drops signals (typing, presence), updates of AI responses, and
+acks that a call has already returned. It keeps only the newest connection state and the newest
+`StoredUpto` of each chat.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EventQueue:
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
         self._queue: collections.deque[QueuedEvent] = collections.deque()
-        self.current: QueuedEvent | None = None  # from the last `pop`; perhaps not consumed yet
+        self.current: QueuedEvent | None = None  # last result of `pop`; may be in use
         # Events that arrived while the queue was full: the newest `StoredUpto` of each chat, and
         # the newest connection state (key "").
         self._newest: dict[str, QueuedEvent] = {}

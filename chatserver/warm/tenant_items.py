@@ -1,6 +1,6 @@
 """Scans and batch writes of all stored items of one tenant, or of all tenants.
 
-There is no reliable list of a tenant's partitions, so these operations scan the tables. A scan
+There is no reliable list of a tenant's partition keys, so these operations scan the tables. A scan
 costs a read unit per 8 KB of the whole table, including the items of other tenants. A consistent
 scan costs twice as much.
 """
@@ -22,9 +22,9 @@ from chatserver.warm.schema.tables import DIRECTORY, Index, Table
 
 SCAN_ITEMS_MAX: Final = 10_000  # maximum items per page; a page also ends at 1 MB
 BATCHES_AT_ONCE: Final = 16
-INDEX_ROW_BYTES: Final = 100  # AWS: storage overhead of an index entry
+INDEX_ROW_BYTES: Final = 100  # storage overhead that AWS adds to each index entry
 PAGE_TIMEOUT_S: Final = 60.0  # timeout of a batch, including retries when capacity is exceeded
-BATCH_BYTES_MAX: Final = 2_000_000  # maximum per batch: AWS accepts 16 MB, other servers less
+BATCH_BYTES_MAX: Final = 2_000_000  # AWS accepts 16 MB per batch, other servers less
 
 
 class ScanPage(NamedTuple):
@@ -88,7 +88,7 @@ class TenantItems:
         return len(items)
 
     async def put_block(self, reason: str) -> None:
-        """Block the tenant: replace its schema version item with one that has only `reason`."""
+        """Block the tenant: replace its schema version item with one that has only the `reason`."""
         item = build_key(SCHEMA_KEY) | {SchemaField.BLOCKED: {"S": reason}}
         table = DIRECTORY.name_in(self._settings)
         await self._client.call("put_item", {"TableName": table, "Item": item})
@@ -144,7 +144,7 @@ def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def is_block(table: Table, item: Item) -> bool:
-    """Return whether an item (no tenant prefix) exists only to keep a deleted tenant blocked."""
+    """Return whether an item only blocks a deleted tenant. Its keys have no tenant prefix."""
     if table is not DIRECTORY or any(item[name]["S"] != SCHEMA_KEY for name in table.key.names):
         return False
     return item.keys() <= {*table.key.names, SchemaField.BLOCKED}

@@ -6,7 +6,8 @@
               │                              │ conditional: nothing else has been archived
               └── left after a crash: the next run uses the object, or removes it
 
-`chatserver.warm.archive.manifests` explains these records.
+The orphan records an object that has not been committed, a trail marks a segment that has messages
+from a user, and the top is the newest archived position (`chatserver.warm.archive.manifests`).
 
 Crash safety: before the transaction, nothing is archived, and an orphan record lists the object.
 After the transaction, readers find the entries in the archive. Items that are still in the warm
@@ -69,7 +70,7 @@ class ArchiveResult(NamedTuple):
     """Result of `Archiver.archive_chat`."""
 
     moved: int  # number of entries
-    due_ts: int  # the next archiving is due when messages with this ts are old enough
+    due_ts: int  # archive the chat again once messages with this ts are old enough
     stuck_ts: int | None  # ts of the oldest entry that should have been archived but could not be
 
 
@@ -176,7 +177,7 @@ class Archiver:
     # entries that are old enough
 
     async def _archive_segment(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
-        """Write one segment; return how many entries it adds, or 0 if too few entries wait."""
+        """Write one segment; return how many entries it adds, or 0 if too few are old enough."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
         archivable = await self._archivable.list_consecutive(
@@ -193,7 +194,7 @@ class Archiver:
             return 0
         removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
         if is_by_ttl and removed:
-            # If a crash prevents the removal below, a later pass handles the items.
+            # With this record, a later pass removes the items if this call does not get that far.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*archived, *map(build_archived_form, run)], time.time_ns()
         await self._record_positions(run, archivable.receivers)
@@ -213,13 +214,16 @@ class Archiver:
             for entry in map(build_archived_form, run)
             if is_message(entry) and not entry.deleted
         ]
-        # The messages are sorted by ts, so the last value for a user is the newest.
+        # The messages are sorted by ts, so each dict keeps a user's newest ts.
         await self._users.record("sent", {entry.sender: entry.ts for entry in moving})
         received = {receivers[entry.seq]: entry.ts for entry in moving if entry.seq in receivers}
         await self._users.record("received", received)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
-        """Return True if the archiver must remove an entry's item: TTL will not remove it soon."""
+        """Return True if the archiver must remove an entry's item.
+
+        TTL removes the items of expiring entries, and items whose `ttl` passes soon.
+        """
         if entry.seq not in ttls:
             return False
         ttl = ttls[entry.seq]

@@ -29,7 +29,7 @@ UNWRITTEN_S_MAX = 900.0
 
 
 class BodySweeper:
-    """Deletes orphaned objects, pass by pass; one process at a time has the lease."""
+    """Deletes orphaned body objects periodically, in the process that holds the lease."""
 
     def __init__(
         self, container: StorageContainer, owner: str, settle_s: float = UNWRITTEN_S_MAX
@@ -41,7 +41,7 @@ class BodySweeper:
         self._lease = container.make_lease("bodies", owner, LEASE_S)
 
     async def run(self) -> None:
-        """Sweep periodically until cancelled.
+        """Delete orphaned body objects periodically, until cancelled.
 
         Raises:
             Unavailable: a store is unavailable; restart the worker.
@@ -55,7 +55,7 @@ class BodySweeper:
             log.warning("bodies.sweep_failed", error=exc.message)
 
     async def sweep(self, prefix: str = PREFIX) -> int:
-        """Delete orphaned objects; return the number deleted.
+        """Delete orphaned objects whose key starts with `prefix`; return the number deleted.
 
         Guarantees:
             Idempotent, and safe to run concurrently. An object is kept if an item references it, or
@@ -90,7 +90,7 @@ class BodySweeper:
         return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
-        """Return a time (s) such that the items of all older objects have been written."""
+        """Return a Unix time (s). The items of body objects from before that time are stored."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

@@ -241,9 +241,9 @@ _ROW_KEY: Final[Item] = {Field.PK: {"S": PARTITION}, Field.SK: {"S": ROW}}
 
 
 def _split_copy(item: Item) -> tuple[Item, Item]:
-    """Return `(item, stored)`; in `item`, the body of a legal-hold copy is in its own attribute.
+    """Return `item` with the body of a legal-hold copy in its own attribute, and `item` as stored.
 
-    In copies written by earlier releases, a short body is part of the JSON.
+    Earlier releases stored a short body in the JSON of the copy.
     """
     if MessageField.COPY not in item or MessageField.BODY in item:
         return item, item

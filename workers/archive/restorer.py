@@ -97,7 +97,7 @@ class Restorer:
     ) -> Restored:
         """Return the archived range between two inclusive bounds.
 
-        Nothing is restored yet. `until` is the Unix time (s) until which `restore` keeps the items.
+        Nothing is restored yet. `restore` will keep the items until `until`, in Unix seconds.
 
         Raises:
             NotFound: the range is empty.
@@ -197,7 +197,8 @@ class Restorer:
         while True:
             rows = await self._manifests.list_covering(chat, first, last)
             entries = await self._cold.read(chat, first, last)
-            # Expiring entries are archived as tombstones; their item or marker still exists.
+            # Leave out expiring entries: they are archived as tombstones, and the warm tier still
+            # has their item, or the marker that replaced it.
             back = [entry for entry in entries if entry.expires_at is None]
             units += sum(
                 await map_concurrently(put, back, in_flight_max=PUTS_IN_FLIGHT_MAX, name="restore")

@@ -28,7 +28,7 @@ class ExpirySweeper:
         self._lease = container.make_lease("expiry", owner, LEASE_S)
 
     async def run(self) -> None:
-        """Sweep periodically until cancelled.
+        """Sweep the table periodically, until cancelled.
 
         Raises:
             Unavailable: a store is unavailable; restart the worker.
@@ -62,5 +62,5 @@ class ExpirySweeper:
 
 
 async def run_expiry(container: StorageContainer, owner: str) -> None:
-    """Sweep periodically until cancelled. Raises Unavailable if a store is down."""
+    """Sweep the table periodically, until cancelled. Raises Unavailable if a store is down."""
     await ExpirySweeper(container, owner).run()

@@ -172,7 +172,7 @@ class RemovalHandler:
             ]
             if not remaining:
                 break
-            # A newer item exists. The entry that changed it will probably be written soon.
+            # The table has a newer item, from a change whose own entry will probably be stored soon.
             await asyncio.sleep(self.settle_s / TRIES_MAX)
         for _, message in remaining:
             log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")
@@ -182,7 +182,7 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _apply_missed_changes(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply changes that restored messages missed, and apply restored changes to messages."""
+        """Apply later changes to restored messages, and restored changes to their messages."""
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_changes(
             chat, min(removed.ts for removed in returned)

@@ -29,8 +29,8 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-# A late record (`record_late`) precedes a change of an archived entry. The change is written at
-# most `persist.write_timeout_s` later; the rest of this time allows for clock differences.
+# Minimum age of a late record (`record_late`) when it is deleted. The change that it announces is
+# written at most `persist.write_timeout_s` later; the rest allows for clock differences.
 LATE_SETTLE_S: Final = 60.0
 
 

@@ -1,8 +1,9 @@
 """Changes (edits, deletes, reactions) in a batch of the backlog, applied in memory. No I/O.
 
-If a change and its message are written in the same call, the change is applied to the message in
-memory, so the message is written once. Other changes are grouped by message and applied after all
-entries are stored, because until then Redis may lose a change and assign its seq to another entry.
+If a change and its message are in the same BatchWriteItem call, the change is applied to the
+message in memory, so the message is written once. Other changes are grouped by message and applied
+after all entries are stored, because until then Redis may lose a change and assign its seq to
+another entry.
 Exception: text that was deleted or replaced before it was stored is never written.
 """
 

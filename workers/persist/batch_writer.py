@@ -4,8 +4,8 @@ A `Piece` contains the writes for one chat. The days of new messages are recorde
 (`workers.persist.active_day_recorder`). Then the entries of all pieces are written, 25 per call,
 one call after the other. So if this process and Redis die together, a chat lacks at most its last
 `WRITE_MAX` entries. After the entries, changes (edits, deletes, reactions) are applied to earlier
-messages, so no message reflects an entry that is not stored. If the process dies before that, the
-changes are applied when the chat is loaded
+messages, so no message reflects an entry that is not stored. If the process dies before it has
+applied the changes, they are applied when the chat is loaded
 (`chatserver.service.messaging.message_change_recovery`).
 
 A writer without retries fails on the first failed write; the caller then writes the pieces one by
@@ -122,10 +122,10 @@ class Writer:
         return written.result()
 
     async def _copy_held(self, writes: Sequence[EntryWrite]) -> None:
-        """Copy messages of chats under a legal hold before they can be lost.
+        """Copy the batch's messages in chats under a legal hold.
 
-        A chat's messages are copied if the batch has an expiring message, an edit or a delete in
-        the chat.
+        A chat's messages are copied only if the batch has an expiring message, an edit or a delete
+        in the chat.
         """
         entries = [write.item.message for write in writes]
         risky = {
@@ -177,7 +177,7 @@ class Writer:
                 await list_for_users(self._container.inboxes, write.chat, users, users, notifier)
 
     async def _add_direct_chat(self, chat: str, user: str) -> None:
-        """Add a direct chat to a user's chat list; read first, because that is cheaper."""
+        """Add a direct chat to a user's chat list. Read first: a read costs less than a write."""
         _, is_listed = await self._container.directory.find_direct(chat, user)
         if not is_listed:
             await self._container.directory.add_to_chat_list(chat, user)

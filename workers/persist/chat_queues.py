@@ -57,9 +57,9 @@ class Batch:
 class Queued:
     """The entries of one chat in a batch.
 
-    `writes` are the entries that `cut` has not returned yet, or None if they must first be read
-    from the backlog (`load`). `count` is their number, `from_seq` their first seq, and `bytes`
-    their approximate memory size.
+    `writes` are the entries that no chunk contains yet, or None if a writer must read them from the
+    backlog. `count` is their number, `from_seq` the first seq, and `bytes` their approximate memory
+    size.
     """
 
     batch: Batch
@@ -102,8 +102,8 @@ def estimate_size(writes: Sequence[EntryWrite]) -> int:
 class ChatQueues:
     """The queues of one partition.
 
-    `is_held`: no chat can be claimed yet, because a new worker first reads the entries up to
-    `ahead` (`workers.persist.worker`).
+    `is_held`: no chat can be claimed yet. A new worker first reads all entries that its predecessor
+    may have stored (up to `ahead`, see `workers.persist.worker`).
     """
 
     def __init__(self, writers: int, bytes_max: int) -> None:
@@ -117,7 +117,7 @@ class ChatQueues:
         self._wake_up = asyncio.Event()
         self.room = asyncio.Event()  # set when the queues are no longer full
         self._newest: Batch | None = None
-        self._is_over_limit = False  # True if `_newest` is not kept in memory
+        self._is_over_limit = False  # True if the entries of `_newest` are not kept in memory
         self.is_held = False
         self.bytes = 0
 
@@ -197,7 +197,7 @@ class ChatQueues:
         return picked
 
     def list_parked(self, queue: ChatQueue) -> list[Queued]:
-        """Return the items of the next chunk that must be passed to `load` before `cut`."""
+        """Return the items of the next chunk whose entries `load` must set before `cut`."""
         parked, count = [], 0
         for item in queue.items:
             if count >= CHUNK_MAX:

@@ -128,7 +128,7 @@ class WriteSharding:
         self._settings = settings
         self._meter = LoadMeter(SHARD_WINDOW_S)
         self._windows: list[Window] = []
-        self._calm_from: dict[ChatId, int] = {}  # sharded chats: ts since which the load is low
+        self._calm_from: dict[ChatId, int] = {}  # sharded chat → ts since which its load is low
 
     def record(self, writes: Iterable[EntryWrite]) -> None:
         """Add the entries of a batch when they are queued. Call `reshard` before the next batch."""

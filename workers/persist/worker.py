@@ -2,9 +2,9 @@
 
 ::
 
-    claim lease ─► read batch ─► queue by chat ─► write chunks ─► feed, record ─► checkpoint, trim
-         ▲             │         (chat_queues)       │                              └─► ack
-         └─────────────┘                             └─► a slow chat: in its own task
+    claim lease ─► read ─► queue by chat ─► write chunks ─► publish, progress ─► checkpoint, trim
+         ▲           │     (chat_queues)       │                                   └─► ack
+         └───────────┘                         └─► a slow chat: in its own task
 
 Only the holder of the lease can move the checkpoint, and only when DynamoDB has all entries before
 it. The holder checks its lease before each write, and the deadline of a write is shorter than the
@@ -67,10 +67,10 @@ log = structlog.get_logger()
 BATCH_MAX = 32  # maximum backlog entries per read
 WRITES_IN_FLIGHT_MAX = 8  # maximum concurrent writes per partition
 IDLE_MS = 3000  # maximum sleep while there are no new entries
-SLOW_CHATS_MAX = 16  # failing writes of up to this many chats do not delay other chats
+SLOW_CHATS_MAX = 16  # maximum chats with a retry task; if more fail, all chats wait
 AHEAD_MAX = 200_000  # maximum messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory limit of the queues; entries beyond it are read again later
-CACHE_BYTES_MAX = 33_554_432  # memory limit (bytes) of batches that are read again
+CACHE_BYTES_MAX = 33_554_432  # memory limit (bytes) of the `BatchCache`
 
 SLOW_WRITES_MAX = 4  # maximum concurrent writes for slow chats
 CHAT_UNREADABLE = "its chat is not readable"
@@ -104,7 +104,7 @@ class PersistWorker:
         self._moved = asyncio.Event()
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self._loading = asyncio.Lock()
-        self._client: redis.asyncio.Redis | None = None  # created when first waiting for entries
+        self._client: redis.asyncio.Redis | None = None  # for blocking reads
 
     async def run(self) -> None:
         """Persist until cancelled. The lease is released on exit.
@@ -289,7 +289,7 @@ class PersistWorker:
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
-        """Write one chunk. If the write fails, or has failed (`is_known`), start `_write_slow`."""
+        """Write one chunk; if that fails, start `_write_slow`. `is_known`: it has already failed."""
         if not is_known:
             try:
                 writes = await self._writer.write([chunk.piece])
@@ -335,7 +335,7 @@ class PersistWorker:
     ) -> None:
         """Publish that chunks are stored, and move the checkpoint past complete batches.
 
-        `writes` are the stored entries. Each of `batches` now has one chat fewer to store.
+        `writes` are the stored entries. `left` of each of `batches` decreases by one.
         """
         stored = [write.item.message for write in writes]
         metrics.PERSISTED.inc(len(stored))

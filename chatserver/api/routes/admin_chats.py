@@ -28,7 +28,7 @@ from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasts
 
 DELETERS_MAX = 5
 
-if TYPE_CHECKING:  # for type checkers; at runtime, the types are built from frame types
+if TYPE_CHECKING:  # at runtime, these types are built from frame types
     SystemChat: TypeAlias = msgspec.Struct
     SystemMessage: TypeAlias = msgspec.Struct
 else:

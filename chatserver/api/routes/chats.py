@@ -27,7 +27,7 @@ from chatserver.protocol.redis_memory_costs import (
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 
-if TYPE_CHECKING:  # for type checkers; at runtime, the types are built from frame types
+if TYPE_CHECKING:  # at runtime, these types are built from frame types
     NewChat: TypeAlias = msgspec.Struct
     ChatChanges: TypeAlias = msgspec.Struct
     Invitation: TypeAlias = msgspec.Struct
@@ -108,7 +108,7 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 async def change_group(
     container: StorageContainer, user: UserId, frame: frames.AnyChange, *, is_host: bool = False
 ) -> frames.ChatInfo:
-    """Change a group; charge its members' new inbox entries to the memory budget of `user`."""
+    """Change a group, and charge its members' new events to the Redis memory budget of `user`."""
     info = await container.membership.change(user, frame, is_host=is_host)
     container.limits.charge_memory(user, compute_membership_change_cost(frame, info))
     return info

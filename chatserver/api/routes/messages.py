@@ -30,7 +30,7 @@ READ, WRITE = user_or_key("chats:read"), user_or_key("messages:write")
 SEND = {"rule": WRITE, "creates": True, "limit": "sends", "memory": MESSAGE_BYTES}
 CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
 
-if TYPE_CHECKING:  # for type checkers; at runtime, the types are built from frame types
+if TYPE_CHECKING:  # at runtime, these types are built from frame types
     NewMessage: TypeAlias = msgspec.Struct
     NewText: TypeAlias = msgspec.Struct
     NewReaction: TypeAlias = msgspec.Struct

@@ -29,7 +29,7 @@ from chatserver.protocol import frames
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 MODERATE = user_or_key("moderate")
 
-if TYPE_CHECKING:  # for type checkers; at runtime, the types are built from frame types
+if TYPE_CHECKING:  # at runtime, these types are built from frame types
     Mute: TypeAlias = msgspec.Struct
     NewReport: TypeAlias = msgspec.Struct
 else:

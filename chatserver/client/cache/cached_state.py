@@ -46,7 +46,7 @@ def load_chats(
 
 
 def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
-    """Add the chats to a client state; its delivery position must have been restored before."""
+    """Add the chats to a client state whose delivery position has already been restored."""
     for cached, entries in chats:
         state.clear_chat(cached.chat, cached.cleared)
         chat = state.get_or_create_chat(cached.chat)

@@ -167,7 +167,7 @@ class MessageTables:
         return chat
 
     def _put_delivered(self, chat: ChatRow, entry: Entry) -> None:
-        if entry.seq <= chat.stale:  # these copies may be outdated, and are delivered again
+        if entry.seq <= chat.stale:  # cached copies may be outdated; entries arrive again
             self._truncate(chat, entry.seq - 1)
         if entry.seq <= chat.cleared:
             if entry.seq > chat.head:  # nothing is cached
@@ -189,9 +189,9 @@ class MessageTables:
         *,
         has_more: bool,
     ) -> None:
-        """Write a page that overlaps or adjoins entries that cannot be outdated; ignore others.
+        """Write a page if it overlaps or adjoins verified entries; otherwise, ignore it.
 
-        If there are no such entries, the newest page is written.
+        If the chat has no verified entries, the newest page is written.
         """
         low, high = _get_page_range(entries, before, after)
         if low <= chat.cleared + 1:  # the user has cleared all entries below the page
@@ -272,8 +272,8 @@ class MessageTables:
             chat = self._chats.get(name)
             if chat is None:
                 continue
-            # Pages from the server omit the text of hidden messages, so the list is not needed. In
-            # a new epoch, a hidden seq may belong to another message.
+            # Pages from the server omit the text of hidden messages, so the hidden seqs are not
+            # needed. In a new epoch, a hidden seq may belong to another message.
             self._entries.clear_hidden(chat)
             if not chat.is_empty:
                 chat.stale, chat.is_changed = chat.head, True

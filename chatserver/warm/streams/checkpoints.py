@@ -6,10 +6,13 @@ Owns, in table `directory`:
                                               holder S  held_until N (ms)  turn N  expires_at N
     PK "stream"  SK "reader#<name>"           seen N (ms)  expires_at N
 
+`place` is the sequence number of the last processed record. `read_to` is the time up to which the
+shard has been read.
+
 A reader holds the lease of a shard while it reads the shard. Each holder gets a higher fencing
 token (`turn`). A checkpoint with a lower token is rejected, so a reader that was paused for longer
-than its lease cannot write one. The next holder processes the same records again, so processing
-must be idempotent.
+than its lease cannot write one. The next holder processes the records after the last checkpoint
+again, so processing must be idempotent.
 
 The item of a completed shard is kept for a week, longer than DynamoDB lists the shard. The item of
 an incomplete shard is kept forever, so that the loss of unread records is detected.
@@ -114,8 +117,8 @@ class StreamRows:
     ) -> ShardLease | None:
         """Claim a shard; return None if another reader holds it, or if the shard is complete.
 
-        `read_to_ms` is the time up to which the parent shard has been read (None: `now`). A shard
-        without progress starts with this time.
+        `read_to_ms` is the time up to which the parent shard has been read (None: `now`). It
+        becomes the shard's own `read_to` if the shard has none yet.
         """
         now_ms = int(now * 1000)
         sets = "#holder = :holder, #until = :until, #read = if_not_exists(#read, :from)"

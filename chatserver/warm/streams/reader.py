@@ -71,7 +71,7 @@ class Streams:
             try:
                 response = await self._client.call("describe_stream", request)
             except TableMissing:
-                return []  # a disabled Stream that has just been deleted
+                return []  # the Stream was disabled, and has just been deleted
             description = response["StreamDescription"]
             shards += [
                 Shard(shard["ShardId"], shard.get("ParentShardId"), arn)

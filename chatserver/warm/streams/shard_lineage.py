@@ -14,8 +14,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-# DynamoDB keeps records for 24 hours. If a shard is missing from the list before that, it is not
-# lost: the list is incomplete.
+# DynamoDB keeps records for 24 hours. A shard that is missing from its list, but was read up to a
+# more recent time, is not lost: the list is incomplete.
 KEPT_MS: Final = 24 * 3_600_000
 SLACK_MS: Final = 3_600_000
 
