@@ -38,7 +38,7 @@ CHATS_MAX = 200  # maximum chats per read of the list of chats with pending deli
 READS_MAX = 50  # maximum reads of the pending deliveries per call of `repair_once`
 CHATS_AT_ONCE = 16
 CHAT_S_MAX = 2.0  # timeout per chat: a chat that cannot be loaded must not delay others for longer
-LEASE_S = 2.0  # if a worker dies, another takes over after this; concurrent workers do no harm
+LEASE_S = 2.0  # if a worker dies, another takes over after this time; both may run at once
 
 
 class RepairWorker:

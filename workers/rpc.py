@@ -5,9 +5,9 @@ Other calls wait in this process. Users are served round-robin, and a call whose
 out is skipped. At most `WAITING_OF_USER_MAX` calls per user wait; further calls fail with
 `rate_limited`. This process takes at most `TAKEN_MAX` calls from the stream at a time.
 
-Bulk calls (more than `FEW_USERS` users) run one at a time. After a bulk call, the next one waits
-for as long as the call took, but at most `BULK_PAUSE_S_MAX`. At most `BULK_WAITING_MAX` bulk calls
-wait; further bulk calls fail with `rate_limited`.
+Bulk calls (a new group or an invite with more than `FEW_USERS` users) run one at a time. After a
+bulk call, the next one waits for as long as the call took, but at most `BULK_PAUSE_S_MAX`. At most
+`BULK_WAITING_MAX` bulk calls wait; further bulk calls fail with `rate_limited`.
 
 Operations are idempotent, so a call that is lost with this process can be retried. On shutdown,
 calls that have not started are rejected.

@@ -246,7 +246,7 @@ class HttpConnection(H11Protocol):
         """Send an error and close; if the application has begun its response, only close."""
         is_early = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # makes the application's task end without a response
+            self.cycle.disconnected = True  # the application's task ends without a response
             self.cycle.message_event.set()
         if not is_early:
             self._close()

@@ -9,8 +9,9 @@ to 255 characters. For 24 hours, a caller's requests with the same key are handl
     key used, other request    ─► error: conflict
     first request still runs   ─► waits for its response; after `WAIT_S`, error: unavailable
 
-Only successful responses are stored: a rejected request had no effect and may be corrected. If
-Redis fails while the handler runs, the response is sent without being stored.
+Only successful responses of at most `RESPONSE_BYTES_MAX` bytes are stored: a rejected request had
+no effect and may be corrected. If Redis fails while the handler runs, the response is sent without
+being stored.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ BODY_COST_MAX = 65_536
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
-    """Return an upper bound for the bytes that a request stores in Redis."""
+    """Return the bytes to charge for what a request stores in Redis, usually an upper bound."""
     opt, is_read = handler.opt, connection.scope.get("method") in ("GET", "HEAD")
     cost: int = opt.get("memory", 0 if is_read else ENTRY_BYTES)
     is_stored = opt.get("creates") or opt.get("accepts_key")

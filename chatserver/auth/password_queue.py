@@ -10,9 +10,9 @@ Invariants:
 - Attempts of known devices (which have logged in to the account before) come first. Apart from
   that, accounts are served round-robin, and so are the sources (networks or devices) within an
   account. Ties are resolved by age, the oldest first.
-- At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account may wait, and in total only
-  as many as can probably start within `wait_s_max`. Beyond a limit, the lowest-ranked attempt is
-  rejected immediately. It is not always the newest attempt.
+- At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account can wait. In total, at most
+  `DELAYED_MAX` can wait, and of those that are not delayed, only as many as can probably start
+  within `wait_s_max`. Beyond a limit, the lowest-ranked attempt is rejected immediately.
 """
 
 from __future__ import annotations

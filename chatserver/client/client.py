@@ -204,7 +204,7 @@ class ChatClient(HttpCalls, Calls):
         self._pending.fail_all(self._failure)
         if self._first_welcome is not None and not self._first_welcome.done():
             self._first_welcome.set_exception(self._failure)
-            self._first_welcome.exception()  # asyncio logs exceptions that are never retrieved
+            self._first_welcome.exception()  # otherwise, asyncio logs it as unretrieved
         self._events_ready.set()
 
     # ── connection ──────────────────────────────────────────────────────────────────────────────

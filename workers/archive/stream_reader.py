@@ -133,7 +133,7 @@ class StreamReader:
             await asyncio.wait(stopped)
 
     async def _read(self, shard: Shard, hold: ShardLease) -> None:
-        """Read a shard until its end or until the lease is lost; raises only on cancellation."""
+        """Read a shard until its end, an error or a lost lease; raise only on cancellation."""
         reading = _ShardReader(self, shard, hold)
         try:
             await reading.run()

@@ -4,7 +4,7 @@
 
     removed item ─► its text has expired                      ─► correct
                  ─► the archive has it, at its `rev` or newer ─► correct: the common case
-                 ─► anything else                             ─► restored, and the chat recorded
+                 ─► anything else                             ─► restored, and archived again
 
 The common case needs no read: the last archived seq of a chat is cached, and an object is read only
 if the entry has been changed since it was sent.
@@ -172,7 +172,7 @@ class RemovalHandler:
             ]
             if not remaining:
                 break
-            # The table has a newer item, from a change whose own entry will probably be stored soon.
+            # The table has a newer item, from a change whose own entry is probably stored soon.
             await asyncio.sleep(self.settle_s / TRIES_MAX)
         for _, message in remaining:
             log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")

@@ -146,7 +146,7 @@ async def run_archive(container: StorageContainer, owner: str) -> None:
             )
             group.create_task(sweep, name="expiry")
         elif settings.archive.removal == "ttl" or settings.warm.stream:
-            # Needed even if TTL removal is disabled now: older items still have a `ttl`.
+            # Read the Stream even if TTL removal is disabled now: older items still have a `ttl`.
             read = run_with_restarts(
                 container.hot, "stream", 0, lambda _: run_stream(container, owner)
             )

@@ -60,7 +60,7 @@ class NotWritten(Unavailable):
 
 @dataclasses.dataclass(slots=True)
 class Piece:
-    """Writes for one chat: entries in order, read marks, and hidden messages."""
+    """Writes for one chat: entries in order, read marks, and messages that users have hidden."""
 
     chat: ChatId
     writes: list[EntryWrite] = dataclasses.field(default_factory=list)

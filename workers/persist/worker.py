@@ -158,7 +158,7 @@ class PersistWorker:
 
     def _get_backlog_age_s(self) -> float:
         """Return the age of the oldest backlog entry (s). Called by the metrics exporter."""
-        with contextlib.suppress(IndexError):  # the exporter runs in another thread
+        with contextlib.suppress(IndexError):  # another thread may empty `_open`
             return max(0.0, self._container.clock.time() - self._open[0].since_ms / 1000)
         return 0.0
 
@@ -289,7 +289,7 @@ class PersistWorker:
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
-        """Write one chunk; if that fails, start `_write_slow`. `is_known`: it has already failed."""
+        """Write one chunk; if that fails, start `_write_slow`. `is_known`: it has failed before."""
         if not is_known:
             try:
                 writes = await self._writer.write([chunk.piece])

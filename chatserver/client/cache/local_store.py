@@ -102,7 +102,7 @@ class LocalStore:
         """Record a `welcome` before `ClientState` handles it."""
         if self._recorder is not None:
             self._recorder.record_welcome(welcome)
-            self.unverified.set()  # an earlier process may have left outdated messages
+            self.unverified.set()  # an earlier process may have left unverified messages
 
     def record_frame(self, frame: Fields) -> None:
         """Record a frame before `ClientState` handles it."""

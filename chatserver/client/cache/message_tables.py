@@ -7,7 +7,7 @@ unverified: they are not read until a page from the server replaces them. Entrie
 are not cached, because the user has cleared them.
 
 Bounds: a chat keeps its newest `entries_per_chat_max` entries. Above `bytes_max`, the oldest
-entries of the chats that were used least recently are evicted.
+entries of the chats that were used least recently are evicted; above `chats_max`, whole chats.
 """
 
 from __future__ import annotations

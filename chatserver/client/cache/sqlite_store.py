@@ -122,7 +122,7 @@ class SqliteStore:
             return Saved(rows.get("place"), rows.get("deeds"))
 
     def save(self, saved: Saved) -> None:
-        """Save the position and outbox, in one transaction; None leaves a record unchanged."""
+        """Save the position and outbox in one transaction, except those that are None."""
         self.save_changes(saved, (), _NOTHING, 0.0)
 
     def save_changes(

@@ -17,7 +17,7 @@ from chatserver.warm.dynamo.tenancy import Tenancy
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.streams.shard_lineage import Shard
 
-STREAMS_MAX: Final = 100  # maximum Streams per page; a table keeps a disabled Stream for a day
+STREAMS_MAX: Final = 100  # maximum Streams per page
 SHARDS_MAX: Final = 100_000
 RECORDS_MAX: Final = 1000  # maximum records per page; AWS allows 1,000 and 1 MB
 _TTL: Final = {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}
