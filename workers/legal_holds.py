@@ -25,7 +25,7 @@ INTERVAL_S: Final = 5.0
 
 
 class LegalHoldWorker:
-    """Processes holds, pass by pass; one process at a time has the lease."""
+    """Processes legal holds periodically, while this process has the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
@@ -34,7 +34,7 @@ class LegalHoldWorker:
         self._lease = container.make_lease("holds", owner, LEASE_S)
 
     async def run(self) -> None:
-        """Process the holds until cancelled.
+        """Process legal holds periodically, until cancelled.
 
         Raises:
             Unavailable: a store is unavailable; restart the worker.
@@ -42,7 +42,7 @@ class LegalHoldWorker:
         await run_periodically(self._lease, INTERVAL_S, self.sweep)
 
     async def sweep(self) -> None:
-        """Process each hold once.
+        """Process each legal hold once.
 
         Guarantees:
             Idempotent, and safe to run concurrently.

@@ -29,7 +29,6 @@ _AUDIT = Worker(
 
 
 def list_workers() -> dict[str, Worker]:
-    """Return the workers by name."""
     added = {
         name: worker for feature in list_features() for name, worker in feature.workers.items()
     }

@@ -62,7 +62,6 @@ FILES_RESERVED = 256  # file descriptors left for data stores and for connection
 
 RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
-# Each function builds the routes for one resource.
 CORE_ROUTES: Sequence[RoutesBuilder] = (
     build_admin_chats_routes,
     build_admin_users_routes,

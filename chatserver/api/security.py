@@ -69,12 +69,10 @@ USER = Rule(is_for_users=True)
 
 
 def key(scope: str) -> Rule:
-    """Return the rule that accepts API keys with this scope."""
     return Rule(scope=scope)
 
 
 def user_or_key(scope: str) -> Rule:
-    """Return the rule that accepts users, and API keys with this scope."""
     return Rule(is_for_users=True, scope=scope)
 
 

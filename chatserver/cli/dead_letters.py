@@ -51,7 +51,8 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
 
     DynamoDB contains a tombstone in place of each rejected message. A message that can now be
     persisted replaces its tombstone, with all later changes applied. If the message has been
-    deleted, the tombstone stays. A message that still cannot be persisted stays a dead letter.
+    deleted, or its tombstone may have been archived, the tombstone stays. A message that still
+    cannot be persisted stays a dead letter.
     """
     if bool(places) == is_all:
         raise click.UsageError("specify IDs or --all")

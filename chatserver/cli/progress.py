@@ -71,18 +71,15 @@ class BarReport:
         self._task: TaskID | None = None
 
     def print_line(self, text: str) -> None:
-        """Print a line above the bar."""
         self._progress.console.print(text, highlight=False, markup=False)
 
     def begin(self, title: str, items: int) -> None:
-        """Start a task of about `items` items, with its own bar."""
         self._task = self._progress.add_task(title, total=items or None, text="")
 
     def advance(self, parts: Sequence[ProgressPart]) -> None:
         self.show(sum(part.read for part in parts), _format_parts(parts))
 
     def show(self, done: int, text: str) -> None:
-        """Move the bar and set its text."""
         if self._task is not None:
             self._progress.update(self._task, completed=done, text=text)
 

@@ -179,5 +179,4 @@ FACETS: Final = (
 
 
 def find_facet(table: Table, item: Item) -> Facet | None:
-    """Return the facet that contains an item, or None."""
     return next((facet for facet in FACETS if facet.table is table and facet.has(item)), None)

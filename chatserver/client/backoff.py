@@ -26,7 +26,6 @@ class CloseAction(enum.Enum):
 
 
 def get_close_action(code: int) -> CloseAction:
-    """Return the action for a close code."""
     if code == Close.UNAUTHENTICATED:
         return CloseAction.RENEW_TOKEN
     if code == Close.REPLACED:

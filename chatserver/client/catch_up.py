@@ -80,7 +80,6 @@ class CatchUp:
                 job.waits_for, job.not_before = None, 0.0
 
     def is_scheduled(self, chat: Chat) -> bool:
-        """Return whether a backfill of `chat` is pending."""
         return chat.id in self._jobs
 
     def restart(self, chat: Chat, *, is_forced: bool = False) -> None:
@@ -89,7 +88,6 @@ class CatchUp:
         self.schedule(chat, is_forced=is_forced)
 
     def cancel(self, chat: Chat) -> None:
-        """Cancel the backfill of a chat that has been evicted."""
         self._jobs.pop(chat.id, None)
 
     def handle_disconnect(self) -> None:

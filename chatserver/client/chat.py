@@ -107,7 +107,6 @@ class Chat:
 
     @property
     def read(self) -> int:
-        """The user's read mark."""
         mine = self.marks.get(self._me)
         return 0 if mine is None else mine.read
 

@@ -6,8 +6,8 @@
               │                              │ conditional: nothing else has been archived
               └── left after a crash: the next run uses the object, or removes it
 
-The orphan records an object that has not been committed, a trail marks a segment that has messages
-from a user, and the top is the newest archived position (`chatserver.warm.archive.manifests`).
+A trail marks a segment that has messages from a user, and the top is the newest archived position
+(`chatserver.warm.archive.manifests`).
 
 Crash safety: before the transaction, nothing is archived, and an orphan record lists the object.
 After the transaction, readers find the entries in the archive. Items that are still in the warm

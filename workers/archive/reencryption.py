@@ -72,7 +72,6 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def decode_progress(item: Item) -> Progress:
-    """Decode the position of the table scan from its item."""
     return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Progress)
 
 

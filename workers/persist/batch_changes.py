@@ -38,7 +38,6 @@ class EntryWrite(NamedTuple):
 
     @property
     def chat(self) -> ChatId:
-        """Chat of the entry."""
         return ChatId(self.item.message.chat)
 
 

@@ -59,7 +59,6 @@ class LocalStore:
 
     @property
     def has_cache(self) -> bool:
-        """True if messages are cached."""
         return self._cache is not None
 
     @property

@@ -84,7 +84,6 @@ class MessageTables:
 
     @property
     def entries(self) -> int:
-        """The number of cached entries."""
         return sum(chat.entries for chat in self._chats.values())
 
     @contextlib.contextmanager
