@@ -82,7 +82,7 @@ def build_archived_form(entry: Message) -> Message:
 
 
 class Archiver:
-    """Archives chats, one at a time."""
+    """Archives one chat per call."""
 
     def __init__(
         self,

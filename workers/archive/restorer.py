@@ -46,7 +46,7 @@ from chatserver.warm.messages.sharded_chats import ShardList
 PAGE: Final = 100
 ROWS_PAGE: Final = 100
 PUTS_IN_FLIGHT_MAX: Final = 16
-UNITS_ESTIMATE: Final = 4.0  # estimated write units per entry: its item and its index rows
+UNITS_ESTIMATE: Final = 4.0  # estimated write units per entry, for its item and index entries
 
 
 class Bound(NamedTuple):
@@ -72,7 +72,7 @@ class Progress(NamedTuple):
 
 
 class Restorer:
-    """Restores archived ranges, one at a time."""
+    """Restores ranges of archived entries."""
 
     def __init__(
         self,
