@@ -134,8 +134,8 @@ class GroupCommit:
         for submission in batch:
             chats.setdefault(submission[0].chat, []).append(submission)
         for chat, submissions in list(chats.items()):
-            # Drafts are queued with the newest audience. If the retention is the same in the first
-            # and the last audience, it is the same in all of them.
+            # Drafts are queued with the newest audience, so the last one has the newest retention.
+            # Drafts between the first and the last one get it, too, if these two have the same.
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
                 # The retention changed between these drafts: return all to their owners, in order.
                 del chats[chat]
