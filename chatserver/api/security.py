@@ -282,4 +282,4 @@ async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
     Raises:
         RateLimited: too many requests.
     """
-    await limits.find("requests", user).pay("requests", compute_frame_cost(frame) - BASE)
+    await limits.find("requests", user).pay("many requests", compute_frame_cost(frame) - BASE)
