@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt the imported modules and the collected tests from garbage collection."""
+    """Keep garbage collections during tests from traversing the modules and the collected tests."""
     gc.collect()
     gc.freeze()
 

@@ -257,7 +257,7 @@ class Simulation:
         """Wait until the system is idle, read everything, and check it.
 
         Raises:
-            AssertionError: a promise was broken, or the system did not become idle.
+            AssertionError: a guarantee was broken, or the system did not become idle.
         """
         try:
             await self._wait_until_idle()

@@ -2,7 +2,7 @@
 
 Three masters with a replica each, 64 partitions, real gateways and workers. docs/decisions/0004
 defines the guarantees if a master dies before its replica has everything. On one machine a replica
-lacks only data in transit, and the checker requires every promise.
+lacks only data in transit, and the checker requires every guarantee.
 """
 
 from __future__ import annotations

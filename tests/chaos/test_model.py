@@ -1,4 +1,4 @@
-"""Model test of all promises: a hypothesis state machine generates user actions and faults.
+"""Model test of all guarantees: a hypothesis state machine generates user actions and faults.
 
 The stack has three gateways, two persist workers, repair and rpc, with a real Redis (AOF `always`)
 and the DynamoDB API server. Twenty users have two devices each, most of them with the Python SDK.
@@ -287,7 +287,7 @@ def run_simulation(
             raise AssertionError(str(machine.failure)) from machine.failure.__cause__
         finally:
             runner.run(simulation.__aexit__(None, None, None))
-    print(f"seed {number}: {simulation.statistics()}, all promises kept")  # noqa: T201
+    print(f"seed {number}: {simulation.statistics()}, all guarantees kept")  # noqa: T201
     return simulation
 
 
@@ -305,7 +305,7 @@ def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> N
                     await simulation.finish_and_check()
                 await simulation.begin()
             await simulation.finish_and_check()
-        print(f"script: {simulation.statistics()}, all promises kept")  # noqa: T201  # the run's statistics
+        print(f"script: {simulation.statistics()}, all guarantees kept")  # noqa: T201  # the run's statistics
 
     asyncio.run(run())
 

@@ -301,7 +301,7 @@ class World:
         before its sender sent it again are then not reported as conflicts with its replacement.
 
         Raises:
-            AssertionError: a promise was broken, or something never arrived.
+            AssertionError: a guarantee was broken, or something never arrived.
         """
         await self.quiesce()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
@@ -311,7 +311,7 @@ class World:
         if violations or problems:
             raise self._failure("\n".join([report(violations), *problems[:20]]))
         acked, sent = self.recorder.count(Acked), self.recorder.count(Sent)
-        print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all promises kept")  # noqa: T201
+        print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all guarantees kept")  # noqa: T201
 
     async def quiesce(self) -> None:
         """Stop all users, and wait until the outcome of every send is known."""

@@ -293,7 +293,7 @@ def test_row_08_secrets_are_compared_in_constant_time() -> None:
     for path in [
         *(SOURCE / "auth").glob("*.py"),
         SOURCE / "service" / "access" / "api_keys.py",
-        SOURCE / "features" / "accounts" / "service" / "logins.py",
+        SOURCE / "features" / "accounts" / "service" / "login_tokens.py",
         SOURCE / "features" / "accounts" / "service" / "accounts.py",
     ]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,7 +1,7 @@
-"""Offline checker: reports the promises violated by a recorded run.
+"""Offline checker: reports the guarantees violated by a recorded run.
 
 It does no I/O and reads no clock; the input is a `Run` of `tests.support.observations`. It checks
-these invariants (I) of the fault list and promises (P) of the design:
+these invariants (I) of the fault list and guarantees (P) of the design:
 
 | rule | violated when                                                                            |
 |------|------------------------------------------------------------------------------------------|
@@ -59,7 +59,7 @@ UNKNOWN_OUTCOMES = frozenset({"unavailable", "internal"})
 
 
 class Violation(NamedTuple):
-    """A violated promise and its description."""
+    """A violated guarantee and its description."""
 
     rule: str
     text: str

@@ -6,6 +6,7 @@ Imports all modules first, because none of them may need the feature.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ import chatserver
 import workers
 
 if __name__ == "__main__":
-    assert Path(chatserver.__file__).is_relative_to(Path.cwd())
+    assert Path(chatserver.__file__).is_relative_to(os.environ["PYTHONPATH"])
     for package in (chatserver, workers):
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if "search.engines.lance" not in found.name:  # imports LanceDB, which takes two seconds

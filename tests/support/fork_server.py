@@ -124,6 +124,8 @@ class ForkServer:
     def reap(self, pid: int) -> int:
         """Return the exit code of a process that has ended."""
         with self._lock:
+            if self._pipe.closed:  # all processes have been killed
+                return -signal.SIGKILL
             self._pipe.send(pid)
             code: int = self._pipe.recv()
             return code
@@ -138,7 +140,7 @@ class ForkServer:
 _servers: dict[str | None, ForkServer] = {}  # by PYTHONPATH
 
 
-def get_fork_server(env: Mapping[str, str] = os.environ) -> ForkServer:
+def get_fork_server(env: Mapping[str, str]) -> ForkServer:
     """Return the fork server for processes with this environment; start it on first use."""
     path = env.get(_PATH)
     if path not in _servers:
@@ -150,7 +152,8 @@ def get_fork_server(env: Mapping[str, str] = os.environ) -> ForkServer:
 def open_fork_server(root: Path) -> Iterator[None]:
     """Fork the processes whose PYTHONPATH is `root`, a copy of the sources, from that copy.
 
-    They run without compiled modules, because tests replace parts of these.
+    All of them run the Python sources, because the core tests replace parts of modules that are
+    compiled otherwise.
     """
     path = str(root)
     env = {**os.environ, _PATH: path, "CHATSERVER_PURE_PYTHON": "1"}
@@ -181,6 +184,8 @@ def start_process(
     if can_fork(argv, env):
         forked = get_fork_server(env).start(argv[2:], env, stdout, stderr)
         return cast("subprocess.Popen[bytes]", forked)
+    path = env.get(_PATH)
+    assert path == os.environ.get(_PATH) or path not in _servers, "it would run the wrong sources"
     return subprocess.Popen(
         argv,
         env=env,
@@ -246,8 +251,8 @@ def _run(args: list[str], env: dict[str, str], outputs: list[Path]) -> None:
         os.close(output)
     os.environ.clear()
     os.environ.update(env)
-    module, *sys.argv[1:] = args
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv[1:] = args[1:]
+    runpy.run_module(args[0], run_name="__main__", alter_sys=True)
 
 
 def _preload() -> None:

@@ -50,7 +50,7 @@ class RecordingMachine(ClientMachine):
             self.exchange(0, 0)
 
     def end(self) -> History:
-        """End all faults, check the promises, and return the history."""
+        """End all faults, check the guarantees, and return the history."""
         self.teardown()
         assert isinstance(self.client, RecordedState)
         self.client.describe()

@@ -110,7 +110,6 @@ class Stack:
     def __init__(
         self, folder: Path, fsync: Fsync, env: dict[str, str], *, is_limited: bool = False
     ) -> None:
-        self.cli = CLI  # the command that starts the command line
         self.folder = folder
         self.secret = secrets.token_hex(32)
         self.redis = Server(redis_launch(folder / "redis", free_port(), appendonly=fsync))
@@ -185,7 +184,7 @@ class Stack:
         if self.is_limited:
             self.limits.start()
         tables = Launch(
-            "tables", [*self.cli, "tables", "apply", "--no-bucket"], 0, self.folder, lambda: True
+            "tables", [*CLI, "tables", "apply", "--no-bucket"], 0, self.folder, lambda: True
         )
         self._run_to_end(tables, CHAT_WARM_CALL_TIMEOUT_S=str(START_S))
 
@@ -204,7 +203,7 @@ class Stack:
         port = port or free_port()
         launch = Launch(
             f"gateway-{next(self._names)}",
-            [*self.cli, "gateway"],
+            [*CLI, "gateway"],
             port,
             self.folder,
             lambda: is_http_ready(port, "/readyz"),
@@ -218,7 +217,7 @@ class Stack:
         port = free_port()
         launch = Launch(
             f"gateways-{next(self._names)}",
-            [*self.cli, "gateway", "--processes", str(processes)],
+            [*CLI, "gateway", "--processes", str(processes)],
             port,
             self.folder,
             lambda: fleet.is_ready,
@@ -239,7 +238,7 @@ class Stack:
         port = free_port()
         launch = Launch(
             f"api-{next(self._names)}",
-            [*self.cli, "api"],
+            [*CLI, "api"],
             port,
             self.folder,
             lambda: is_http_ready(port, "/readyz"),
@@ -263,7 +262,7 @@ class Stack:
         name = "-".join(names)
         launch = Launch(
             f"worker-{name}-{next(self._names)}",
-            [*self.cli, "worker", *names],
+            [*CLI, "worker", *names],
             0,
             self.folder,
             lambda: server.is_ready,

@@ -1,4 +1,4 @@
-"""Story checker: reports violated promises in chats with changing members.
+"""Story checker: reports violated guarantees in chats with changing members.
 
 Like `checker`, it does no I/O and reads no clock. `checker` covers the order of acks and of the
 inbox of a protocol device. The reference for a chat is its log in DynamoDB at the end. The requests

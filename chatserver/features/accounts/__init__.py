@@ -1,7 +1,7 @@
 """User accounts with passwords: registration, login, devices and profiles.
 
 A host application with its own accounts does not need this feature. Start with `service.accounts`
-(use cases) and `service.logins` (login lifecycle); `warm` holds the DynamoDB items.
+(use cases) and `service.login_tokens` (login lifecycle); `warm` holds the DynamoDB items.
 """
 
 from chatserver.features.registry import Feature

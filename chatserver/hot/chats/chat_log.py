@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts
-from chatserver.domain.message_changes import NOTHING_HIDDEN, HiddenSeqs
+from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
@@ -77,29 +77,30 @@ class ChatLog:
         return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
 
     async def count_unread(
-        self, chat: ChatId, read: Seq, top: Seq, now_s: float, hidden: HiddenSeqs = NOTHING_HIDDEN
+        self, chat: ChatId, read: Seq, top: Seq, now_s: float, hidden: HiddenSeqs
     ) -> int:
         """Return how many of the messages after `read`, up to `top`, are unread for a reader.
 
-        Edits, expired messages, and messages that the reader has cleared or deleted for themselves
-        (`hidden`) do not count. Redis records only the newest 500 entries that never count, and the
-        500 messages with the latest expiry times; all beyond these count as unread.
+        Entries that are not messages, deleted and expired messages, and messages that the reader
+        has cleared or deleted for themselves (`hidden`) do not count. Redis records only the newest
+        500 entries that never count, and the 500 messages with the latest expiry times; all beyond
+        these count as unread.
         """
         after = max(read, hidden.upto)
         if top <= after:
             return 0
-        excluded = await self._count_unread_exclusions(chat, after, now_s, hidden.single)
+        excluded = await self._count_unread_exclusions(chat, after, top, now_s, hidden.single)
         return max(0, top - after - excluded)
 
     async def _count_unread_exclusions(
-        self, chat: ChatId, after: int, now_s: float, hidden: Collection[int]
+        self, chat: ChatId, after: int, top: int, now_s: float, hidden: Collection[int]
     ) -> int:
         key = self._hot.keys.unread_exclusions(chat)
         count, expired = await asyncio.gather(
-            self._hot.call("ZCOUNT", key, f"({after}", "+inf"),
+            self._hot.call("ZCOUNT", key, f"({after}", top),
             self._expiring.list_expired(chat, now_s),
         )
-        own = [seq for seq in {*hidden, *expired} if seq > after]
+        own = [seq for seq in {*hidden, *expired} if after < seq <= top]
         if not own:
             return int(count)
         scores: list[bytes | None] = await self._hot.call("ZMSCORE", key, *own)

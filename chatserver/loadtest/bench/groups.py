@@ -4,10 +4,11 @@ One gateway process and Redis share one core; the load generator has another. Al
 online. Each of `--senders` members has one message in flight: it sends the next when it receives
 the event for its own message. Each run starts new servers and measures the group in a closed loop,
 then in an open loop at half that rate. Afterward, a minimal fan-out server is measured on the same
-core. It writes messages of about the same size to the same number of sockets. At first, it writes
-each message separately; then it writes all messages from one read at once. All senders and one
-member in sixteen check every event and its latency; the other members only count events. Slow
-results never fail the command: exit code 1 means that a message was lost or wrong.
+core. It writes messages of about the same size to the same number of sockets, and is measured
+twice: with one write per message and socket, then with one write per socket for all messages from
+one read. All senders and one member in sixteen check every event and its latency; the other members
+only count events. Slow results never fail the command: exit code 1 means that a message was lost or
+wrong.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ SETTLE_S = 10.0
 @click.command("social")
 @click.option("--repair", "is_repairing", is_flag=True, help="Repair inconsistencies.")
 def audit_social(is_repairing: bool) -> None:
-    """Check that each follow and favorite has both of its items, and check the counts.
+    """Check that each follow and favorite is stored on both sides, and check the counts.
 
     Safe to run at any time: a mismatch is read again until two reads agree. If a repair removes a
     follow, the next run repairs the counts.

@@ -76,7 +76,7 @@ async def list_tenants(
 
     def add(tenant: str, tier: str) -> TenantLine:
         if tenant not in lines and len(lines) >= TENANTS_MAX:
-            raise TooLarge(f"number of tenants: more than {TENANTS_MAX:,}")
+            raise TooLarge(f"more than {TENANTS_MAX:,} tenants share these stores")
         line = lines.setdefault(tenant, TenantLine(tenant))
         if tier and tier not in line.found_in:
             line.found_in.append(tier)

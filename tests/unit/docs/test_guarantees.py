@@ -1,4 +1,4 @@
-"""docs/guarantees.md: each promise has an exact scope and tests that exist."""
+"""docs/guarantees.md: each guarantee has an exact scope and tests that exist."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SECTIONS = {
 NODES = re.findall(r"^- `([^`]+)`$", TEXT, re.MULTILINE)
 
 
-def test_guarantees_are_the_ten_promises_in_order() -> None:
+def test_document_has_the_ten_guarantees_in_order() -> None:
     """Code and decisions refer to them by number."""
     assert list(SECTIONS) == list(range(1, 11))
 
 
 @pytest.mark.parametrize("number", SECTIONS)
 def test_guarantee_has_tests_and_a_stated_scope(number: int) -> None:
-    """A promise needs tests, and a statement of what it does not cover."""
+    """A guarantee needs tests, and a statement of what it does not cover."""
     section = SECTIONS[number]
 
     assert len(re.findall(r"^- `tests/", section, re.MULTILINE)) >= 5
@@ -44,7 +44,7 @@ def test_tests_of_guarantees_exist() -> None:
 
 @pytest.mark.parametrize("number", SECTIONS)
 def test_guarantee_is_tested_against_running_processes(number: int) -> None:
-    """Unit tests alone do not prove a promise."""
+    """Unit tests alone do not prove a guarantee."""
     kinds = set(re.findall(r"^- `tests/(\w+)/", SECTIONS[number], re.MULTILINE))
 
     assert kinds & {"integration", "chaos", "e2e"}

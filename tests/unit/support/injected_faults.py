@@ -1,4 +1,4 @@
-"""Faults injected into a valid story, each with the promise that it breaks."""
+"""Faults injected into a valid story, each with the guarantee that it breaks."""
 
 from __future__ import annotations
 

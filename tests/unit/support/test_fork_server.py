@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.fork_server import CLI, can_fork, run_process, start_process
+from tests.support.fork_server import CLI, CORE_TESTS, can_fork, run_process, start_process
 
 TIMEOUT_S = 60.0
 ENV = dict(os.environ)
@@ -56,10 +56,11 @@ def test_killed_process_has_its_own_session_and_exit_code(tmp_path: Path) -> Non
         ([*CLI, "api"], {"chatserver.errors.NAME": "1"}, True),
         ([*CLI, "api"], {"LD_PRELOAD": "libfaketime.so"}, False),
         ([*CLI, "api"], {"PYTHONPATH": "/elsewhere"}, False),
+        ([*CORE_TESTS, "tests/unit/domain"], {"HYPOTHESIS_PROFILE": "few"}, True),
         (["redis-server"], {}, False),
     ],
 )
-def test_only_the_command_line_with_other_settings_is_forked(
+def test_only_known_modules_with_other_settings_are_forked(
     argv: list[str], more: dict[str, str], expected: bool
 ) -> None:
     """Other variables take effect only in a new interpreter."""

@@ -1,4 +1,4 @@
-"""The story checker accepts valid stories and reports each injected fault by its promise."""
+"""The story checker accepts valid stories and reports each injected fault by its guarantee."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def story() -> Story:
 
 
 def rules_of(story: Story) -> set[str]:
-    """Return the names of the promises that the story breaks."""
+    """Return the names of the guarantees that the story breaks."""
     return {violation.rule for violation in check_story(story)}
 
 
@@ -177,7 +177,7 @@ def test_check_device_that_started_over_may_read_instead_of_receive(story: Story
 def test_check_injected_fault_is_reported(
     story: Story, rule: str, inject: Callable[[Story], None]
 ) -> None:
-    """Each fault is reported with the promise that it breaks."""
+    """Each fault is reported with the guarantee that it breaks."""
     inject(story)
 
     assert rule in rules_of(story)

@@ -114,7 +114,7 @@ class SocialAudit:
     async def _check_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
         forward = f"u#{user}#{side}", social.user_key(other)
         reverse = f"u#{other}#{_OTHER_SIDE[side]}", social.user_key(user)
-        return await self._check_pair("edge", forward, reverse)
+        return await self._check_pair("follow", forward, reverse)
 
     async def _check_favorite(self, user: str, sort: str) -> SocialFinding | None:
         """Check that a favorite item and its reference item point to each other."""

@@ -153,7 +153,7 @@ async def test_notify_scan_restarts_after_redis_lost_its_data(world: PushWorld) 
 
 @pytest.mark.usefixtures("notifier")
 async def test_notify_cleared_messages_are_not_counted(world: PushWorld) -> None:
-    """Neither as unread messages of their chat nor in the badge, which counts all chats."""
+    """They count neither in the chat's `unread` nor in `badge`."""
     direct, group = await world.direct(), await world.group()
     browser = await world.subscribe(world.bob)
     preferences = world.container.get(PreferencesContainer).preferences

@@ -1,4 +1,4 @@
-"""No device gets events of the next Redis epoch before its `reset` (promises P4 and P5)."""
+"""No device gets events of the next Redis epoch before its `reset` (guarantees P4 and P5)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
-from chatserver.domain.message_changes import MessageChange, Outcome
+from chatserver.domain.message_changes import HiddenSeqs, MessageChange, Outcome
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
@@ -97,3 +97,15 @@ async def test_range_much_longer_than_the_log_is_read_in_little_memory(log: Chat
 
     assert [entry.seq for entry in found] == list(range(1, TOP + 1))
     assert peak_bytes < 2_000_000
+
+
+@pytest.mark.parametrize("top", [10, TOP])
+async def test_unread_count_has_only_visible_messages(log: ChatLog, top: int) -> None:
+    """Neither deleted messages nor the entries that delete them count, also those above `top`."""
+    hidden = HiddenSeqs([-2, 6])  # cleared up to 2; 6 is deleted for this reader
+
+    everything = await log.count_unread(CHAT, Seq(0), Seq(top), 0.0, HiddenSeqs())
+    after_clearing = await log.count_unread(CHAT, Seq(0), Seq(top), 0.0, hidden)
+    read = await log.count_unread(CHAT, Seq(10), Seq(top), 0.0, hidden)
+
+    assert (everything, after_clearing, read) == (6, 4, 0)

@@ -164,7 +164,7 @@ async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) ->
 async def test_client_of_killed_redis_fails_calls_and_reconnects_in_a_new_epoch(
     own: Server,
 ) -> None:
-    """A restarted Redis may have lost data (promises P1, P5)."""
+    """A restarted Redis may have lost data (guarantees P1, P5)."""
     async with open_hot(settings_of(own, partitions=2)) as hot:
         notifications, before = Notifications(hot), list(hot.epochs)
         calls = [asyncio.ensure_future(hot.call("BLPOP", f"q{n}", 0)) for n in range(3)]

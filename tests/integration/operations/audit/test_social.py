@@ -80,7 +80,7 @@ async def test_social_audit_finds_and_repairs_injected_faults(
     assert found.keys() == {
         ("count", "u#alice/count"),
         ("likecount", f"p#{post.id}#likecount/count"),
-        ("edge", "u#carol#following/u#dave"),
+        ("follow", "u#carol#following/u#dave"),
         ("favorite", "u#bob#favorite/posts#01JD0000000000000000000002"),
     }
     assert found["likecount", f"p#{post.id}#likecount/count"][2:] == ("7", "1", False)

@@ -13,8 +13,7 @@ from chatserver.domain.messages import Audience
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import frames
-from chatserver.service.membership import change_records
-from chatserver.service.membership import group_membership as membership
+from chatserver.service.membership import change_records, group_membership
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,
@@ -295,7 +294,7 @@ async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
     """The row holds a limited number. A retry succeeds once earlier changes are stored."""
     chat = group.chat
     monkeypatch.setattr(change_records, "UNSTORED_MAX", 3)
-    monkeypatch.setattr(membership, "ATTEMPTS_MAX", 2)
+    monkeypatch.setattr(group_membership, "ATTEMPTS_MAX", 2)
     await change_three_times(container, chat)
     more = make_request(frames.UpdateChat, chat, name="More")
 

@@ -1,0 +1,84 @@
+"""Read marks: moved, sent to the other members, and loaded first if Redis lost them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.domain.ids import Seq, UserId
+from chatserver.domain.inboxes import MarkResult
+from chatserver.errors import NotFound, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.service.chats.read_marks import READ_MARKS_MEMBERS_MAX, ReadMarks
+from tests.unit.service.builders import ALICE, BOB, CHAT, KnownAudiences, audience_of
+from tests.unit.service.chats.fakes import Hot, Warm
+
+
+def make_marks(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> ReadMarks:
+    """Return a `ReadMarks`; by default CHAT is a group of alice and bob."""
+    audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB))
+    load_user = (warm or Warm()).load_user
+    return ReadMarks(inboxes=hot, audiences=audiences, load_user=load_user, devices=hot)
+
+
+async def test_mark_of_an_unloaded_user_is_moved_after_loading() -> None:
+    """Redis may have lost the user's chats."""
+    hot = Hot(is_loaded=False)
+
+    with pytest.raises(Unavailable):
+        await make_marks(hot, Warm(Unavailable("warm tier: down"))).move(
+            ALICE, frames.Mark(CHAT, read=4)
+        )
+    await make_marks(hot, Warm(hot=hot)).move(ALICE, frames.Mark(CHAT, read=4))
+
+    assert hot.appended
+
+
+async def test_mark_in_an_unknown_chat_of_a_loaded_user_is_not_found() -> None:
+    """The warm tier is not called."""
+    warm = Warm(Unavailable("warm tier: called"))
+
+    with pytest.raises(NotFound):
+        await make_marks(Hot(is_member=False), warm).move(ALICE, frames.Mark(CHAT, read=4))
+
+
+async def test_mark_that_moved_is_sent_to_all_members() -> None:
+    """Other members and the user's own devices get the new marks."""
+    hot = Hot()
+
+    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
+
+    ((users, body),) = hot.appended
+    assert users == [ALICE, BOB]
+    assert body == codec.read_event_body(CHAT, frames.Marks(ALICE, 4, 5))
+    assert hot.notified == [ALICE, BOB]
+    assert hot.levels == [(ALICE, 4 + 5)]
+
+
+async def test_mark_already_in_the_inboxes_notifies_nobody() -> None:
+    """A late mark does not wake a device."""
+    hot = Hot(has_marks=True)
+
+    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
+
+    assert hot.notified == []
+
+
+async def test_mark_that_did_not_move_is_not_appended() -> None:
+    """A repeat writes no event."""
+    hot = Hot(result=MarkResult(False, Seq(4), Seq(5)))
+
+    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
+
+    assert hot.appended == []
+
+
+async def test_mark_in_large_group_is_sent_to_own_devices_only() -> None:
+    """With 33 members, one message would otherwise cause a thousand events."""
+    members = [ALICE, *(UserId(f"u{n}") for n in range(READ_MARKS_MEMBERS_MAX))]
+    hot = Hot()
+
+    await make_marks(hot, None, KnownAudiences(audience_of(*members))).move(
+        ALICE, frames.Mark(CHAT, read=4)
+    )
+
+    assert hot.notified == [ALICE]
