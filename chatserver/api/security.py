@@ -151,8 +151,8 @@ class Guard:
         return apply_chat_as(principal, connection.headers.get(CHAT_AS))
 
 
-# Maximum bytes charged to a user's Redis memory budget for a body; also charged if its length is
-# unknown.
+# Maximum bytes charged to a user's Redis memory budget for a body. A body of unknown length is
+# charged this maximum.
 BODY_COST_MAX = 65_536
 
 

@@ -44,7 +44,7 @@ class Cursors:
         return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
     def open(self, scope: str, cursor: str | None, kind: type[T]) -> T | None:
-        """Return the position in a cursor; without a cursor, None (the beginning of the list).
+        """Return the list position that a cursor encodes; without a cursor, None (the beginning).
 
         Raises:
             BadRequest: the cursor was not issued for this list.

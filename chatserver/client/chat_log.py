@@ -207,7 +207,7 @@ class ChatLog:
                 self.trim()
 
     def advance(self) -> Iterator[Entry]:
-        """Advance `shown` to the next gap; yield each entry that it passes."""
+        """Advance seq `shown` to the next gap; yield the entries up to there."""
         while not self.is_unverified and self.shown is not None:
             entry = self._entries.get(self.shown + 1)
             if entry is None:

@@ -231,7 +231,7 @@ class Outbox:
         return newest
 
     def postpone_probes(self, chats: Iterable[str], now: float) -> None:
-        """Postpone `next_probe` for these chats, because `hello` has already requested `stored`."""
+        """Postpone probes in these chats (see `next_probe`): `hello` asks for `stored` frames."""
         for chat in chats:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S

@@ -55,7 +55,7 @@ class SavedChatPosition(
 
 
 class SavedPosition(msgspec.Struct, frozen=True):
-    """The cursor of the device, and the position in each chat."""
+    """The cursor of the device, and its position in each chat."""
 
     user: str
     device: str
@@ -87,7 +87,7 @@ class SavedOutcome(msgspec.Struct, frozen=True):
 
 
 class SavedOutbox(msgspec.Struct, frozen=True, rename={"operations": "deeds"}):
-    """The outbox, and the outcomes of operations that the application has not consumed."""
+    """The outbox, and the outcomes not yet consumed by the application."""
 
     operations: list[SavedOperation]
     outcomes: list[SavedOutcome] = []

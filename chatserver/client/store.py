@@ -15,19 +15,22 @@ class Saved(NamedTuple):
 
 
 class Store(Protocol):
-    """Stores a client's position and outbox. It is called from threads, one call at a time."""
+    """Stores a client's delivery position and outbox.
+
+    It is called from threads, one call at a time.
+    """
 
     def load(self) -> Saved:
-        """Load the last saved position and outbox."""
+        """Load the last saved delivery position and outbox."""
 
     def save(self, saved: Saved) -> None:
-        """Save the position and outbox, atomically; None leaves a record unchanged."""
+        """Save the delivery position and outbox, atomically; None leaves a record unchanged."""
 
     def close(self) -> None:
         """Close the store."""
 
     def delete(self) -> None:
-        """Delete the position and outbox."""
+        """Delete the delivery position and outbox."""
 
 
 class MemoryStore:

@@ -150,6 +150,6 @@ class Outbound(Section):
     )
     ports: list[Annotated[int, Field(ge=1, le=65_535)]] = Field(
         default_factory=lambda: [443],
-        description="Ports of public addresses to which the server may send requests; port 80 "
+        description="Ports to which the server may send requests at public addresses; port 80 "
         "uses plain HTTP",
     )

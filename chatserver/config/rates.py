@@ -69,8 +69,8 @@ class Limits(Section):
     )
     guesses: _Rate = Field(
         RateLimit(0.1, 30),
-        description="Wrong passwords for one account, counted together for all devices that have "
-        "not logged in before; beyond that, logins from such devices are delayed",
+        description="Wrong passwords for one account, in total from all devices that have not "
+        "logged in before; above this rate, logins from such devices are delayed",
     )
     entries: _Rate = Field(
         RateLimit(0.5, 60),

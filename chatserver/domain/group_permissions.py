@@ -40,10 +40,10 @@ GROUP_MEMBERS_MAX = 100_000
 
 
 class Reader(NamedTuple):
-    """A member's read access: seqs `first` to `head`, and the periods of earlier memberships.
+    """A member's read access: seqs `first` to `head`, and earlier membership periods.
 
-    The warm tier has the entries up to seq `stored`. `periods` is None until the earlier periods
-    are loaded.
+    The warm tier has the entries up to seq `stored`. `periods` (the seq ranges of earlier
+    memberships) is None until it is loaded.
     """
 
     first: Seq
@@ -53,11 +53,14 @@ class Reader(NamedTuple):
 
     @property
     def lacks_periods(self) -> bool:
-        """True if the periods of the member's earlier memberships must still be loaded."""
+        """True if the seq ranges of the member's earlier memberships must still be loaded."""
         return self.first > 1 and self.periods is None
 
     def is_readable(self, seq: int) -> bool:
-        """Return whether the member may read an entry, based on the loaded periods."""
+        """Return whether the member may read an entry.
+
+        Earlier memberships count only if `periods` is loaded.
+        """
         return any(period.first <= seq <= period.last for period in self._list_periods())
 
     def find_period_before(self, seq: int) -> Period | None:

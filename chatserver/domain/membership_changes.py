@@ -63,8 +63,8 @@ class ChangePlace(NamedTuple):
     """Seq of a change's first entry in the chat.
 
     `is_checked`: the join and leave seqs in the `directory` table are known to be correct. False if
-    the chat was loaded into Redis after the change, or the change was applied again. The entries of
-    the change can then have other seqs than in the table.
+    the chat was loaded into Redis after the change, or the change was applied again. In both
+    cases, the change's entries may have seqs that differ from those in the table.
     """
 
     first: Seq

@@ -14,7 +14,7 @@ PERIODS_MAX: Final = 20
 
 
 class Period(NamedTuple):
-    """A range of chat seqs, both ends included."""
+    """A membership period: a range of chat seqs, both ends included."""
 
     first: int
     last: int
@@ -25,7 +25,7 @@ EMPTY: Final = Period(1, 0)
 
 
 def add_period(periods: Periods, period: Period) -> Periods:
-    """Append the newest period, unless it is empty; merge it with an adjacent last period."""
+    """Append the newest membership period, unless it is empty; merge it with an adjacent one."""
     if period.first > period.last:
         return periods
     if periods and period.first <= periods[-1].last + 1:
@@ -36,12 +36,12 @@ def add_period(periods: Periods, period: Period) -> Periods:
 
 
 def format_periods(periods: Periods) -> str:
-    """Return periods as text: ``3-10,20-31``."""
+    """Return membership periods as text: ``3-10,20-31``."""
     return ",".join(f"{first}-{last}" for first, last in periods)
 
 
 def parse_periods(text: str) -> Periods:
-    """Parse periods. Raises ValueError."""
+    """Parse membership periods such as ``3-10,20-31``. Raises ValueError."""
     pairs = (pair.partition("-") for pair in text.split(",") if pair)
     return tuple(Period(int(first), int(last)) for first, _, last in pairs)
 
@@ -50,15 +50,15 @@ def parse_periods(text: str) -> Periods:
 class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
-    Entry `mid` ended the membership; period `last` ends at its seq. If Redis has lost this entry,
-    a later entry can have the same seq. In this case, `close` ends the period at seq
+    Entry `mid` ended the membership; membership period `last` ends at its seq. If Redis has lost
+    this entry, a later entry can have the same seq. In this case, `close` ends the period at seq
     `stored`: the entries up to there are older than entry `mid`.
     """
 
     last: Period = EMPTY
     mid: str = ""
     stored: int = 0
-    periods: Periods = ()  # periods before `last`
+    periods: Periods = ()  # membership periods before `last`
     hidden: tuple[int, ...] = ()  # seqs of messages that the user deleted for themselves
     quiet_until: int | None = None  # push notifications are muted until then, ms since 1970
     muted_until: int | None = None  # the user may not write until then (s since 1970); 0: forever
@@ -66,7 +66,7 @@ class FormerMember:
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
         """Return the data for a new membership, with `last` in `periods` and without an ended mute.
 
-        `is_confirmed`: the chat still has entry `mid` as the last entry of period `last`.
+        `is_confirmed`: the chat still has entry `mid` at the end of membership period `last`.
         """
         last = self.last
         if not is_confirmed:

@@ -33,7 +33,7 @@ _GOLDEN: Final = 0x9E3779B97F4A7C15  # Fibonacci hash multiplier: 2**64 divided 
 
 
 class ShardingPeriod(NamedTuple):
-    """A period: the number of shards from `from_ts` until the next period begins."""
+    """A sharding period: the number of shards from `from_ts` until the next period begins."""
 
     from_ts: int
     shards: int
@@ -84,12 +84,12 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """The number of shards in the last sharding period, which can begin in the future."""
+        """The newest number of shards, which may apply only from a future ts (`from_ts`)."""
         return self.periods[-1].shards if self.periods else 1
 
     @property
     def from_ts(self) -> int:
-        """The ts at which the last sharding period begins; 0 if there is none."""
+        """The ts from which `shards` applies; 0 if the chat was never sharded."""
         return self.periods[-1].from_ts if self.periods else 0
 
     def get_shards_at(self, ts: int) -> int:
@@ -148,7 +148,7 @@ def get_shard(ts: int, shards: int) -> int:
 
 
 def partitions(chat: str, shards: int) -> tuple[str, ...]:
-    """Return the partitions of a chat that has `shards` shards."""
+    """Return the DynamoDB partition keys of a chat that has `shards` shards."""
     return (chat,) if shards == 1 else tuple(f"{chat}#{n}" for n in range(shards))
 
 
@@ -168,12 +168,12 @@ class Layouts:
         return self.of_chats.get(chat, UNSHARDED)
 
     def get_shards_min(self, chat: str, ts: int) -> int:
-        """Return the minimum number of shards for a chat's entries at `ts`."""
+        """Return the minimum number of shards when a chat is resharded at `ts`; 1 by default."""
         floor = self.floors.get(chat)
         return 1 if floor is None or floor.until_ts < ts else floor.shards
 
     def get_partition(self, chat: str, ts: int) -> str:
-        """Return the partition of a chat's entry at `ts`."""
+        """Return the DynamoDB partition key of a chat's entry with this `ts`."""
         layout = self.of_chats.get(chat)
         if layout is None or (shards := layout.get_shards_at(ts)) == 1:
             return chat

@@ -18,7 +18,7 @@ from chatserver.loadtest.plan import Plan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, build_row
 from chatserver.process_runtime import make_parent_death_hook
 
-# maximum size of a line from a worker: all histograms of a second, or the result
+# maximum bytes of a line from a worker: its histograms for one second, or its final result
 LINE_BYTES_MAX: Final = 16_000_000
 BEGIN_S: Final = 0.3  # The load starts this long after the last worker is ready.
 END_S: Final = 30.0  # The run fails if a worker takes longer than `duration_s` + `settle_s` + this.
@@ -97,7 +97,7 @@ class Coordinator:
     async def run(self, on_second: Callable[[int], None] = lambda _: None) -> None:
         """Set up the users, run the load, and wait for pending deliveries.
 
-        `on_second` is called after the results of a second are aggregated.
+        `on_second(n)` is called shortly after second `n` of the load ends; the first is 0.
 
         Raises:
             LoadFailed: the load could not start.

@@ -28,8 +28,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NEVER = [
     ipaddress.ip_network(text)
     for text in (
-        # Transition ranges that no public service needs: IPv4-compatible, local NAT64 (RFC 8215),
-        # Teredo and 6to4; and site-local addresses, which Python treats as public.
+        # IPv6 transition ranges that no public service needs: IPv4-compatible, local NAT64
+        # (RFC 8215), Teredo and 6to4; and site-local addresses, which Python treats as public.
         *("::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10"),
         # Protocol assignments (RFC 6890) and 6to4 relays, some of which Python treats as public.
         *("192.0.0.0/24", "192.88.99.0/24"),

@@ -1,4 +1,6 @@
-"""Reads the Stream of table `messages` to check TTL removals (`workers.archive.ttl_removals`).
+"""Reads the Stream of table `messages`, and restores items that TTL removed too early.
+
+`workers.archive.ttl_removals` checks the removals.
 
 ::
 

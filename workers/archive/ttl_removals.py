@@ -182,7 +182,10 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _apply_missed_changes(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply later changes to restored messages, and restored changes to their messages."""
+        """Apply later changes to the restored messages.
+
+        If a restored entry is itself a change, apply it to the message that it changes.
+        """
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_changes(
             chat, min(removed.ts for removed in returned)

@@ -187,7 +187,8 @@ class LocalStore:
             position = saved_state.encode_position(self._state, unconsumed)
             if position is not None:
                 self._is_position_changed = False
-                # Leave out chats with unconsumed events: their info includes those events already.
+                # Save chats with unconsumed events later: their `SavedChat` already includes these
+                # events, but the saved `position` is before them.
                 names = self._changed - {_get_chat(queued.event) for queued in unconsumed}
                 self._changed -= names
                 infos = encode_infos(self._state, names)

@@ -226,22 +226,22 @@ class FileFacts(NamedTuple):
 
 
 def day_prefix(date: str, tenant: str) -> str:
-    """Return the prefix of all files for a date and tenant."""
+    """Return the S3 key prefix that all files for a date and tenant share."""
     return f"{PREFIX}date={date}/tenant={tenant or DEFAULT_TENANT}/"
 
 
 def object_key(date: str, tenant: str, batch: str) -> str:
-    """Return the key of the file with an export batch's rows of one date."""
+    """Return the key of the file that has one export batch's rows for one date."""
     return f"{day_prefix(date, tenant)}part-{batch}.parquet"
 
 
 def compacted_key(prefix: str, id_: str) -> str:
-    """Return the key of a compacted file below the prefix of a date."""
+    """Return the S3 key of a compacted file. `prefix`: its `day_prefix`."""
     return f"{prefix}{_COMPACTED}{id_}.parquet"
 
 
 def compacted_prefix(prefix: str) -> str:
-    """Return the prefix of all compacted files below the prefix of a date."""
+    """Return the S3 key prefix that a day's compacted files share. `prefix`: the `day_prefix`."""
     return prefix + _COMPACTED
 
 

@@ -121,7 +121,10 @@ class ExportRows:
             raise LostRace(f"analytics: another process is exporting chat {unit.chat}") from exc
 
     async def record(self, unit: Unit, sha256: str, version: str) -> None:
-        """Record the SHA-256 and the version of the exported rows in the unit item. Idempotent."""
+        """Record the SHA-256 of a unit's exported rows, and the version of the data read for them.
+
+        Idempotent.
+        """
         request = {
             "TableName": self._table,
             "Key": _unit_key(unit.chat, unit.first),

@@ -1,4 +1,4 @@
-"""Dependencies of attachments in gateways, which resolve the file ids in messages."""
+"""Dependencies of attachments in gateways. Gateways resolve the file ids in messages."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class CompanionRequests:
 
         Guarantees:
             If the message has already been committed, a retry is accepted.
-            If the budget cannot be read, the check passes; without Redis, the commit fails anyway.
+            If the budget cannot be read, the message is allowed; without Redis, its commit fails.
 
         Raises:
             RateLimited: too many responses are in progress, or the day's tokens are used up.

@@ -27,7 +27,8 @@ ENTRIES_MAX: Final = 64
 ENTRY_CHARS_MAX: Final = 500
 SUMMARIES_MAX: Final = 8
 SOURCES_MAX: Final = 16  # maximum sessions per entry
-CURSORS_MAX: Final = 16  # maximum sessions in `cursors`; nothing is extracted from older sessions
+# Maximum sessions in `cursors`; no entries are created from sessions older than all of these.
+CURSORS_MAX: Final = 16
 FORGOTTEN_MAX: Final = 64  # maximum deleted entries whose digests are kept
 CHANGES_MAX: Final = 24  # maximum changes per model response
 FINISHED: Final = 2**53 - 1  # cursor of a session from which nothing more is extracted

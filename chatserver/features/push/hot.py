@@ -138,7 +138,7 @@ class DueChats:
         With `recheck_after_s`, schedule the chat again after this delay.
 
         Guarantees:
-            A chat with messages that were committed after the claim stays scheduled.
+            If messages were committed after the chat was claimed, it stays scheduled.
         """
         keys = self._hot.keys
         delay_ms = -1 if recheck_after_s is None else int(recheck_after_s * 1000)

@@ -41,8 +41,8 @@ class Requests(NamedTuple):
 class RecordResult(NamedTuple):
     """Result of `record_position`.
 
-    `is_complete`: the backlog still has all entries after the position. `persisted`: id of the last
-    persisted entry.
+    `is_complete`: the backlog still has all entries after the recorded position. `persisted`: id of
+    the last persisted entry.
     """
 
     is_complete: bool
@@ -56,7 +56,7 @@ class IndexFeed:
         self._hot = hot
 
     async def record_position(self, lease: Lease, partition: int, position: str) -> RecordResult:
-        """Record the position in a partition's backlog, and trim the entries before it.
+        """Record the indexer's position in a partition's backlog, and trim earlier entries.
 
         If entries after `position` may be missing, record the last persisted entry instead.
 

@@ -60,7 +60,8 @@ class CountQueue:
         lengths = await asyncio.gather(*(self._hot.call("XLEN", key) for key in keys))
         if max(map(int, lengths)) >= self._queue_max:
             raise Overloaded(
-                "too many changes are waiting to be counted; try again", retry_after_ms=RETRY_MS
+                "too many likes and follows are waiting to be counted; try again",
+                retry_after_ms=RETRY_MS,
             )
 
     async def add(self, count: Count, subject: str, change: Change) -> None:

@@ -139,7 +139,7 @@ def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
 
 
 class _UncheckedMessage:
-    """A message that waits for its verdict, then for earlier messages of its sender and chat."""
+    """A message that waits for its verdict, then for the sender's earlier messages in the chat."""
 
     __slots__ = ("attachments", "frame", "listener", "messaging", "outcome")
 

@@ -62,7 +62,8 @@ class EventDispatcher:
         self.channels: Channels  # set by `GatewayServer.set_container`
         self._stored_waits = stored_waits
         self._warm = warm
-        # Callbacks for presence, session and echo records; set by `GatewayServer`.
+        # Callbacks for records about presence and sessions, and for `Echo` (the gateway's check of
+        # its own stream); set by `GatewayServer`.
         self.on_presence: Callable[[UserId, PresenceRecord], None] = lambda user, record: None
         self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
         self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, reason: None

@@ -78,8 +78,8 @@ class Channels:
     ) -> LargeChatPositions:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
-        `known_seqs`: the last seq that the device has, by chat. A transition announced after inbox
-        seq `start` is not included; the session applies it when it sends that inbox event.
+        `known_seqs`: the last seq that the device has, by chat. Chats that became large or
+        small after inbox seq `start` are omitted; the session handles that inbox event later.
 
         Guarantees:
             Cost: two Redis calls for a user with large chats, regardless of how many there are.
@@ -206,7 +206,7 @@ class Channels:
         try:
             place = await self._subscriptions.find_large(session.user, chat)
             if place is None or place.notice != notice or place.until is not None:
-                return  # The chat is no longer large; a later inbox event ends the delivery.
+                return  # The chat has become small since; `finish` handles that inbox event.
             (head,) = await self._listen([chat], session.user)
         except ChatError as exc:
             log.warning("channel.entry_delayed", chat=chat, error=exc.message)
@@ -241,7 +241,7 @@ class Channels:
         if previous is None or not previous[1]:
             since = await self._subscriptions.find_since(session.user, chat, notice)
             if previous is None and (transition.is_removal if since is None else since >= upto):
-                return  # the chat was not large for this user, or got no entries while it was large
+                return  # Nothing is missing: the chat was small, or had no entries while large.
             if previous is None or since is None:
                 places.pop(chat, None)
                 session.recover_chat(chat)

@@ -18,8 +18,9 @@ from chatserver.hot.bus.gateway_stream import Echo, GatewayStream
 log = structlog.get_logger()
 
 INTERVAL_S: Final = 2.0
-FIRST_S: Final = 0.1  # interval between echoes until the first one arrives
-LATE_S: Final = 6.0  # the gateway is not ready if no echo arrives for this long (three intervals)
+FIRST_S: Final = 0.1  # interval between echo records until the first one arrives
+# The gateway is not ready if no echo record arrives for this long (three intervals).
+LATE_S: Final = 6.0
 
 
 class GatewayStreamCheck:
@@ -54,7 +55,7 @@ class GatewayStreamCheck:
             self._arrived_at = self._clock.monotonic()
 
     def find_problem(self) -> str:
-        """Return an error message if no echo has arrived yet, or none within `LATE_S`; else ''."""
+        """Return an error message if no echo record has arrived, or none in `LATE_S`; else ''."""
         if self._arrived_at is None:
             return "the gateway has not received an echo through its stream yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:

@@ -317,7 +317,9 @@ class CommandHandler:
         epoch = self.session.epoch
         page = await self._context.requests.handle(self.session.user, frame)
         if self.session.awaits_reset or self.session.epoch != epoch:
-            raise Unavailable("history: a reset is pending; try again", retry_after_ms=500)
+            raise Unavailable(
+                "history: the epoch has changed; try again after `reset`", retry_after_ms=500
+            )
         return page
 
     def _refuse(self, request: int | None, error: ChatError) -> None:

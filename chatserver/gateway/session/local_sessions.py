@@ -32,7 +32,10 @@ class SessionRegistry:
         return True
 
     def list_sessions(self, user: UserId) -> list[Session]:
-        """Return the user's sessions on this gateway, oldest first. Do not keep the list."""
+        """Return the user's sessions on this gateway, oldest first.
+
+        The list is the registry's own: do not change it, or keep it across an `await`.
+        """
         return self.by_user.get(user, _NO_SESSIONS)
 
     def find_device(self, user: UserId, device: DeviceId) -> Session | None:

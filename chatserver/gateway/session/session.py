@@ -282,7 +282,7 @@ class Session:
     async def _send_summary(self, chat: ChatId, task: object) -> None:
         """Send `too_long` with the chat's summary, and resume large-chat delivery.
 
-        Delivery resumes at the position that was read just before the summary.
+        Delivery resumes at the chat seq that was read just before the summary.
 
         Guarantees:
             One task per chat: only the task in `_summaries` sends the summary.
@@ -316,8 +316,8 @@ class Session:
         while self._is_current(cursor):
             try:
                 position = await self._context.channels.find_again(self, chat)
-                # Read the summary after the position: if the user is removed in between, the entry
-                # that removes them is above the position and will be delivered.
+                # Read the summary after `position`: if the user is removed in between, the entry
+                # that removes them has a later seq and will be delivered.
                 return position, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:

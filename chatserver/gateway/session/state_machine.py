@@ -151,7 +151,7 @@ class SessionState:
         return self._apply(Event.SNAPSHOT) and self._move_to(epoch, seq)
 
     def go_live(self, head: Seq) -> bool:
-        """Start sending events. `head` is the newest inbox seq when the position was set."""
+        """Start sending events. `head`: newest inbox seq when the inbox was last read."""
         if not self._apply(Event.GO_LIVE):
             return False
         self.cursor.head = max(self.cursor.seq, head, self.seen_head)

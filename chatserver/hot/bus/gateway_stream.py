@@ -288,7 +288,7 @@ class GatewayStream:
         self._last: Any = None
 
     def send_to_self(self, echo: Echo) -> None:
-        """Add an echo record to this gateway's own stream; best effort."""
+        """Add a record to this gateway's own stream, to check that it arrives; best effort."""
         self._hot.send_write(
             lambda _: None,
             "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", STREAM_ENTRIES_MAX, "*",

@@ -167,7 +167,8 @@ class Audiences:
     async def get_with_notices(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
         """Return an audience, and the chat's pending membership and large-chat notices.
 
-        For a large chat, the audience has members only while a large-chat transition is pending.
+        The audience of a large chat has members only while a notice that the chat became large or
+        small is pending.
 
         Guarantees:
             Atomic: the audience includes the changes in the notices, and all membership changes

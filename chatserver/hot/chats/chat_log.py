@@ -158,8 +158,8 @@ class ChatLog:
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
         """Return the current JSON of the changed entries in `seqs`; the log may have old versions.
 
-        If an entry's text was deleted, its value is either JSON without the text, or only its
-        `rev`: the seq of the entry that changed it.
+        For an entry whose text was deleted, the returned value is JSON without the text, or only
+        its `rev` (the seq of the entry that changed it).
 
         Guarantees:
             Current: a caller that reads the warm tier after this call sees, in one of the two

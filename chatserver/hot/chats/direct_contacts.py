@@ -22,7 +22,7 @@ FindExisting = Callable[[Collection[ChatId]], Awaitable[Collection[ChatId]]]
 class DirectChats:
     """Reads direct chats.
 
-    `open_chat` loads a chat into Redis; it raises NotFound. `find_existing` returns which of the
+    `open_chat` loads a chat into Redis, or raises NotFound. `find_existing` returns which of the
     given chats exist.
     """
 

@@ -95,7 +95,7 @@ class LargeChatSubscriptions:
         return [GatewayId(name.decode()) for name in names]
 
     async def list_large(self, user: UserId) -> dict[ChatId, LargePeriod]:
-        """Return the user's chats that are or were large, each with the last such period."""
+        """Return the last period in which each of the user's chats was large; omit other chats."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
             ChatId(name.decode()): _parse_places(value)[0]
@@ -103,15 +103,15 @@ class LargeChatSubscriptions:
         }
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
-        """Return the last period in which the chat was large for the user; None if it never was."""
+        """Return the last period in which the user's devices read the chat's log, or None."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, notice: Seq) -> Seq | None:
-        """Return the start (chat seq) of a period in which the chat was large for the user.
+        """Return the chat seq after which the user's devices read the chat's log, not the inbox.
 
-        `notice`: the inbox seq of the event that ended the period. Return None if the period is no
-        longer stored, because too many transitions have followed.
+        `notice`: the inbox seq of the event that ended this. Return None if the period is no longer
+        stored, because the chat has become large or small too often since.
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         places = [] if value is None else _parse_places(value)

@@ -282,10 +282,10 @@ class MemberCheck:
         raise NotFound(NOT_A_MEMBER)
 
     async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
-        """Return `reader` with the member's earlier periods.
+        """Return `reader` with `periods`: the seq ranges of the member's earlier memberships.
 
         Guarantees:
-            Cost: one GetItem per membership, none if all entries are readable. The newest
+            Cost: one GetItem; none if all entries are readable or the result is cached. The newest
                 `PERIODS_CACHED_MAX` results are cached.
 
         Raises:

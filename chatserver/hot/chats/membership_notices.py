@@ -1,4 +1,4 @@
-"""Pending notices of joins, leaves and large-chat transitions.
+"""Pending notices that users joined or left, and that chats became large or small.
 
 ``change_members.lua`` writes a notice atomically with its change. A notice is deleted after the
 users are notified.
@@ -34,7 +34,7 @@ class MembershipNotice(NamedTuple):
 def parse_notices(reply: Sequence[bytes]) -> list[MembershipNotice]:
     """Parse the pending notices of a chat, in the order of the changes.
 
-    Within one change, joins and leaves come before the large-chat transition.
+    Within one change, joins and leaves come first, then that the chat became large or small.
     """
     pairs = zip(reply[::2], reply[1::2], strict=True)
     notices = [_parse_notice(field.decode(), value.decode()) for field, value in pairs]

@@ -238,7 +238,11 @@ class HotClient(abc.ABC):
         """
 
     async def with_deadline(self, call: Awaitable[Any]) -> Any:
-        """Await a call on a blocking client, with a deadline. Raises TimeoutError."""
+        """Await a call on a client from `create_blocking_client`.
+
+        Raises:
+            TimeoutError: the call took longer than `call_timeout_s` + 5 s.
+        """
         async with asyncio.timeout(self.settings.call_timeout_s + 5):
             return await call
 

@@ -72,8 +72,8 @@ class ClusterClient(HotClient):
         self._known_addresses: list[Address] = []
         self._claims = Claims(())
         self._routes: dict[int, Route] = {}
-        # Slot → id and replication id of the node from which the epochs of the slot's partitions
-        # were last loaded.
+        # Slot → (id, replication id) of the node that last supplied the epochs of the slot's
+        # partitions.
         self._epoch_origins: dict[int, tuple[str, str]] = {}
         self._served = 0  # number of routes that had a connection at the last refresh
         self._refresh_requested = asyncio.Event()
@@ -220,7 +220,10 @@ class ClusterClient(HotClient):
         return parse_view(text.decode(), address.host, replid=replid, by_name=address.is_tls)
 
     async def _open(self, node: Node) -> None:
-        """Connect to a node. `_switch_routes` reads the epochs before any call is sent to it."""
+        """Connect to a node.
+
+        If its replication id is new, calls to it wait until `_switch_routes` has read its epochs.
+        """
         wire = await open_wire(node.address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, node.address)

@@ -67,7 +67,7 @@ PERSIST_START_S = 30
     "--gateways",
     default=1,
     show_default=True,
-    help="Number of gateways to start, on alternating CPU cores.",
+    help="Number of gateways to start, in turn on the server and the load core.",
 )
 @click.option(
     "--idle-sessions",

@@ -170,7 +170,7 @@ def _measure_worker(
     "database",
     type=click.Choice(["stub", "dynamodb"]),
     default="stub",
-    help="Write to the DynamoDB stub, or to the development DynamoDB API server.",
+    help="Database: the DynamoDB stub, or the development DynamoDB API server.",
 )
 @click.option(
     "--runs", default=3, show_default=True, type=click.IntRange(1, 20), help="Number of runs."

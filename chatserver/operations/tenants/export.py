@@ -1,8 +1,8 @@
 """Export of a tenant: all items, objects and Redis keys, with a manifest.
 
-Resumable: `state.json` holds the position and the list of files so far. After a crash, at most one
-file of items or objects is written again; an unfinished export of the Redis keys starts over. If
-the tenant is in use, its export is not a consistent snapshot.
+Resumable: `state.json` holds the list of files so far and the position of the export. After a
+crash, at most one file of items or objects is written again; an unfinished export of the Redis keys
+starts over. If the tenant is in use, its export is not a consistent snapshot.
 """
 
 from __future__ import annotations

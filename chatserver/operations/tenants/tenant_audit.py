@@ -47,9 +47,10 @@ class StoreAudit(msgspec.Struct):
 async def audit_tenant(
     work: OpenTenant, *, texts: Sequence[bytes], has_contents: bool, report: Report
 ) -> list[StoreAudit]:
-    """Return the result for each store. No data is left if every `left` is empty.
+    """Search all stores for data of a deleted tenant; return the result for each store.
 
-    `has_contents`: also read all objects of other tenants.
+    No data was found if `left` is empty in every result. `has_contents`: also search the contents
+    of other tenants' objects, not only their keys.
 
     Raises:
         Unavailable: a store does not respond.

@@ -34,7 +34,8 @@ class TokenAuthentication:
                 once per `JWKS_REFETCH_S`.
 
         Raises:
-            Banned, Unauthenticated: the token is invalid or revoked.
+            Banned: the user is banned.
+            Unauthenticated: the token is invalid or revoked.
             Unavailable: Redis does not respond, so revocation cannot be checked.
         """
         try:
@@ -50,7 +51,8 @@ class TokenAuthentication:
         """Check that a token is not revoked.
 
         Raises:
-            Banned, Unauthenticated: the token is revoked.
+            Banned: the user is banned.
+            Unauthenticated: the token is revoked.
             Unavailable: revocation cannot be checked.
         """
         check_marks(claims, await self._revocations.find(claims))

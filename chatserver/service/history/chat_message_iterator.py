@@ -96,7 +96,10 @@ class ChatStream:
 
     @property
     def bound(self) -> int | None:
-        """The ts of the next message, or a bound for it; None at the end (see `ChatStream`)."""
+        """The ts of the next message if `is_exact`; otherwise a bound for it.
+
+        The next message cannot precede the bound in merge order. None: there are no more messages.
+        """
         return self._buffer[0].ts if self._buffer else self._next
 
     def close(self) -> None:

@@ -3,8 +3,8 @@
 A page is contiguous in seq. `History` checks this, and does not return entries beyond a gap.
 `chatserver.service.history.warm_and_cold_log` reads the warm and the cold tier.
 
-A reader who left and rejoined has several readable periods. A page covers only one of them; the
-next page continues with the adjacent period.
+A reader who left and rejoined has several membership periods. A page covers only one of them; the
+next page continues with the adjacent one.
 """
 
 from __future__ import annotations

@@ -209,8 +209,8 @@ class _Merge:
         self._limit = limit
         self._is_descending = is_descending
         # Two heaps, ordered by `ChatStream.bound`: streams to be read (`_waiting`), and streams
-        # whose next message is known (`_ready`). If a known message has the same ts as a waiting
-        # stream's bound, the stream is read before the message is returned.
+        # whose next message is known (`_ready`). If a known message and a waiting stream's bound
+        # have the same ts, the waiting stream is read first.
         self._waiting: list[_Entry] = [
             (self._key(stream.bound), stream.chat, stream) for stream in streams
         ]

@@ -140,7 +140,7 @@ class MessageContext:
     async def _search_unstored(self, chat: ChatId, ts: Ts, span: Reader) -> Seq | None:
         """Binary-search the entries that may not be stored yet; return the seq for `ts`, if any."""
         low, high = int(span.stored) + 1, int(span.head)
-        probe = low  # try the oldest first: usually, `ts` precedes all unstored entries
+        probe = low  # seq to read next; usually, `ts` precedes all unstored entries
         while low <= high:
             entries = await self._log.list_after(chat, Seq(probe - 1), 1)
             if not entries or entries[0].ts == ts:

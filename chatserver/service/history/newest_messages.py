@@ -51,9 +51,10 @@ class NewestMessages:
     async def _read(self, chat: ChatId, head: frames.Message, top: Seq) -> list[frames.Message]:
         """Return the chat's newest messages, and fill gaps with tombstones.
 
-        If the persist worker and Redis fail together, messages older than the newest stored message
-        (`head`) may be lost. Without tombstones, no history page could get past such a gap. `top`
-        is the newest seq in Redis; the persist worker may still store messages up to that seq.
+        If the persist worker and Redis fail during a batch write, DynamoDB may lack messages that
+        are older than the newest stored one (`head`). Without tombstones, no history page could get
+        past such a gap. `top` is the newest seq in Redis; the persist worker may still store
+        messages up to that seq.
         """
         while True:
             newest = await self._messages.list_before(

@@ -38,7 +38,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     """A committed change. If its entries are lost and written again, they keep their ids.
 
     - `transition`: "up" if the change makes the chat large, "down" if the chat becomes small again
-    - `first_transition`: the oldest transition that members may not have received
+    - `first_transition`: the oldest `transition` that members may not have received
     - `joined`: the lowest possible seq of the first entry; used until Redis returns the actual seq
     - `version`: the chat version after the change
     - `after`: all entries of the change have higher seqs
@@ -152,7 +152,7 @@ def is_large_in_inboxes(row: Chat) -> bool:
 def find_change_to_load(row: Chat) -> MembershipChange | None:
     """Return the change to apply when the chat is loaded.
 
-    Its `transition` combines all transitions that members may not have received.
+    Its `transition` combines all changes between large and small that members may not know of.
     """
     change, first_transition = find_change(row), find_first_transition(row)
     if change is None or not first_transition:

@@ -433,7 +433,8 @@ class Membership:
     def _find_transition(self, record: Chat, count: int) -> tuple[int, str]:
         """Return `(large, transition)` for a group that has `count` members after the change.
 
-        `large` is the version that made the chat large, or 0. `transition` is "up", "down" or "".
+        `large` is the version that made the chat large, or 0. `transition` is "up" if the
+        change makes the chat large, "down" if it makes the chat small, else "".
         """
         was_large = record.large > 0
         if not is_large_after(count, self._fanout_members_max, was_large=was_large):

@@ -46,8 +46,9 @@ class LostChanges:
         """Return the changes to apply when a chat is loaded. `newest`: the chat's newest messages.
 
         Guarantees:
-            Cost: nothing if all changes are stored. Otherwise one Redis call; if `newest` does not
-                reach back to the oldest change, also reads of the messages since that change.
+            Cost: nothing if all changes are stored. Otherwise one Redis call. If entries are
+                still missing and `newest` begins after the oldest change, the messages since that
+                change are read too.
         """
         pending = find_change_to_load(row)
         changes = find_unstored(row)

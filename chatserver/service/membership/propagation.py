@@ -109,7 +109,8 @@ class MembershipPropagation:
         if head is None:
             return False
         await self._former_members.correct_periods(chat, changes, head)
-        # No change is removed before an older change; see `change_records.add_unstored`.
+        # Keep the oldest change whose entries are not stored, and all later changes; see
+        # `change_records.add_unstored`.
         first_unstored = next(
             (change.version for change in changes if not head.is_stored(change)), None
         )
@@ -238,14 +239,14 @@ class MembershipPropagation:
         """
         chat = ChatId(record.chat)
         for _ in range(ROUNDS_MAX):
-            # The audience (members) and the notices (joins, leaves and transitions that inboxes may
-            # lack) are read together. Otherwise, entries after a transition could be delivered
-            # before the notice of the transition.
+            # Read the members (`audience`) together with the pending notices: joins, leaves, and
+            # that the chat became large or small. Otherwise, inboxes could get the entries after
+            # such a change before its notice.
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
-            # Delete the notices (joins, leaves, transitions) before the fan-out is marked as done,
-            # so that they are not sent again.
+            # Delete the notices before the fan-out is marked as done, so that they are not sent
+            # again.
             await self._hot_membership.delete_notices(chat, notices)
             await self._mark_delivered(audience)
             if not audience.is_in_transition:
@@ -287,10 +288,11 @@ class MembershipPropagation:
     ) -> None:
         """Deliver the entries before the chat became large or small, then notify its members."""
         await self._deliver_upto(audience, notice.seq)
-        # Members who joined after the change of size are notified when their join is delivered.
+        # Leave out members who joined after the chat became large or small: the delivery of their
+        # join covers them.
         first_own = max(notice.seq, 1)
         users = [user for user, first in audience.joined.items() if first <= first_own]
-        # Members who left after the change of size get the same entries and notification.
+        # Members who left after the chat became large or small get the same entries and event.
         for leave in leaves:
             if leave.user is not None and leave.after < notice.seq < leave.seq:
                 await self._deliver_spans(audience, leave.user, leave.after, notice.seq)

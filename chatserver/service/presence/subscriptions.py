@@ -30,7 +30,8 @@ log = structlog.get_logger()
 SUBSCRIBED_USERS_MAX = 500
 NOTIFY_INTERVAL_S = 1.0  # minimum time between two notifications about a user
 SHARED_CHATS_MAX = 100  # how many of a user's newest groups are searched for a shared one
-# Stands for a shared direct chat. Its members never change, so they are not checked again.
+# Used instead of a chat id if the shared chat is a direct chat. Its members never change, so they
+# are not checked again.
 _DIRECT = ChatId("")
 
 

@@ -345,7 +345,7 @@ class Manifests:
         return chats, response.get("LastEvaluatedKey")
 
     async def record_due(self, chat: str, ts: int) -> None:
-        """Exclude the chat from `list_due_chats`, unless its `before_ts` is later than `ts`."""
+        """Record when the chat is due: `list_due_chats` lists it if `before_ts` is after `ts`."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), chat_key(chat)),

@@ -218,14 +218,18 @@ class Tenancy:
         ]
 
     def strip(self, table: str, item: Mapping[str, Any]) -> Item:
-        """Return an item, or some attributes of an item, without the prefix. Raises CorruptData."""
+        """Return an item, or some of its attributes, without the tenant prefix.
+
+        Raises:
+            CorruptData: the item belongs to another tenant.
+        """
         own = self.find_own(table, item)
         if own is None:
             raise CorruptData(f"table {table} returned an item that belongs to another tenant")
         return own
 
     def find_own(self, table: str, item: Mapping[str, Any]) -> Item | None:
-        """Return an item without the prefix, or None if it belongs to another tenant.
+        """Return an item without the tenant prefix, or None if it belongs to another tenant.
 
         Used by readers of all tenants' items, such as Stream readers.
         """

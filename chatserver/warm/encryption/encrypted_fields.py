@@ -7,7 +7,8 @@ were written before encryption was turned on.
 
 An item with a value that cannot be decrypted is returned with its encrypted attributes, which every
 repository rejects. If the data key for a message's body has been deleted, the item is returned as a
-deleted message with attribute `shredded`; attributes in other tables are returned as empty strings.
+deleted message with attribute `shredded`. In other tables, an attribute whose data key has been
+deleted is returned as an empty string.
 
 Values that a condition compares with an encrypted attribute are encrypted too. In the same place,
 equal strings have equal encrypted values, unless they were encrypted with different data keys.

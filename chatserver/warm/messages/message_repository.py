@@ -425,7 +425,7 @@ class MessageRepository:
     ) -> list[Message]:
         """Return consecutive messages from seq `target` on: from `items`, or else from markers.
 
-        `items` were read with `probe`. Expired and lost messages have markers.
+        `items` is the result of Query `probe`. Expired and lost messages have markers.
         """
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         messages = await decode_items(items, self._bodies)
@@ -451,7 +451,7 @@ class MessageRepository:
         raise AssertionError("the search did not end within PROBES_MAX probes")
 
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
-        """Return up to `probe.count` items from `probe.ts` on, in the probe's direction.
+        """Return up to `probe.count` items from `probe.ts` on, newest or oldest first.
 
         Strongly consistent. May take several Queries.
         """

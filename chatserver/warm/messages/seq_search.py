@@ -62,7 +62,7 @@ class SeqSearch:
     """
 
     def __init__(self, target: int, places: Iterable[Place] = ()) -> None:
-        """`places` are messages whose ts is known, in any order; they save probes."""
+        """`places` are messages whose ts is known, in any order; they save Queries."""
         self.target = target
         self.found: Place | None = None
         self._low = Place(0, -1)  # seq 0 precedes every message
@@ -74,7 +74,7 @@ class SeqSearch:
             self._record_place(place)
 
     def next_probe(self) -> Probe | None:
-        """Return the next probe, or None when the search is finished."""
+        """Return the next Query to make, or None when the search is finished."""
         low, high = self._low, self._high
         if self._is_done():
             return None
@@ -97,7 +97,7 @@ class SeqSearch:
         return Probe((self._left + self._right) // 2, is_newest_first=True)
 
     def record_result(self, probe: Probe, places: Sequence[Place]) -> None:
-        """Process the result of `probe`, sorted in the probe's direction.
+        """Process the result of Query `probe`, in the order in which it returned the messages.
 
         Raises:
             CorruptData: ts does not increase with seq.
@@ -123,7 +123,8 @@ class SeqSearch:
             case "ends":
                 pass
         if probe.count > 1:
-            # The probe began at most `count` seqs from the target. It has read a stored target.
+            # The Query began at most `count` seqs from the target, so it has read the target if the
+            # target is stored.
             self._is_over = True
 
     def _is_done(self) -> bool:

@@ -18,9 +18,10 @@ shards. All processes must compute the same partition for an entry, without coor
   horizon since then.
 
 So the partition of an entry does not depend on any process's clock. For reads beyond the horizon, a
-copy is used for at most `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's
-newest entry, so that readers have read the new layout before the period gets entries. If Redis's
-clock jumps forward at that moment, a reader may miss the newest entries for `SHARD_REFRESH_S`.
+copy is used for at most `SHARD_REFRESH_S`. A new period starts at least `READ_LEAD_US` after the
+chat's newest entry, so that readers have read the new layout before the period gets entries. If
+Redis's clock jumps forward at that moment, a reader may miss the newest entries for
+`SHARD_REFRESH_S`.
 
 `changed` is the `rev` of the last change to a layout. The layouts, which may be large, are read
 again only if `changed` differs.
@@ -59,7 +60,8 @@ from chatserver.warm.schema.tables import DIRECTORY
 SHARD_REFRESH_S = 0.2  # maximum age of cached layouts, for reads beyond the horizon
 
 EXTENSION_US: Final = 500_000  # the horizon is moved this far beyond an entry's ts
-# A new period starts this long after the newest entry. Must be longer than `SHARD_REFRESH_S`.
+# A new sharding period starts at least this long after the chat's newest entry. Must be longer than
+# `SHARD_REFRESH_S`.
 READ_LEAD_US: Final = 300_000
 TEXT_MAX: Final = 200_000  # maximum characters of all layouts and chat ids; DynamoDB allows 400 KB
 _TRIES_MAX: Final = 20  # maximum attempts of an update, which fails after another process's update

@@ -87,7 +87,8 @@ class RemovedItems:
             user = None if receiver is None else str(receiver["S"])
             wanted = encode_item(PersistItem(message, user))
             if has_its_text and not message.deleted:
-                # Keep the pointer to the body. The checksum cannot be computed without the body.
+                # Keep the pointer to the body. Drop the item's checksum: it cannot be recomputed
+                # without the body.
                 pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
                 wanted |= {name: item[name] for name in pointer}
                 wanted.pop(Field.SUM, None)

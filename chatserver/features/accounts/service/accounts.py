@@ -186,7 +186,8 @@ class Accounts:
 
         Guarantees:
             Idempotent by `key`: the same request returns the same login.
-            The same response, after the same work, for an unknown valid name and a wrong password.
+            A well-formed name without an account gets the same response, after the same work, as a
+                wrong password.
 
         Raises:
             Unauthenticated: name or password is wrong.

@@ -147,7 +147,7 @@ class CompanionCatalog:
 
 
 def check(wanted: Changes) -> Changes:
-    """Validate the fields of a version; return them, with text fields normalized for storage.
+    """Validate the fields of a new companion version; return them with normalized text.
 
     Raises:
         BadRequest, TooLarge: a field is out of bounds.

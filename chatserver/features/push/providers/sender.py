@@ -221,7 +221,8 @@ class PushSender:
             if not await self._claim(subscription, notice, is_retry):
                 return None
         except ChatError as exc:
-            # The claim may have succeeded, here or in another process, so do not send.
+            # It is unknown whether this process has the claim. Another process may have it, and a
+            # push is sent at most once, so do not send.
             log.warning("push.claim_failed", user=subscription.user, error=exc.message)
             return None
         failpoint("notify.after_claim")

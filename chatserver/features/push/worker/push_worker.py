@@ -97,8 +97,8 @@ class NotifyWorker:
         while True:
             entries = await self._chats.list_after(position, READ_MAX)
             now = self._container.clock.monotonic()
-            # Update the checkpoint even without new entries: the backlog is trimmed without
-            # waiting for a worker whose checkpoint is old.
+            # Report the position even without new entries: after a minute without a report, the
+            # backlog is trimmed without waiting for this worker.
             if not entries and now - self._recorded_at < LEASE_S:
                 return position
             position = entries[-1].id if entries else position

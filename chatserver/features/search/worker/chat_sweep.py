@@ -5,8 +5,8 @@ entries after a point in time. With `has_activity`, it reads only the chats that
 active since then.
 
 The indexer runs one step between two reads of the backlog, so it keeps indexing new messages. A
-step reads all changes that precede the indexer's backlog position, and the indexer applies later
-changes afterward. This requires that all entries before the position are persisted.
+step finds all changes before the indexer's backlog position, and the indexer then applies the
+changes after it. So each step waits until all entries before the position are persisted.
 """
 
 from __future__ import annotations

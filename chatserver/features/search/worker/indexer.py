@@ -13,8 +13,8 @@ more than a minute or Redis has lost data. A catch-up then reads the chats activ
 
 Entries are indexed before they are persisted, so search does not wait for DynamoDB. If Redis loses
 such an entry, its document is not returned, because no tier has the message. During a catch-up or
-rebuild, only persisted entries are indexed. Each of its steps waits until all indexed entries are
-persisted, and therefore finds all changes before the position in the tiers.
+rebuild, only persisted entries are indexed. Each step waits until all indexed entries are
+persisted, so the tiers have all changes up to the index's backlog position.
 
 Only the lease holder writes an index partition. The lease token is stored in the index state, so a
 process that was paused cannot write after another process has taken over.

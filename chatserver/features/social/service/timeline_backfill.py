@@ -35,7 +35,7 @@ class MergedAuthors:
         self._authors: dict[str, PostId] = {}
 
     async def get_authors(self) -> dict[str, PostId]:
-        """Return `{author: first post that is merged into timelines on read}`."""
+        """Return `{author: oldest merged post}` for authors whose posts are merged on read."""
         if self._clock.monotonic() >= self._read_at + MERGED_CACHE_S:
             self._authors = await self._fanouts.list_merged(self.get_oldest())
             self._read_at = self._clock.monotonic()

@@ -157,9 +157,9 @@ class Fanouts:
         await self._update(first)
 
     async def list_merged(self, since: PostId) -> dict[str, PostId]:
-        """Return `{author: first post that is merged into timelines on read}`.
+        """Return `{author: oldest merged post}` for authors whose posts are merged on read.
 
-        Returns up to `MERGED_MAX` authors whose newest merged post is `since` or later.
+        Includes up to `MERGED_MAX` authors whose newest merged post is `since` or later.
         """
         span = Span(DIRECTORY, MERGED)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}

@@ -115,7 +115,8 @@ class TimelineWorker:
         except NotFound:
             return  # the post or its author was deleted
         followers_max = self._settings.fanout_followers_max
-        # A fan-out that has a checkpoint continues, because timelines already have the post.
+        # A fan-out with a checkpoint continues even if the author's posts are now merged on read:
+        # some timelines already have the post.
         is_merged = job.place is None and await self._is_author_merged_on_read(author)
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())

@@ -72,7 +72,7 @@ export const companions: Catalog["companions"] = {
   guardrails: "Guardrails",
   guardrail: "Guardrail-ID oder -ARN",
   guardrailVersion: "Guardrail-Version",
-  guardrailHint: "Für Bedrock. DRAFT oder eine Zahl",
+  guardrailHint: "Für Bedrock: DRAFT oder eine Versionsnummer",
   moderationModel: "Moderationsmodell",
   moderationHint: "Für OpenAI",
   tools: "Werkzeuge",

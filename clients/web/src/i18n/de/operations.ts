@@ -191,7 +191,7 @@ export const operations: Catalog["operations"] = {
   eraseTitle: (user) => `${user} löschen?`,
   eraseText:
     "Konto und alles Geschriebene werden gelöscht. Das lässt sich nicht rückgängig machen.",
-  erasing: (receipt) => `Löschung begonnen. Beleg: ${receipt}`,
+  erasing: (receipt) => `Löschung begonnen. Beleg-ID: ${receipt}`,
   sessions: "Offene Sitzungen",
   sessionsHint: "Aktuelle WebSocket-Verbindungen",
   noSessions: "Keine offenen Sitzungen.",

@@ -68,7 +68,7 @@ export const companions = {
   guardrails: "Guardrails",
   guardrail: "Guardrail ID or ARN",
   guardrailVersion: "Guardrail version",
-  guardrailHint: "For Bedrock. DRAFT or a number",
+  guardrailHint: "For Bedrock: DRAFT or a version number",
   moderationModel: "Moderation model",
   moderationHint: "For OpenAI",
   tools: "Tools",

@@ -136,7 +136,7 @@ export const operations = {
     findings: "Findings",
   },
   auditPartitions: (audited: number, all: number, oldest: string) =>
-    `${audited} of ${all} audited; oldest audit ${oldest}`,
+    `${audited} of ${all} audited; least recent audit: ${oldest}`,
   auditChecked: (chats: string, entries: string) => `${chats} chats, ${entries} entries`,
   noFindings: "No findings.",
   cost: {
@@ -179,7 +179,7 @@ export const operations = {
   erase: "Erase user",
   eraseTitle: (user: string) => `Erase ${user}?`,
   eraseText: "This deletes the account and everything the user wrote, and can't be undone.",
-  erasing: (receipt: string) => `Erasure started. Receipt: ${receipt}`,
+  erasing: (receipt: string) => `Erasure started. Receipt ID: ${receipt}`,
   sessions: "Open sessions",
   sessionsHint: "Current WebSocket connections",
   noSessions: "No open sessions.",

@@ -68,7 +68,7 @@ export const companions: Catalog["companions"] = {
   guardrails: "防护",
   guardrail: "Guardrail ID 或 ARN",
   guardrailVersion: "Guardrail 版本",
-  guardrailHint: "用于 Bedrock。DRAFT 或数字",
+  guardrailHint: "用于 Bedrock：DRAFT 或版本号",
   moderationModel: "审核模型",
   moderationHint: "用于 OpenAI",
   tools: "工具",

@@ -164,7 +164,7 @@ export const operations: Catalog["operations"] = {
   erase: "抹除用户",
   eraseTitle: (user) => `抹除 ${user}？`,
   eraseText: "将删除账户及该用户所写的一切，且无法撤销。",
-  erasing: (receipt) => `已开始抹除。回执：${receipt}`,
+  erasing: (receipt) => `已开始抹除。回执 ID：${receipt}`,
   sessions: "打开的会话",
   sessionsHint: "当前的 WebSocket 连接",
   noSessions: "没有打开的会话。",
