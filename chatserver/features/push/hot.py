@@ -87,12 +87,13 @@ class DueChats:
         return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
     async def schedule(self, upto: str, first_seqs: Mapping[ChatId, Seq], delay_s: float) -> bool:
-        """Schedule the chats in `first_seqs` for `delay_s` from now; move the checkpoint to `upto`.
+        """Schedule the chats in `first_seqs` for `delay_s` from now.
 
-        If the lease is lost, change nothing and return False.
+        Also record that the backlog has been read for pushes up to `upto`. If the lease is lost,
+        change nothing and return False.
 
         Guarantees:
-            Atomic: the checkpoint advances only if the chats are scheduled.
+            Atomic: `upto` is recorded only if the chats are scheduled.
             A chat that is already scheduled keeps its time and first seq.
         """
         keys = self._hot.keys

@@ -55,7 +55,7 @@ class GatewayStreamCheck:
             self._arrived_at = self._clock.monotonic()
 
     def find_problem(self) -> str:
-        """Return an error message if no echo record has arrived, or none in `LATE_S`; else ''."""
+        """Return an error text if no echo record has arrived, or none within `LATE_S`; else ''."""
         if self._arrived_at is None:
             return "the gateway has not received an echo through its stream yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:

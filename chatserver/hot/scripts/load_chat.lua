@@ -16,9 +16,9 @@
 -- key refs_even hash   digest of sender and `ref` to the entry's seq, ts, mid and request
 --                      digest
 -- key refs_odd hash    like `refs_even`; see `phase`
--- key turnover hash    pending notices of joins, leaves and large-chat transitions; see
---                      change_members.lua. A transition of an earlier epoch is deleted: it is
---                      created again if not all members were notified
+-- key turnover hash    pending notices of joins, leaves and of the chat becoming large or
+--                      small; see change_members.lua. The latter are deleted if they are from an
+--                      earlier epoch, and created again if not all members were notified
 -- arg epoch    string  current epoch of the partition
 -- arg seq      integer newest seq of the warm tier
 -- arg ts       string  its timestamp

@@ -30,8 +30,8 @@ for a = 2, #ARGV, 6 do
   local had = call('HGET', KEYS[1], 'l:' .. chat) or '0 '
   local had_version, had_epoch = string.match(had, '^(%d+) (.*)$')
   if had_epoch < chat_epoch then
-    -- A transition recorded in an earlier epoch may be outdated: use the `directory` table. If the
-    -- table lacks the transition, it is sent again.
+    -- Whether the chat is large, as recorded in an earlier epoch, may be outdated: use the
+    -- `directory` table. If the table lacks the last change, members are notified again.
     local newest = string.match(call('HGET', KEYS[2], chat) or '', '^[^;]*')
     if since == '' then
       call('HDEL', KEYS[2], chat)
@@ -40,7 +40,7 @@ for a = 2, #ARGV, 6 do
     end
     if had_epoch ~= '' then call('HSET', KEYS[1], 'l:' .. chat, '0 ' .. chat_epoch) end
   elseif since ~= '' and version >= tonumber(had_version) then
-    -- HSETNX, because a transition that Redis has already recorded is newer than the table's.
+    -- HSETNX: if Redis has already recorded a large-chat period, it is newer than the table's.
     call('HSETNX', KEYS[2], chat, '0:' .. since)
   end
 end

@@ -9,7 +9,7 @@
 -- arg id          string  last entry in the index; empty if the index is new
 --
 -- returns {status, id of the last persisted entry}; status 0: the caller no longer holds the lease,
--- 1: recorded, 2: entries after `id` may have been trimmed, so the position is now the second value
+-- 1: recorded, 2: entries after `id` may have been trimmed, so the second value was recorded
 local call = redis.call
 local function parse(id)
   local ms, n = string.match(id, '^(%d+)-(%d+)$')

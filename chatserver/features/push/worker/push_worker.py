@@ -3,9 +3,9 @@
 ::
 
     backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `push_dispatcher`
-             (separate reader with the checkpoint `told`)
+             (separate reader with the position `told`)
 
-Sending a message involves no push work. This worker reads the backlog with its own checkpoint and
+Sending a message involves no push work. This worker has its own position in the backlog and
 groups the entries by chat, so a thousand messages in one chat are one unit of work. Entries stay in
 the backlog until this worker has read them, for at most a minute after they are persisted.
 
@@ -76,7 +76,7 @@ class NotifyWorker:
             try:
                 while True:
                     if (current := hot.get_epoch(self._lease.partition)) != epoch:
-                        # Redis has lost the lease and the checkpoint. Restore both immediately:
+                        # Redis has lost the lease and the position. Restore both immediately:
                         # until then, the backlog is trimmed without waiting for this worker.
                         epoch, self._recorded_at = current, -math.inf
                         self._lease.mark_lost()

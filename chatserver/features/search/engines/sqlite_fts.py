@@ -92,7 +92,7 @@ class SqliteEngine:
         elif not self._path.exists():
             raise Unavailable(
                 f"search: {self._path} does not exist; run `chatserver worker search` on this "
-                "machine; in containers, mount the same folder in both"
+                "machine; if it runs in another container, both must mount this folder"
             )
         mode = "rwc" if self._is_writer else "rw"
         with _translate_errors(self._path):
