@@ -95,7 +95,6 @@ class UsageAccumulator:
                 self._chats[kind].add(chat, units * share / whole)
 
     def record_messages(self, count: int) -> None:
-        """Record stored messages."""
         self._messages += count
 
     def drain(self) -> Spending:

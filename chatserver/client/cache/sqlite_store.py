@@ -116,13 +116,11 @@ class SqliteStore:
             return Owner(known.get("user", ""), known.get("server", ""))
 
     def load(self) -> Saved:
-        """Load the last saved delivery position and outbox."""
         with store_file.translate_errors(self._path):
             rows: dict[str, bytes] = dict(self._database.execute("SELECT name, value FROM record"))
             return Saved(rows.get("place"), rows.get("deeds"))
 
     def save(self, saved: Saved) -> None:
-        """Save the delivery position and outbox in one transaction, except those that are None."""
         self.save_changes(saved, (), _NOTHING, 0.0)
 
     def save_changes(

@@ -62,7 +62,6 @@ def next_rev(before: int, now_s: float) -> int:
 
 
 def without_ended_mute(preferences: ChatPreferences, now_s: float) -> ChatPreferences:
-    """Return the preferences without a mute that has ended."""
     if preferences.muted_until and preferences.muted_until <= now_s:
         return msgspec.structs.replace(preferences, muted_until=None)
     return preferences

@@ -51,7 +51,6 @@ class MemorySwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes for companions' memories."""
     memories = container.get(CompanionContainer).memories
 
     def show(memory: UserMemory) -> Memory:

@@ -32,7 +32,6 @@ class PreviewCache:
         return None if value is None else _decoder.decode(value)
 
     async def put(self, url: str, summary: PageSummary) -> None:
-        """Cache a summary."""
         key = self._hot.keys.preview(compute_url_digest(url))
         kept_s = FAILURE_CACHE_S if summary.is_empty else CACHE_S
         await self._hot.write("SET", key, msgspec.json.encode(summary), "EX", kept_s)

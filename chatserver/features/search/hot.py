@@ -115,12 +115,10 @@ class IndexFeed:
         return Requests(fields.get(_REINDEX, ""), erasures)
 
     async def request_rebuild(self, partition: int, request: str) -> None:
-        """Request a rebuild from the indexer."""
         key = self._hot.keys.checkpoint(partition)
         await self._hot.write("HSET", key, _REINDEX, request)
 
     async def request_erasure(self, partition: int, user: str) -> None:
-        """Request the erasure of a user from the index."""
         key = self._hot.keys.checkpoint(partition)
         if await self.is_erased(partition, user):  # delete the result of an earlier request
             await self.delete_erasure_request(partition, user)
@@ -137,5 +135,4 @@ class IndexFeed:
         return bool(await self._hot.call("HGET", key, _ERASE + user) == DONE.encode())
 
     async def delete_erasure_request(self, partition: int, user: str) -> None:
-        """Delete the erasure request for a user."""
         await self._hot.call("HDEL", self._hot.keys.checkpoint(partition), _ERASE + user)

@@ -75,7 +75,6 @@ class UserPresence:
         return SessionActivity(self._clock.monotonic(), is_foreground=is_foreground)
 
     def add_session(self, user: UserId, activity: SessionActivity) -> None:
-        """Add a session to the user's presence."""
         self._users.setdefault(user, _User()).sessions.append(activity)
         self._mark_changed(user)
 

@@ -77,7 +77,6 @@ class User:
     words: tuple[str, ...] = ()  # words that find the user in a search; see feature `accounts`
 
     def encode(self) -> Item:
-        """Encode a new user as an item."""
         item = row_key(user_key(self.user), user_key(self.user))
         item[Field.CREATED] = {"N": str(self.created_ms)}
         item[Field.RESTRICTED] = {"BOOL": self.is_restricted}

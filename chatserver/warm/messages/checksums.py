@@ -31,7 +31,6 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def compute_checksum(message: Message) -> str:
-    """Return the checksum of a message."""
     if message.rev == 1:  # `decode_item` decodes `rev` 1 of an unchanged message as 0
         message = msgspec.structs.replace(message, rev=0)
     if message.shredded:  # the checksum does not cover this field

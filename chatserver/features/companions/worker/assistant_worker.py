@@ -255,7 +255,6 @@ class AssistantWorker:
 
 
 def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
-    """Build the dependencies of responders."""
     settings, hot, clock = container.settings, container.hot, container.clock
     nobody = GatewayId("-")  # a worker is not a gateway: it has no connected devices
     poster, chat_log = RemoteDelivery(container.gateway_stream_writer, nobody), ChatLog(hot)

@@ -47,7 +47,6 @@ _steps = msgspec.json.Decoder(tuple[ReceiptLine, ...])
 
 
 def encode_job(job: Job) -> Item:
-    """Return a job's item."""
     item = _job_key(job.id)
     texts = {Field.KIND: job.kind, Field.USER: job.user, Field.STATE: job.state}
     numbers = {

@@ -378,7 +378,6 @@ class Erasure:
 
 
 def make_erasure_worker(container: StorageContainer, owner: str) -> JobWorker:
-    """Return the job worker for erasures."""
 
     async def erase(claimed: ClaimedJob) -> None:
         await Erasure(container, claimed).run()

@@ -309,7 +309,6 @@ async def _iter_one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
 
 
 def make_export_worker(container: StorageContainer, owner: str) -> JobWorker:
-    """Return the job worker for exports."""
     tries_max = EXPORT_ATTEMPTS_MAX
     return JobWorker(
         container=container,

@@ -17,7 +17,6 @@ DEFAULT_TENANT = "default"  # folder name if there are no tenants
 
 
 def is_enabled(settings: Settings) -> bool:
-    """Return whether search is enabled."""
     return bool(settings.search.index)
 
 
