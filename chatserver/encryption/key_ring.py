@@ -119,9 +119,7 @@ class KeyRing:
             if newest is not None and after is not None and newest.version > after:
                 return newest
             if version > VERSION_MAX:
-                raise Unavailable(
-                    f"encryption: the data key already has the maximum of {VERSION_MAX:,} versions"
-                )
+                raise Unavailable(f"encryption: the data key already has {VERSION_MAX:,} versions")
             _, wrapped = await self._wrappers.create(self.build_context(version))
             created = StoredKey(version, wrapped, int(self._clock.time() * 1000))
             if await self._store.create(created):

@@ -33,7 +33,7 @@ async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FullSt
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_fault_schedule_keeps_all_guarantees(full: FullStack, seed: int) -> None:
-    """Kills, data losses, slow links, pauses and skewed clocks in all tiers violate no guarantee."""
+    """Kills, data loss, slow links, pauses and skewed clocks in all tiers violate no guarantee."""
     result = await run_seed(full, seed, set(FAULTS))
 
     assert not result.problem, result.problem
