@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 from collections.abc import Iterator
 
+import httpx
 import hypothesis
 import pytest
 
@@ -43,6 +45,9 @@ pure_python.leave_to_children()
 
 # Collection creates few reference cycles, but the garbage collector took a tenth of its CPU time.
 gc.set_threshold(20_000)
+
+# Each client of httpx loads all CA certificates, which took 4 % of the time of the suite.
+httpx._transports.default.create_ssl_context = functools.cache(httpx.create_ssl_context)
 
 # Every run uses the same examples, so that a failure is caused by a change; `make soak` uses random
 # examples. There is no deadline, because a slow example is not a failure.
