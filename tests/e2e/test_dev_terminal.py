@@ -65,10 +65,10 @@ class Terminal:
         os.close(self._main)
 
 
-@pytest.fixture
-def dev(tmp_path: Path) -> Iterator[DevRun]:
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
     """A running `chatserver dev`."""
-    with dev_run(tmp_path / "data") as run:
+    with dev_run(tmp_path_factory.mktemp("terminal") / "data") as run:
         yield run.start()
 
 
@@ -135,13 +135,13 @@ async def test_terminal_chat_with_a_cache_works_offline(dev: DevRun, tmp_path: P
             os.kill(gateway, signal.SIGKILL)
             async with TerminalChat(dev, "alice", "bob", *cached) as alice:
                 await alice.wait_for_line("alice: kept")
-                alice.send_line("written offline")
+                alice.send_line("not sent yet")
         finally:
             os.kill(dev.pid, signal.SIGCONT)
         async with TerminalChat(dev, "alice", "bob", *cached) as alice:
-            assert (await bob.wait_for_line("alice: written offline")).count(
-                "alice: written offline"
+            assert (await bob.wait_for_line("alice: not sent yet")).count(
+                "alice: not sent yet"
             ) == 1
             alice.send_line("done")
             lines = await bob.wait_for_line("alice: done")
-            assert "alice: written offline" not in lines
+            assert "alice: not sent yet" not in lines
