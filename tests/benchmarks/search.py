@@ -52,6 +52,7 @@ from chatserver.features.search.query import parse_query
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.index_changes import join_tokens
 from tests.integration.features.attachments.support import cold_settings
+from tests.support.fork_server import CLI
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import free_port
 from tests.support.stack import Stack, open_stack
@@ -276,7 +277,7 @@ def start_load(stack: Stack) -> subprocess.Popen[bytes]:
     arguments = ["load", "direct", "--users", "100", "--rate", str(RATE)]
     arguments += ["--duration", str(LOAD_S), "--url", f"ws://127.0.0.1:{stack.port}/"]
     return subprocess.Popen(
-        [*stack.cli, *arguments],
+        [*CLI, *arguments],
         env={**os.environ, **stack.environment()},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

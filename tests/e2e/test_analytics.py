@@ -24,6 +24,7 @@ from tests.integration.features.privacy.support import (
     open_vault,
     wait_for_erasure,
 )
+from tests.support.fork_server import CLI
 from tests.support.servers.processes import eventually
 
 CLI_S = 200
@@ -46,7 +47,7 @@ async def run(vault: Vault, *args: str) -> subprocess.CompletedProcess[str]:
     """Run `chatserver analytics`."""
     return await asyncio.to_thread(
         subprocess.run,
-        [*vault.stack.cli, "analytics", *args],
+        [*CLI, "analytics", *args],
         env={**os.environ, **vault.stack.environment()}, capture_output=True, text=True,
         check=False, timeout=CLI_S, cwd=Path(__file__).parents[2],
     )  # fmt: skip

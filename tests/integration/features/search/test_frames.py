@@ -19,6 +19,7 @@ from tests.integration.features.search.support import (
     search,
     wait_for_results,
 )
+from tests.support.fork_server import CLI
 from tests.support.rawchat import Failed
 
 pytest_plugins = ["tests.integration.features.search.fixtures"]
@@ -135,7 +136,7 @@ async def test_terminal_shows_the_newest_results(
     await wait_for_results(ben, "rambutan", 12)
     stack = search_stack.vault.stack
     process = await asyncio.create_subprocess_exec(
-        *(*stack.cli, "chat", "--with", ann.user, "--url", f"ws://127.0.0.1:{stack.port}/"),
+        *(*CLI, "chat", "--with", ann.user, "--url", f"ws://127.0.0.1:{stack.port}/"),
         env={**os.environ, **stack.environment(), "CHAT_TOKEN": ben.token},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

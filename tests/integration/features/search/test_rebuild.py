@@ -20,6 +20,7 @@ from tests.integration.features.search.support import (
     search_texts,
     wait_for_results,
 )
+from tests.support.fork_server import CLI
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.search.fixtures"]
@@ -31,7 +32,7 @@ async def run(search_stack: SearchStack, *args: str) -> subprocess.CompletedProc
     stack = search_stack.vault.stack
     return await asyncio.to_thread(
         subprocess.run,
-        [*stack.cli, "search", *args],
+        [*CLI, "search", *args],
         env={**os.environ, **stack.environment()},
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
