@@ -145,7 +145,7 @@ async def _replay_message(repository: MessageRepository, changes: MessageChanges
     import msgspec
 
     from chatserver.protocol import codec
-    from chatserver.protocol.message_change_rules import apply_entry
+    from chatserver.protocol.message_change_effects import apply_entry
     from chatserver.warm.messages.message_repository import PersistItem
 
     try:

@@ -23,7 +23,7 @@ from chatserver.encryption.key_ring import StoredKey
 from chatserver.encryption.key_wrapping import WrappedKey
 from chatserver.features.registry import list_features, load
 from chatserver.protocol.frames import Ai, Attachment, Message
-from chatserver.protocol.message_change_rules import build_shredded_tombstone
+from chatserver.protocol.message_change_effects import build_shredded_tombstone
 from chatserver.warm.api_keys import KeyRow
 from chatserver.warm.archive import manifests, message_markers, restored_ranges
 from chatserver.warm.chats import directory_items, legal_holds

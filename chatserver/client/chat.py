@@ -25,7 +25,7 @@ from chatserver.client.events import (
 )
 from chatserver.client.model import Bounds, Entry, Marks, parse_entry
 from chatserver.domain.write_restrictions import MUTE_OVER
-from chatserver.protocol.message_change_rules import MESSAGE_CHANGE_KINDS, is_message
+from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, is_message
 
 
 class _Settings(msgspec.Struct):

@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from chatserver.client.model import Entry
-from chatserver.protocol.message_change_rules import (
+from chatserver.protocol.message_change_effects import (
     MESSAGE_CHANGE_KINDS,
     apply_entry,
     build_tombstone,

@@ -33,7 +33,7 @@ from chatserver.encryption.value_cipher import DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import build_shredded_tombstone
+from chatserver.protocol.message_change_effects import build_shredded_tombstone
 
 LEVEL: Final = 10  # zstd level; high, because objects are written once and read for years
 ENTRIES_MAX: Final = 10_000

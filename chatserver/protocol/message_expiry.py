@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import build_tombstone
+from chatserver.protocol.message_change_effects import build_tombstone
 
 # Quotes in a body are escaped, so a tail (a message's JSON after `ts`) contains these bytes only if
 # it has the field `expires_at`.

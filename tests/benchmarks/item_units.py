@@ -24,7 +24,7 @@ from chatserver.config import Warm
 from chatserver.dev.servers import Server, dynamodb_launch
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import build_tombstone
+from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.warm.archive.message_markers import encode_marker
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb

@@ -1,6 +1,6 @@
 """Archive worker: moves old messages from DynamoDB to S3 segments, and checks TTL removals.
 
-`worker` finds the chats to archive, and `archiver` archives one chat. `stream_reader` and
+`worker` finds the chats to archive, and `archiver` archives one chat. `ttl_stream_reader` and
 `ttl_removals` restore items that TTL removed too early; `ttl_emulation` replaces TTL for local
 servers. `restorer` copies archived entries back to DynamoDB, and `body_sweep` deletes orphaned body
 objects. To read the code, start with `archiver`.

@@ -42,7 +42,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import build_tombstone, is_message
+from chatserver.protocol.message_change_effects import build_tombstone, is_message
 from chatserver.service.history.cold_log import apply_late_changes
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics

@@ -29,7 +29,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import NotFound
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint

@@ -29,7 +29,7 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import MESSAGE_CHANGE_KINDS, apply_entry
+from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.archive.archivable_entries import ArchivableMessages

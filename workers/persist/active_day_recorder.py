@@ -12,7 +12,7 @@ import collections
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.warm.messages.active_days import (
     DAYS_MAX,
     ActiveDays,

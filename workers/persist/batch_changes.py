@@ -17,7 +17,7 @@ from typing import NamedTuple
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.protocol.message_change_rules import (
+from chatserver.protocol.message_change_effects import (
     MESSAGE_CHANGE_KINDS,
     apply_entry,
     build_tombstone,

@@ -12,7 +12,7 @@ import msgspec
 
 from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.model import Entry
-from chatserver.protocol.message_change_rules import (
+from chatserver.protocol.message_change_effects import (
     MESSAGE_CHANGE_KINDS,
     apply_entry,
     build_tombstone,

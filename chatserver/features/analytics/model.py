@@ -30,7 +30,7 @@ import msgspec
 from chatserver.domain.archive_segments import LOST_KIND
 from chatserver.domain.ids import ChatId
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import MESSAGE_CHANGE_KINDS, apply_entry, is_message
+from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry, is_message
 
 PREFIX: Final = "analytics/v1/"
 DEFAULT_TENANT: Final = "default"  # value of `tenant` if there are no tenants

@@ -33,7 +33,7 @@ from chatserver.features.pins.warm import PinRows
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.history_pages import History
 from chatserver.service.history.reader_views import Views
 from chatserver.service.messaging.message_changes import NO_MESSAGE, MessageChangeService, PinChange

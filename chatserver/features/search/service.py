@@ -31,7 +31,7 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.users.blocks import Blocks
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import Segment
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.chats.user_chats import Chats
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.history_pages import History

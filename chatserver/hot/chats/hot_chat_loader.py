@@ -22,7 +22,7 @@ from chatserver.hot.chats.membership import HotMembership, build_change_input, p
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Script, Value, combine, load_script
 from chatserver.protocol import frames
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 
 _OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
 

@@ -4,7 +4,7 @@
 -- overlay; a pin or an unpin leaves the message unchanged.
 --
 -- The message is read from the overlay, otherwise from the log. If neither has it, it is `base`,
--- which the caller read from the warm tier. `chatserver.protocol.message_change_rules` implements
+-- which the caller read from the warm tier. `chatserver.protocol.message_change_effects` implements
 -- the same rules in Python.
 --
 -- A deleted message, or an edit that a later edit replaced, is removed from the log and becomes a

@@ -41,7 +41,7 @@ from chatserver.operations.audit.checks import (
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages, CheckedItem
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.messages.active_days import ANY_DAY, ActiveDaysRepository, get_day

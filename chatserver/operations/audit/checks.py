@@ -20,7 +20,7 @@ from chatserver.domain.seq_checks import (
 )
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import build_tombstone
+from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.warm.archive.archivable_entries import CheckedItem
 
 

@@ -38,7 +38,7 @@ from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.sharded_chats import ShardList
-from workers.partition_workers import run_partitions
+from workers.partition_restarts import run_partitions
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()

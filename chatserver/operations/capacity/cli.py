@@ -10,7 +10,7 @@ import click
 
 from chatserver.domain.quantities import format_bytes, format_quantity, parse_quantity
 from chatserver.errors import BadRequest
-from chatserver.operations.capacity.inputs import INPUTS
+from chatserver.operations.capacity.plan import INPUTS
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -18,9 +18,9 @@ import msgspec
 
 from chatserver.domain.quantities import format_bytes
 from chatserver.errors import ConfigError
-from chatserver.operations.capacity import inputs as capacity
-from chatserver.operations.capacity.formulas import Value, format_number
-from chatserver.operations.capacity.inputs import Node, compute_plan
+from chatserver.operations.capacity import plan as capacity
+from chatserver.operations.capacity.formula_evaluation import Value, format_number
+from chatserver.operations.capacity.plan import Node, compute_plan
 from chatserver.operations.cost.prices import GB, Prices
 
 SCHEMA: Final = 1

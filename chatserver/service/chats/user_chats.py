@@ -21,7 +21,7 @@ from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.protocol.redis_memory_costs import (
     NEW_INBOX_BYTES,
     Charge,

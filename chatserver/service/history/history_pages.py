@@ -1,7 +1,8 @@
 """History: pages of a chat's messages from the hot, warm and cold tiers.
 
 A page is contiguous in seq. `History` checks this, and does not return entries beyond a gap.
-`chatserver.service.history.warm_and_cold_log` reads the warm and the cold tier.
+`chatserver.service.history.warm_and_cold_log` reads the warm and the cold tier. `reader_views`
+hides what the reader may not see; expired messages are tombstones (`protocol.message_expiry`).
 
 A reader who left and rejoined has several membership periods. A page covers only one of them; the
 next page continues with the adjacent one.

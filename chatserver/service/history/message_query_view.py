@@ -17,7 +17,7 @@ from chatserver.domain.membership_periods import Periods
 from chatserver.domain.messages import ChatHead
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.reader_views import View, Views
 from chatserver.warm.chats.memberships import Memberships

@@ -27,7 +27,7 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import codec, message_expiry
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.protocol.message_change_rules import build_tombstone
+from chatserver.protocol.message_change_effects import build_tombstone
 
 log = structlog.get_logger()
 

@@ -2,7 +2,7 @@
 
 An inviter is not a stranger to users who have sent them direct messages, follow them, or have
 accepted an earlier invitation from them. All other users get an invitation. The group appears in
-their chats and inbox only after they accept.
+their chats and inbox only after they accept, which is a membership change (`group_membership`).
 """
 
 from __future__ import annotations

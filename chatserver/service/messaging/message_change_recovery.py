@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, epoch_start_ms
 from chatserver.protocol import frames
-from chatserver.protocol.message_change_rules import (
+from chatserver.protocol.message_change_effects import (
     MESSAGE_CHANGE_KINDS,
     apply_entry,
     build_tombstone,

@@ -21,7 +21,7 @@ from chatserver.errors import CorruptData, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.protocol import codec, frames
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.user_messages import UserMessages
 
 TRIES_MAX = 6

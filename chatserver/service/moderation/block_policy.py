@@ -1,4 +1,8 @@
-"""Block policy: checks whether one of two users has blocked the other."""
+"""Block policy: checks whether one of two users has blocked the other.
+
+Used when a chat is created, a user is invited or a profile is read. Messages of blocked users are
+refused at the commit (`chatserver.domain.write_restrictions`).
+"""
 
 from __future__ import annotations
 

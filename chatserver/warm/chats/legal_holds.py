@@ -28,7 +28,7 @@ from chatserver.config import Warm
 from chatserver.errors import CorruptData, NotFound
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.protocol.message_change_rules import build_shredded_tombstone
+from chatserver.protocol.message_change_effects import build_shredded_tombstone
 from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item

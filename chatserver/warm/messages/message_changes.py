@@ -1,7 +1,7 @@
 """Changes to stored messages: edits, deletes and reactions, applied by seq.
 
 `chatserver.warm.messages.message_repository` defines the items. An item is read, changed by
-`chatserver.protocol.message_change_rules`, and written if its `rev` is unchanged. Repeated and
+`chatserver.protocol.message_change_effects`, and written if its `rev` is unchanged. Repeated and
 outdated changes have no effect, so every order of changes yields the same item.
 
 If an archived entry changes, its item is created again. For readers, the item takes precedence over
@@ -19,7 +19,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.protocol.message_change_rules import apply_entry, build_tombstone
+from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.messages.chat_rows import ChatRows

@@ -47,7 +47,7 @@ from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
-from chatserver.protocol.message_change_rules import build_shredded_tombstone, is_message
+from chatserver.protocol.message_change_effects import build_shredded_tombstone, is_message
 from chatserver.warm.archive import message_markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item

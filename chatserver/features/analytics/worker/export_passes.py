@@ -33,7 +33,7 @@ from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.dynamo.client import Item
-from workers.partition_workers import run_with_restarts
+from workers.partition_restarts import run_with_restarts
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()

@@ -14,7 +14,7 @@ from chatserver.features.companions.model import Companion, SessionSummary
 from chatserver.features.companions.providers.interface import Image, ModelMessage, Role
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 
 CONTEXT_MESSAGES_MAX = 100  # maximum messages per model request
 ROOM_TOKENS_MIN = 64  # minimum number of tokens for messages, even if the prompt is too long

@@ -38,7 +38,7 @@ from chatserver.features.privacy.worker.limited_zip_file import ExportZip, open_
 from chatserver.features.privacy.worker.social_data import SocialData
 from chatserver.features.push.container import PushContainer
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
 

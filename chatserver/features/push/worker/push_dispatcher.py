@@ -41,7 +41,7 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.reader_views import View
 from chatserver.task_groups import open_task_group
 from chatserver.warm.chats.muted_chats import MutedChats

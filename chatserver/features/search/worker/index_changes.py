@@ -8,7 +8,7 @@ from chatserver.domain.archive_segments import ARCHIVED_KIND, LOST_KIND
 from chatserver.features.search.model import Changes, Document, DocumentRef
 from chatserver.features.search.tokenizer import normalize, tokenize
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 
 _PLACEHOLDERS = frozenset({ARCHIVED_KIND, LOST_KIND})
 

@@ -21,7 +21,7 @@ from chatserver.features.social.warm.favorites import Favorite, MessageRef, Soci
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.message_context import MessageContext, Reference
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.task_groups import map_concurrently

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chatserver.protocol import codec, frames
-from chatserver.protocol.message_change_rules import apply_entry, is_message
+from chatserver.protocol.message_change_effects import apply_entry, is_message
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import Stack, read_partitions

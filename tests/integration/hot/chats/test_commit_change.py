@@ -14,7 +14,7 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.message_changes import Outcome
 from chatserver.domain.messages import format_place, reference_key
 from chatserver.protocol import codec, frames
-from chatserver.protocol.message_change_rules import MESSAGE_CHANGE_KINDS, apply_entry
+from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry
 from tests.integration.hot.support import (
     ALICE,
     BOB,

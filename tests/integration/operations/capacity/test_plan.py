@@ -19,7 +19,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import Seq
 from chatserver.domain.messages import Audience
 from chatserver.domain.quantities import parse_quantity
-from chatserver.operations.capacity.inputs import INPUTS
+from chatserver.operations.capacity.plan import INPUTS
 from chatserver.operations.capacity.report import load_constants, make_plan
 from chatserver.operations.cost.prices import load_prices
 from chatserver.telemetry.dynamodb_usage import KINDS, UsageAccumulator

@@ -27,8 +27,8 @@ from tests.integration.warm.schema.migration_support import JumpClock
 from tests.integration.warm.support import Faults, Tables, message, settings_for
 from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import FakeShard, StreamServer
-from workers.archive import stream_reader
-from workers.archive.stream_reader import StreamReader
+from workers.archive import ttl_stream_reader
+from workers.archive.ttl_stream_reader import StreamReader
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -187,7 +187,7 @@ async def test_reader_that_crashes_is_replaced_without_skipping_records(
     world.server.page_records = 4
     sent = world.remove(10)
     reader, crashed = world.reader("r1"), asyncio.Event()
-    monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(ttl_stream_reader, "CHECKPOINT_S", 0.0)
 
     def failpoint(name: str) -> None:
         if (
@@ -200,8 +200,8 @@ async def test_reader_that_crashes_is_replaced_without_skipping_records(
             raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(stream_reader, "failpoint", failpoint)
-        patch.setattr(stream_reader._ShardReader, "save", save_until(crashed))
+        patch.setattr(ttl_stream_reader, "failpoint", failpoint)
+        patch.setattr(ttl_stream_reader._ShardReader, "save", save_until(crashed))
         task = asyncio.create_task(reader.run())
         async with asyncio.timeout(60):
             await crashed.wait()
@@ -220,9 +220,9 @@ async def test_reader_that_crashes_is_replaced_without_skipping_records(
 
 def save_until(crashed: asyncio.Event):  # type: ignore[no-untyped-def]  # stands for a method
     """Return the original method `save`, which does nothing after the crash."""
-    save = stream_reader._ShardReader.save
+    save = ttl_stream_reader._ShardReader.save
 
-    async def save_if_running(self: stream_reader._ShardReader, *, keep: bool) -> None:
+    async def save_if_running(self: ttl_stream_reader._ShardReader, *, keep: bool) -> None:
         if not crashed.is_set():
             await save(self, keep=keep)
 
@@ -362,7 +362,7 @@ async def test_stream_with_splits_and_killed_readers_is_handled_completely(
     """Each record is handled at least once, in shard order, and parents before children."""
     rng, server = random.Random(seed), world.server
     server.page_records = 2
-    monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(ttl_stream_reader, "CHECKPOINT_S", 0.0)
     parents: dict[str, str | None] = {server.first.id: None}
     open_ = [server.first]
     tasks: list[tuple[StreamReader, asyncio.Task[None]]] = []
@@ -428,7 +428,7 @@ async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
     real: tuple[Tables, Warm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Inserts and deletions arrive in order, and none was made by TTL."""
-    monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(ttl_stream_reader, "CHECKPOINT_S", 0.0)
     tables, settings = real
     name = MESSAGES.name_in(settings)
     for seq in range(1, 6):

@@ -18,7 +18,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.protocol.message_change_rules import build_tombstone
+from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.service.history import chat_query_pages
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.cold_log import ColdLog

@@ -374,7 +374,7 @@ async def worker(
             "CHAT_ARCHIVE_RETENTION_S": "1",
             "CHAT_ARCHIVE_WAIT_S": "0",
             "workers.archive.LEASE_S": "1",
-            "workers.archive.stream_reader.STREAM_POLL_S": "0.05",
+            "workers.archive.ttl_stream_reader.STREAM_POLL_S": "0.05",
             "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.2",
             "CHAT_PERSIST_WRITE_TIMEOUT_S": "0.1",
         }

@@ -17,8 +17,8 @@ from chatserver.domain.messages import REF_TTL_S
 from chatserver.domain.quantities import parse_quantity
 from chatserver.errors import ConfigError
 from chatserver.operations.capacity.cli import format_line
-from chatserver.operations.capacity.formulas import list_names
-from chatserver.operations.capacity.inputs import INPUTS
+from chatserver.operations.capacity.formula_evaluation import list_names
+from chatserver.operations.capacity.plan import INPUTS
 from chatserver.operations.capacity.report import (
     Plan,
     load_constants,

@@ -9,7 +9,7 @@ from chatserver.domain.ids import Seq, Ts
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import apply_entry, build_tombstone
+from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
 from chatserver.service.history.reader_views import NO_CHANGES, View
 
 MESSAGE = Message(5, 1005, "c", "M5", "alice", "r5", "text", "one")

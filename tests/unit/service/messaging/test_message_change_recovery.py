@@ -11,7 +11,7 @@ from ulid import ULID
 from chatserver.domain.ids import ChatId, Epoch
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_rules import apply_entry, build_tombstone
+from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
 from chatserver.service.messaging.message_change_recovery import (
     CLOCKS_APART_S_MAX,
     UnappliedChanges,

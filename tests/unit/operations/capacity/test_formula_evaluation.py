@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chatserver.operations.capacity.formulas import (
+from chatserver.operations.capacity.formula_evaluation import (
     FUNCTIONS,
     Row,
     compute,

@@ -1,4 +1,4 @@
-"""Inputs of `chatserver plan`, and the evaluation of its capacity model. No I/O."""
+"""Plan: the inputs of `chatserver plan`, and the evaluation of its capacity model. No I/O."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.domain.quantities import Kind
-from chatserver.operations.capacity import model as model
-from chatserver.operations.capacity.formulas import Value, compute
+from chatserver.operations.capacity import plan_formulas
+from chatserver.operations.capacity.formula_evaluation import Value, compute
 
 PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
 TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: maximum read or write units per second of a table
@@ -93,12 +93,18 @@ def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list
     `by_name` contains all inputs, constants and prices; results are added to it. The node type is
     the smallest for which one cluster is enough. If there is none, it is the largest.
     """
-    values = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), by_name)
+    values = compute((*plan_formulas.LOAD, *plan_formulas.GATEWAYS, *plan_formulas.REDIS), by_name)
     for node in sorted(nodes, key=lambda option: option.memory_bytes):
         by_name |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
-        sized = compute(model.REDIS_NODES, by_name)
+        sized = compute(plan_formulas.REDIS_NODES, by_name)
         if by_name["deployments"] <= 1:
             break
     values += sized
-    rest = (*model.WORKERS, *model.DYNAMODB, *model.S3, *model.NETWORK, *model.TOTAL)
+    rest = (
+        *plan_formulas.WORKERS,
+        *plan_formulas.DYNAMODB,
+        *plan_formulas.S3,
+        *plan_formulas.NETWORK,
+        *plan_formulas.TOTAL,
+    )
     return values + compute(rest, by_name), node

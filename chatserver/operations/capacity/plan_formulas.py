@@ -1,7 +1,7 @@
 """Capacity model of `chatserver plan`: resources and cost as named formulas.
 
 Each row has a label and its formula. Names in formulas are inputs
-(`chatserver.operations.capacity.inputs.INPUTS`), measured constants
+(`chatserver.operations.capacity.plan.INPUTS`), measured constants
 (chatserver/operations/capacity/constants.json, docs/capacity.md), prices
 (chatserver/operations/cost/prices.toml) and earlier rows. Rates are per second; costs are in US
 dollars per month. Machines are sized for peak rates; usage-based costs use mean rates.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chatserver.operations.capacity.formulas import Row
+from chatserver.operations.capacity.formula_evaluation import Row
 
 LOAD = (
     Row("load", "connections", "connections", "", "users * concurrent * devices"),

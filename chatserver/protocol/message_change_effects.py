@@ -1,4 +1,4 @@
-"""Entry rules: how an edit, delete or reaction entry changes its target message.
+"""Effects of message changes: how an edit, delete or reaction entry changes its target message.
 
 Each change to a message is a later entry in its chat. Changes are applied in seq order, and only if
 their seq is above the message's `rev`, the seq of its last change. The hot tier

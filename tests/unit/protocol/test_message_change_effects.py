@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chatserver.protocol import codec
 from chatserver.protocol.frames import ENTRY_KINDS, Message
-from chatserver.protocol.message_change_rules import apply_entry, build_tombstone, is_message
+from chatserver.protocol.message_change_effects import apply_entry, build_tombstone, is_message
 
 MESSAGE = Message(1, 1001, "c", "M1", "alice", "r1", "text", "one", reply_to=None, expires_at=99)
 
