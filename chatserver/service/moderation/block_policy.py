@@ -1,6 +1,6 @@
 """Block policy: checks whether one of two users has blocked the other.
 
-Used when a chat is created, a user is invited or a profile is read. Messages of blocked users are
+Used for new chats, invitations, the user search and the social graph. Messages of blocked users are
 refused at the commit (`chatserver.domain.write_restrictions`).
 """
 
