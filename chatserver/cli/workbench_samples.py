@@ -64,7 +64,7 @@ from chatserver.warm.schema.tables import (
 )
 from chatserver.warm.tenant_records import TenantRecord, encode_record
 
-# Constant times, so that the model changes only with the tables.
+# Fixed timestamps, so that each run generates the same NoSQL Workbench model.
 TS: Final = 1_795_000_000_000_000
 MS: Final = TS // 1000
 S: Final = MS // 1000

@@ -291,9 +291,10 @@ class ChatLog:
         return self._finish_verification(max(match_seq, first - 1), is_exact=match_seq <= 0)
 
     def _find_first_moved(self) -> int:
-        """Return the lowest seq of an entry that was created again below its former seq.
+        """Return the lowest seq of an entry that the server lost and created again.
 
-        The server lost all entries from that seq on.
+        Such an entry has the id of an entry of the previous epoch, but another seq or time. The
+        server lost all entries from that seq on. If there is no such entry, return `top + 1`.
         """
         ids = {identity.partition(":")[0] for identity in self._previous_identities.values()}
         return min((s for s, e in self._entries.items() if e.mid in ids), default=self.top + 1)

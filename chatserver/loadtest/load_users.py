@@ -176,7 +176,7 @@ class LoadUsers:
             await asyncio.sleep(add_jitter(max(0.1, response.retry_after_ms / 1000), 1.0, 1.5))
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():  # noqa: ASYNC110  depends on many devices, with no common event
+        while not is_so():  # noqa: ASYNC110  polls: the devices have no common event
             await asyncio.sleep(_POLL_S)
 
     # actions

@@ -50,7 +50,8 @@ def apply_entry(message: Message, entry: Message) -> Message:
 
     Guarantees:
         Idempotent: an entry that is not newer than the message's `rev` changes nothing.
-        Final: a deleted message stays deleted; an entry that has itself been deleted is skipped.
+        Final: a deleted message stays deleted. An entry that is itself a tombstone (for example, an
+            edit that a later edit replaced) is skipped.
     """
     if entry.seq <= message.rev or message.deleted or entry.deleted:
         return message

@@ -216,7 +216,10 @@ class Writer:
         dead_lettered: Set[tuple[ChatId, int]],
         by_chat: dict[ChatId, Piece],
     ) -> list[EntryWrite]:
-        """Write entries in batches of `WRITE_MAX`, in sequence; return the stored entries."""
+        """Write entries in batches of at most `WRITE_MAX`, one batch after another.
+
+        Return the stored entries.
+        """
         written: list[EntryWrite] = []
         for start in range(0, len(writes), WRITE_MAX):
             batch = writes[start : start + WRITE_MAX]

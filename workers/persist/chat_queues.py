@@ -197,7 +197,10 @@ class ChatQueues:
         return picked
 
     def list_parked(self, queue: ChatQueue) -> list[Queued]:
-        """Return the items of the next chunk whose entries `load` must set before `cut`."""
+        """Return the items of the next chunk that have no entries in memory (`writes` is None).
+
+        Call `load` for each of them before `cut`.
+        """
         parked, count = [], 0
         for item in queue.items:
             if count >= CHUNK_MAX:

@@ -56,9 +56,11 @@ class IndexFeed:
         self._hot = hot
 
     async def record_position(self, lease: Lease, partition: int, position: str) -> RecordResult:
-        """Record the indexer's position in a partition's backlog, and trim earlier entries.
+        """Record the indexer's position in a partition's backlog.
 
-        If entries after `position` may be missing, record the last persisted entry instead.
+        If the backlog may no longer have all entries after `position`, record the id of the last
+        persisted entry as the position instead. Also trim the entries that are persisted, scanned
+        for pushes and indexed.
 
         Raises:
             LostRace: another process holds the lease.

@@ -53,7 +53,10 @@ class VerdictSource(Protocol):
 
 
 class BeforeSendCheck:
-    """Requests verdicts, and applies the policy if a request fails. One instance per process."""
+    """Requests verdicts; if a request fails, applies `before_send_policy` (accept or reject).
+
+    One instance per process.
+    """
 
     def __init__(
         self,

@@ -221,7 +221,9 @@ class CommandHandler:
 
     def _process_held(self) -> None:
         if not self._state.release():
-            return  # not live, or a lookup is pending; called again when that ends
+            # The session is not live, or a send waits for a Redis lookup. This method is called
+            # again when the session goes live and when the lookup ends.
+            return
         batch, self._held_frames = self._held_frames, []
         for _, number, payload in batch:
             self.handle_message(payload, number)

@@ -108,7 +108,8 @@ class Claims:
             for member in view.members.values():
                 if not member.is_master:
                     continue
-                # If config epochs are equal, a node's claim in its own view wins.
+                # If config epochs are equal, a node's reply about its own slots outranks other
+                # nodes' replies.
                 weight = (member.config_epoch, member.id == view.me)
                 for span in member.slots:
                     place = (span, member.id)

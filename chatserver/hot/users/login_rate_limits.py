@@ -122,7 +122,7 @@ class LoginRateLimits:
         )
 
     async def return_token(self, attempt: LoginAttempt) -> None:
-        """Return the bucket tokens of an attempt whose password was right. Errors are ignored."""
+        """Refund an attempt's bucket tokens: its password was right. Ignores `Unavailable`."""
         self._logins.remove(self._build_key(attempt))
         try:
             await self._count(attempt, -1)

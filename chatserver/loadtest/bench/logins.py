@@ -175,7 +175,8 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
 @click.option(
     "--restricted",
     is_flag=True,
-    help="Mark stored users as having blocks or ended logins, which a first login reads.",
+    help="Set the flag `restricted` of users, so that a first login also queries blocks and ended"
+    " logins (there are none).",
 )
 @click.option("--in-flight", default=256, show_default=True, help="Concurrent logins.")
 @click.option(

@@ -106,7 +106,10 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that copies of an entry are the same message, and equal if they have the same `rev`."""
+    """Check that copies of an entry are the same message.
+
+    Copies with the same `rev` must also be equal, as far as they can be compared.
+    """
     items = {
         item.message.seq: item.message
         for item in entries.items

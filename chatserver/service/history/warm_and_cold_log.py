@@ -28,7 +28,8 @@ RESTORED_CACHED_S: Final = 10.0  # how long the list of restored ranges is cache
 class _Read(NamedTuple):
     """A read of at most `limit` entries from `seq` on, toward older or newer entries.
 
-    `ts` is the probable ts of the entry that precedes `seq` in the direction of the read.
+    `ts` is the probable ts of the adjacent entry outside the read: entry `seq + 1` toward older
+    entries, entry `seq - 1` toward newer ones. None: unknown.
     """
 
     seq: int

@@ -12,7 +12,7 @@ class GroupPictures(Protocol):
     """Retains group picture files; the `group_pictures` feature implements this."""
 
     async def claim(self, user: UserId, chat: ChatId, file: str) -> None:
-        """Retain a picture uploaded by `user`, as long as it is the picture of `chat`.
+        """Retain a picture uploaded by `user` as the picture of `chat`, until `release`.
 
         Guarantees:
             Idempotent.

@@ -128,7 +128,7 @@ class ShardField:
 
 
 class StreamField:
-    """Attributes of readers and checkpoints of the `messages` Stream, in `directory`."""
+    """Attributes of the shards and readers of the `messages` Stream, in table `directory`."""
 
     PK: Final = "PK"
     SK: Final = "SK"

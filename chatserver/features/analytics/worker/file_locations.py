@@ -1,7 +1,8 @@
 """Finds the file that contains the rows of an export batch: its own or a compacted file.
 
-A file's ETag is read before its metadata. Compaction changes the ETag before it moves the rows, so
-a conditional write with the old ETag fails if the rows have moved since the ETag was read.
+A file's ETag is read before its metadata. Before compaction moves a file's rows, it rewrites the
+file, which changes the ETag. So if the rows move after the ETag was read, a conditional write with
+that ETag fails.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Scripted:
         if rule == "throttle":
             self._throttle(last, number)
         if rule == "down":
-            raise Unavailable("scripted: is down")
+            raise Unavailable("provider scripted: is down (simulated by model `down`)")
         if rule == "silent":
             await asyncio.Event().wait()
         if rule == "refuse":

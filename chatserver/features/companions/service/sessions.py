@@ -267,7 +267,10 @@ class CompanionSessions:
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:
-        """Create the chat if it is missing, then a change record; return the record's name."""
+        """Create the chat if it is missing, and record a membership change in progress.
+
+        Return the record's name.
+        """
         persona = await self._companions.get_companion(active.companion, active.ai_version)
         await self._chat_creator.open_companion_chat(
             active.chat, active.user, active.companion, persona.name

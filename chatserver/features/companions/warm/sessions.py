@@ -298,7 +298,8 @@ class SessionRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            # If the ended item equals `old`, an earlier attempt wrote it, and its reply was lost.
+            # If the stored item equals `old`, an earlier attempt of this call wrote it, but
+            # DynamoDB's reply was lost.
             # An item from another request normally has another end time.
             earlier = await self.find_old(old.user, old.companion, old.chat)
             if earlier != old:

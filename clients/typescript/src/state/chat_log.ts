@@ -324,9 +324,10 @@ export class ChatLog {
   }
 
   /**
-   * Return the lowest seq of an entry that was created again below its previous seq.
+   * Return the lowest seq of an entry that the server lost and created again.
    *
-   * The server lost all entries from that seq on.
+   * Such an entry has the id of an entry of the previous epoch, but another seq or time. The server
+   * lost all entries from that seq on. If there is no such entry, return `top + 1`.
    */
   #findFirstMoved(): number {
     const mids = new Set([...this.#previousIds.values()].map((id) => id.split(":")[0]));

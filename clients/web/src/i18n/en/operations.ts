@@ -136,7 +136,7 @@ export const operations = {
     findings: "Findings",
   },
   auditPartitions: (audited: number, all: number, oldest: string) =>
-    `${audited} of ${all} audited; least recent audit: ${oldest}`,
+    `${audited} of ${all} audited; oldest audit: ${oldest}`,
   auditChecked: (chats: string, entries: string) => `${chats} chats, ${entries} entries`,
   noFindings: "No findings.",
   cost: {
