@@ -106,7 +106,7 @@ class Units(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How often `name` occurred per second, over the last minute."""
+    """The rate of `name` per second, over the last minute."""
 
     name: str
     per_s: float

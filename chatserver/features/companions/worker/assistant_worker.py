@@ -79,7 +79,7 @@ class ResponseSlots:
 
     @property
     def room(self) -> int:
-        """How many more responses this process can start now."""
+        """The number of further responses that this process can start now."""
         return self._max - self.count
 
 
