@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
-from tests.e2e.web.client_support import Visit
+from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import PATIENCE_MS, PHONE, WIDE, WebStack
 from tests.support.rawchat import Failed
 
@@ -20,20 +22,30 @@ async def choose_for(page: Page, user: str, action: str) -> None:
     await page.get_by_role("menuitem", name=action, exact=True).click()
 
 
+async def invite(web: WebStack, inviter: str, user: str, *names: str) -> None:
+    """Create groups and invite a user to them."""
+    api = web.stack.start_api(CHAT_CHATS_INVITATIONS="ask_strangers")
+    headers = {"Authorization": f"Bearer {web.stack.token(inviter)}"}
+    async with httpx.AsyncClient(
+        base_url=api.endpoint, headers=headers, timeout=PATIENCE_MS / 1000
+    ) as client:
+        for name in names:
+            made = await client.post("/v1/chats", json={"members": [user], "name": name})
+            assert made.json()["invited"] == [user], made.text
+
+
+def list_invitations(visitor: Visitor) -> Locator:
+    return visitor.page.get_by_role("list", name="Invitations").get_by_role("listitem")
+
+
 async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit: Visit) -> None:
     """Invitations appear at once, not in the chat list, and disappear after the response."""
     ann, ben = web.new_users(2)
-    api = web.stack.start_api(CHAT_CHATS_INVITATIONS="ask_strangers")
     alice = await visit(ann, PHONE)
     await alice.log_in()
-    headers = {"Authorization": f"Bearer {web.stack.token(ben)}"}
-    deadline_s = PATIENCE_MS / 1000
-    async with httpx.AsyncClient(base_url=api.endpoint, headers=headers, timeout=deadline_s) as b:
-        for name in ("Sailing", "Spam"):
-            made = await b.post("/v1/chats", json={"members": [ann], "name": name})
-            assert made.json()["invited"] == [ann], made.text
+    await invite(web, ben, ann, "Sailing", "Spam")
 
-    invitations = alice.page.get_by_role("list", name="Invitations").get_by_role("listitem")
+    invitations = list_invitations(alice)
     await expect(invitations).to_have_count(2)
     await expect(invitations.first).to_contain_text(f"{ben} invited you")
     await expect(alice.row("Sailing")).to_have_count(0)
@@ -47,6 +59,41 @@ async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit:
     await expect(alice.row("Sailing")).to_contain_text("Ahoy")
     await expect(invitations).to_have_count(0)
     await expect(alice.page.get_by_text("Spam")).to_have_count(0)
+    await alice.check_is_clean()
+
+
+async def test_accepted_invitation_is_not_shown_again_by_a_slow_request(
+    web: WebStack, visit: Visit
+) -> None:
+    """The list of invitations is requested before the user accepts, and arrives afterward."""
+    ann, ben = web.new_users(2)
+    alice = await visit(ann, PHONE)
+    await alice.log_in()
+    await invite(web, ben, ann, "Sailing")
+    invitations = list_invitations(alice)
+    await expect(invitations).to_have_count(1)
+    is_read, may_arrive, has_arrived = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def delay(route: Route) -> None:
+        response = await route.fetch()
+        is_read.set()
+        await may_arrive.wait()
+        await route.fulfill(response=response)
+        has_arrived.set()
+
+    await alice.page.route("**/v1/invitations?*", delay, times=1)
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        await alice.page.evaluate("dispatchEvent(new Event('focus'))")
+        await is_read.wait()
+        await invitations.get_by_role("button", name="Accept").click()
+        await expect(alice.field).to_be_visible()
+        may_arrive.set()
+        await has_arrived.wait()
+    await alice.send("Ahoy")
+    await alice.page.get_by_role("button", name="Back", exact=True).click()
+
+    await expect(alice.row("Sailing")).to_contain_text("Ahoy")
+    await expect(invitations).to_have_count(0)
     await alice.check_is_clean()
 
 

@@ -1,11 +1,11 @@
 // Invitations to groups, above the chat list.
 
-import { useCallback, useEffect, useState } from "react";
-import type { Http } from "tierchat";
+import { useEffect, useState } from "react";
 import { useClient, useEvent } from "tierchat/react";
 import { getErrorText } from "../app/errors";
 import { navigate, buildPath } from "../app/router";
 import { PersonName } from "../app/PersonAvatar";
+import { usePages } from "../data/use_pages";
 import { Avatar, Button, showToast } from "../design";
 import { useText } from "../i18n";
 import { Sentence } from "../i18n/Sentence";
@@ -17,22 +17,17 @@ const SHOWN_MAX = 20;
 export function Invitations() {
   const text = useText();
   const client = useClient();
-  const [items, setItems] = useState<readonly Http.InvitationInfo[]>([]);
+  const { items, reload, update } = usePages("invitations", () =>
+    client.http.call("list_invitations", { limit: SHOWN_MAX }),
+  );
   const [busy, setBusy] = useState<string | null>(null);
-  const load = useCallback(() => {
-    client.http.call("list_invitations", { limit: SHOWN_MAX }).then(
-      (page) => setItems(page.items),
-      () => {}, // offline: loaded after the next connection
-    );
-  }, [client]);
   useEffect(() => {
-    if (client.isOnline) load();
-    addEventListener("focus", load);
-    return () => removeEventListener("focus", load);
-  }, [client, load]);
-  useEvent("connected", load);
+    addEventListener("focus", reload);
+    return () => removeEventListener("focus", reload);
+  }, [reload]);
+  useEvent("connected", reload);
   useEvent("signalReceived", ({ kind }) => {
-    if (kind === "invitation") load();
+    if (kind === "invitation") reload();
   });
 
   const respond = async (chat: string, isAccepted: boolean): Promise<void> => {
@@ -40,12 +35,12 @@ export function Invitations() {
     try {
       if (isAccepted) await client.acceptInvitation(chat);
       else await client.declineInvitation(chat);
-      setItems((current) => current.filter((item) => item.chat !== chat));
+      update((current) => current.filter((item) => item.chat !== chat));
       if (isAccepted) navigate(buildPath("/chats/:chat", { chat }));
     } catch (error) {
       showToast(getErrorText(error), { kind: "error" });
-      load();
     } finally {
+      reload(); // also drops a pending request, whose result may be out of date
       setBusy(null);
     }
   };
