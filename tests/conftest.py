@@ -14,7 +14,7 @@ import pytest
 from tests.support import pure_python
 
 # isort: split
-from chatserver.operations.cost import recorder
+from chatserver.operations.cost import usage_recorder
 from tests.support.constants import constants
 from tests.support.server_lifetime import ServerLifetime, group_of
 from tests.support.servers.processes import (
@@ -62,7 +62,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Containers that live for the whole run are paused while tests use other event loops, so their
 # periodic flush would miss its deadline. It is turned off here; server processes flush as usual.
-recorder.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the product
+usage_recorder.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the product
 
 # The slowest folders run first, so that no process waits for a long test at the end. The order
 # within a folder stays random.

@@ -26,7 +26,7 @@ from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry import metrics
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 

@@ -215,7 +215,7 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
                 asyncio.create_task(stats.run(), name="stats"),
                 asyncio.create_task(watch_loop_lag(clock), name="loop-lag"),
                 asyncio.create_task(container.limits.run(), name="limits"),
-                asyncio.create_task(container.stored_acks.run(container.chat_log), name="stored"),
+                asyncio.create_task(container.stored_waits.run(container.chat_log), name="stored"),
             ]
             try:
                 await _Server(_make_uvicorn_config(app, api), listener).serve()

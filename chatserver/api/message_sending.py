@@ -33,5 +33,5 @@ async def send_message(
     ack = await container.messaging.send(Draft(sender, frame, files, is_system=is_system))
     if frame.durability == "hot":
         return ack
-    await container.stored_acks.wait(ChatId(frame.chat), Seq(ack.seq))
+    await container.stored_waits.wait(ChatId(frame.chat), Seq(ack.seq))
     return msgspec.structs.replace(ack, durability="stored")

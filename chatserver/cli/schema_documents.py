@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from chatserver.cli.workbench_model import workbench
+from chatserver.cli.nosql_workbench_model import workbench
 from chatserver.config import Warm
 from chatserver.warm.schema import iam_policies
 from chatserver.warm.schema.active_version import make_schema_item

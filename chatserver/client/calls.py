@@ -23,7 +23,7 @@ from chatserver.client.model import Entry, parse_entry
 from chatserver.client.moderation_calls import ModerationCalls
 from chatserver.client.outbox import OutboxEntry
 from chatserver.client.pin_calls import PinCalls
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.domain.clock import Clock
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Attachment, InvitationInfo

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from types import TracebackType
 from typing import Any
 
-from chatserver.client.backoff import ReconnectPolicy
 from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
 from chatserver.client.calls import Calls, HistoryPage
@@ -26,7 +25,8 @@ from chatserver.client.http.http_calls import HttpCalls
 from chatserver.client.model import Bounds
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.pending_calls import PendingCalls
-from chatserver.client.requests import Fields
+from chatserver.client.reconnect_policy import ReconnectPolicy
+from chatserver.client.request_queue import Fields
 from chatserver.client.socket import ConnectionLost, Socket, open_socket
 from chatserver.client.store import Store
 from chatserver.client.token_renewal import RETRY_S, find_user, get_renewal_delay_s

@@ -35,7 +35,7 @@ from chatserver.client.inbox_sync import InboxSync
 from chatserver.client.model import Bounds, parse_entry
 from chatserver.client.outbox import Outbox, OutboxEntry, OutboxSender
 from chatserver.client.presence_subscriptions import PresenceSubscriptions
-from chatserver.client.requests import Fields, Request, Requests, check_text
+from chatserver.client.request_queue import Fields, Request, Requests, check_text
 from chatserver.errors import ChatError
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 

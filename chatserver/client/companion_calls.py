@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from chatserver.client.chat import Chat
 from chatserver.client.client_state import ANSWER_S
 from chatserver.client.http.http_api import HttpApi
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.domain.ids import new_id
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from chatserver.client.events import Event, ResponseUpdated
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.errors import ChatError
 
 KIND = "ai.delta"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from chatserver.client.catch_up import SendRequest
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.errors import ChatError
 from chatserver.protocol.frames import Cursor
 

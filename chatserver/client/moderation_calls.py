@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from chatserver.client.chat import Chat
 from chatserver.client.client_state import ANSWER_S
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 
 
 class BlocksPage(NamedTuple):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from chatserver.client.events import Acked, Event, Refused
-from chatserver.client.requests import Fields, parse_error
+from chatserver.client.request_queue import Fields, parse_error
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.errors import ChatError, Conflict, Overloaded
 

@@ -7,7 +7,7 @@ import collections
 from typing import Any
 
 from chatserver.client.events import Acked, Event, Refused
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.errors import ChatError, Unavailable
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.errors import Overloaded
 from chatserver.protocol.frames import WATCH_MAX
 

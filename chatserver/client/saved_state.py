@@ -30,7 +30,7 @@ from chatserver.client.events import (
     Skipped,
 )
 from chatserver.client.outbox import OutboxEntry, Stage
-from chatserver.client.requests import Fields, parse_error
+from chatserver.client.request_queue import Fields, parse_error
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Cursor
 

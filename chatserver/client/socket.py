@@ -19,7 +19,7 @@ from websockets.exceptions import (
 )
 from websockets.typing import Subprotocol
 
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.errors import ConfigError
 from chatserver.protocol.frames import SUBPROTOCOL
 

@@ -24,7 +24,7 @@ from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserPositions
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.logins import LoginRows

@@ -20,8 +20,8 @@ from chatserver.config import Settings, check_secret
 from chatserver.container import storage_feature_ports
 from chatserver.container.repositories import Connections, Role, TierContainer
 from chatserver.domain.clock import Clock
-from chatserver.domain.group_permissions import GROUP_MEMBERS_MAX
 from chatserver.domain.ids import SYSTEM_USER, ChatId, UserId
+from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
@@ -34,7 +34,7 @@ from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.rate_limits import ALL_KINDS
 from chatserver.hot.users.revocations import SessionEnder
 from chatserver.operations.cost.hot import UsageTotals
-from chatserver.operations.cost.recorder import record_usage
+from chatserver.operations.cost.usage_recorder import record_usage
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import open_outbound
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody
@@ -51,8 +51,8 @@ from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.group_membership import Membership
 from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
-from chatserver.service.membership.propagation import MembershipPropagation
-from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
+from chatserver.service.membership.membership_propagation import MembershipPropagation
+from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.service.moderation.blocks_and_reports import Moderation, PublishEvent
 from chatserver.service.moderation.retention import Retention
@@ -366,7 +366,7 @@ class StorageContainer(TierContainer):
         return Cursors(self.settings.auth.secret)
 
     @cached_property
-    def stored_acks(self) -> StoredWaits:
+    def stored_waits(self) -> StoredWaits:
         stored = StoredWaits(STORED_TIMEOUT_S, STORED_POLL_S)
         self.hot.on_epoch.append(stored.expire_all)
         return stored

@@ -12,8 +12,8 @@ import click
 from chatserver import process_runtime
 from chatserver.dev.console import Screen
 from chatserver.dev.data_folder import DataFolder
-from chatserver.dev.plan import Plan, Ports, fallback_notes, require_aws_limits
 from chatserver.dev.ports import find_free_port
+from chatserver.dev.process_plan import Plan, Ports, fallback_notes, require_aws_limits
 from chatserver.dev.supervisor import Supervisor
 
 _PORT = click.IntRange(1, 65_535)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chatserver.dev.data_folder import SETTINGS
-from chatserver.dev.plan import ADMINS, DEMO_USERS, Plan
+from chatserver.dev.process_plan import ADMINS, DEMO_USERS, Plan
 from chatserver.telemetry.printable_text import replace_unprintable
 
 _COLORS = {

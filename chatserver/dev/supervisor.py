@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from chatserver.dev.child import Child, Failed
 from chatserver.dev.console import Screen
-from chatserver.dev.plan import Plan
+from chatserver.dev.process_plan import Plan
 from chatserver.dev.servers import Launch
 
 READY_S = 60.0  # timeout for the start of a process; long enough on a busy machine

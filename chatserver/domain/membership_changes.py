@@ -1,4 +1,7 @@
-"""Changes to a group's members and settings, in the form that is applied to Redis."""
+"""Changes to a group's members and settings, in the form that is applied to Redis.
+
+`chatserver.domain.membership_rules` decides which changes are allowed.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from msgspec import UNSET, Meta, UnsetType
 from chatserver.domain.archive_segments import ARCHIVED_KIND, LOST_KIND
 from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
 from chatserver.domain.companion_ids import VERSIONS_MAX
-from chatserver.domain.group_permissions import ChatKind, HistoryFrom, Joining, Role
 from chatserver.domain.ids import ID_PATTERN
+from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
 from chatserver.domain.page_limits import ITEMS_MAX
 from chatserver.domain.write_restrictions import (
     MUTE_S_MAX,

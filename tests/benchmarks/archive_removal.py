@@ -32,7 +32,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserPositions
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.messages.ttl import ItemRetention

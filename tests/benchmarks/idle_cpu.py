@@ -22,7 +22,7 @@ import click
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from chatserver.dev.plan import Plan, Ports
+from chatserver.dev.process_plan import Plan, Ports
 from chatserver.dev.servers import HOST, Server, ministack_launch
 from tests.support.servers.processes import free_port, redis_client
 from tests.support.stack import Stack

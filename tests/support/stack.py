@@ -66,7 +66,7 @@ PATIENT = {
     "CHAT_REDIS_CALL_TIMEOUT_S": "15",
     "CHAT_WARM_CALL_TIMEOUT_S": "15",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "10",
-    "chatserver.service.messaging.stored_acks.STORED_TIMEOUT_S": "15",
+    "chatserver.service.messaging.stored_waits.STORED_TIMEOUT_S": "15",
     "chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": "15",
     "chatserver.gateway.transport.connection.HANDSHAKE_TIMEOUT_S": "30",
     "chatserver.gateway.session.command_handler.HELLO_TIMEOUT_S": "30",

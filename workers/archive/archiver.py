@@ -51,7 +51,7 @@ from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserPositions
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.ttl import ItemRetention
 

@@ -24,7 +24,7 @@ from workers.archive.archiver import US
 from workers.archive.container import ArchiveContainer
 from workers.archive.ttl_emulation import run_expiry
 from workers.archive.ttl_stream_reader import run_stream
-from workers.partition_restarts import run_partitions, run_with_restarts
+from workers.partition_workers import run_partitions, run_with_restarts
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()

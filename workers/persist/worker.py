@@ -54,7 +54,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.message_repository import PersistItem
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_cache import BatchCache
 from workers.persist.batch_changes import EntryWrite, build_replacement_tombstone

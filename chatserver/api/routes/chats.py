@@ -13,8 +13,8 @@ from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, RefQuery, build_body_type, build_frame, get_ref
 from chatserver.api.security import Actor, Caller, pay_for, user_or_key
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.group_permissions import Role
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.membership_rules import Role
 from chatserver.hot.users.rate_limits import TOO_MUCH
 from chatserver.protocol import frames
 from chatserver.protocol.redis_memory_costs import (

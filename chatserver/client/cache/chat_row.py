@@ -1,4 +1,4 @@
-"""The row of a chat in the message cache: its cached range (see `message_tables`)."""
+"""The row of a chat in the message cache: its cached range (see `message_cache`)."""
 
 from __future__ import annotations
 

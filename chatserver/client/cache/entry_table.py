@@ -1,6 +1,6 @@
 """Rows of cached entries in SQLite. An edit, deletion or reaction also updates its message's row.
 
-`message_tables` decides which entries are cached. The methods update `entries` and `size` of the
+`message_cache` decides which entries are cached. The methods update `entries` and `size` of the
 chat's row.
 """
 

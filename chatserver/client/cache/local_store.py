@@ -15,13 +15,13 @@ from typing import TypeVar
 
 from chatserver.client import saved_state
 from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
-from chatserver.client.cache.message_tables import CachedPage, Unverified
-from chatserver.client.cache.recorder import Recorder
+from chatserver.client.cache.change_recorder import Recorder
+from chatserver.client.cache.message_cache import CachedPage, Unverified
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.client_state import ClientState
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Event
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.client.store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from chatserver.client.cache.local_store import LocalStore
-from chatserver.client.cache.message_tables import Unverified
+from chatserver.client.cache.message_cache import Unverified
 from chatserver.client.client_state import ClientState
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.errors import ChatError, Forbidden, NotFound
 
 INTERVAL_S = 0.25

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chatserver.client.cache import store_file
+from chatserver.client.cache import sqlite_file
 from chatserver.client.cache.changes import Change
-from chatserver.client.cache.message_tables import CachedPage, MessageTables, Unverified
+from chatserver.client.cache.message_cache import CachedPage, MessageCache, Unverified
 from chatserver.client.model import Entry
 from chatserver.client.store import Saved
 from chatserver.errors import Conflict
@@ -73,19 +73,19 @@ class SqliteStore:
         self._entries_per_chat_max = entries_per_chat_max
         self._bytes_max = bytes_max
         self._connection: sqlite3.Connection | None = None
-        self._message_tables: MessageTables | None = None
+        self._message_cache: MessageCache | None = None
 
     @property
-    def _tables(self) -> MessageTables:
-        if self._message_tables is None:
-            connection = self._connection = store_file.open_file(self._path)
-            self._message_tables = MessageTables(
+    def _tables(self) -> MessageCache:
+        if self._message_cache is None:
+            connection = self._connection = sqlite_file.open_file(self._path)
+            self._message_cache = MessageCache(
                 connection,
                 entries_per_chat_max=self._entries_per_chat_max,
                 bytes_max=self._bytes_max,
                 chats_max=CHATS_MAX,
             )
-        return self._message_tables
+        return self._message_cache
 
     @property
     def _database(self) -> sqlite3.Connection:
@@ -101,8 +101,8 @@ class SqliteStore:
         Raises:
             Conflict: the file belongs to another user or server.
         """
-        with store_file.translate_errors(self._path):
-            known = store_file.get_owner(self._database)
+        with sqlite_file.translate_errors(self._path):
+            known = sqlite_file.get_owner(self._database)
             given = {"user": owner.user or self.user, "server": self.server or owner.server}
             for name, value in given.items():
                 if value and known.get(name, value) != value:
@@ -111,12 +111,12 @@ class SqliteStore:
                         " another file"
                     )
             new = {name: value for name, value in given.items() if value and name not in known}
-            store_file.set_owner(self._database, **new)
+            sqlite_file.set_owner(self._database, **new)
             known |= new
             return Owner(known.get("user", ""), known.get("server", ""))
 
     def load(self) -> Saved:
-        with store_file.translate_errors(self._path):
+        with sqlite_file.translate_errors(self._path):
             rows: dict[str, bytes] = dict(self._database.execute("SELECT name, value FROM record"))
             return Saved(rows.get("place"), rows.get("deeds"))
 
@@ -136,7 +136,7 @@ class SqliteStore:
         """
         records = {"place": saved.position, "deeds": saved.outbox}
         rows = [(name, value) for name, value in records.items() if value is not None]
-        with store_file.translate_errors(self._path):
+        with sqlite_file.translate_errors(self._path):
             tables = self._tables
             with tables.transaction():
                 tables.apply(changes, infos, now_s)
@@ -149,42 +149,42 @@ class SqliteStore:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._connection.close()
-        self._connection = self._message_tables = None
+        self._connection = self._message_cache = None
 
     def delete(self) -> None:
         self.close()
-        store_file.delete_file(self._path)
+        sqlite_file.delete_file(self._path)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────
 
     def list_chats(self) -> list[CachedChat]:
         """Return the cached chats, most recently used last."""
-        with store_file.translate_errors(self._path):
+        with sqlite_file.translate_errors(self._path):
             return [CachedChat(*row) for row in self._tables.list_chats()]
 
     @property
     def epoch(self) -> str:
         """The epoch of the cached entries. It may be newer than that of the saved cursor."""
-        with store_file.translate_errors(self._path):
+        with sqlite_file.translate_errors(self._path):
             return self._tables.epoch
 
     def list_newest(self, chat: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
         """Return the newest entries of a chat up to `upto` that cannot be outdated, in order."""
-        with store_file.translate_errors(self._path):
+        with sqlite_file.translate_errors(self._path):
             return self._tables.list_newest(chat, upto, limit, now_s)
 
     def read_page(
         self, chat: str, *, before: int | None, after: int | None, limit: int, now_s: float
     ) -> CachedPage | None:
         """Return a page of entries that cannot be outdated, or None if it is not cached."""
-        with store_file.translate_errors(self._path):
+        with sqlite_file.translate_errors(self._path):
             return self._tables.read_page(
                 chat, before=before, after=after, limit=limit, now_s=now_s
             )
 
     def find_unverified(self) -> Unverified | None:
         """Return the next page to compare with the server."""
-        with store_file.translate_errors(self._path):
+        with sqlite_file.translate_errors(self._path):
             return self._tables.find_unverified()
 
     @property

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
-from chatserver.client.requests import parse_error
+from chatserver.client.request_queue import parse_error
 from chatserver.errors import BadRequest, ChatError, Unavailable
 
 CALL_S = 15.0

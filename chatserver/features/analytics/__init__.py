@@ -2,8 +2,8 @@
 
 Start with `model.py`, which defines the columns and object keys. `worker/exporter.py` writes the
 files, and rewrites them after changes and erasures. `warm.py` has the export state in DynamoDB.
-`parquet.py` encodes files, `query.py` runs SQL queries, and `table_definition.py` generates table
-definitions for Athena and Glue. Requires the extra `analytics`.
+`parquet.py` encodes files, `duckdb_query.py` runs SQL queries, and `table_definition.py` generates
+table definitions for Athena and Glue. Requires the extra `analytics`.
 """
 
 from chatserver.features.registry import Feature, Worker
@@ -17,7 +17,7 @@ FEATURE = Feature(
             "exports messages as Parquet files for SQL queries",
             is_in_all=False,  # off by default: it stores a second copy of message data
             all_if="analytics.export",
-            check="chatserver.features.analytics.dependencies:check_extra",
+            check="chatserver.features.analytics.package_check:check_extra",
         ),
     },
     commands={

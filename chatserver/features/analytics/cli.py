@@ -23,10 +23,10 @@ import click
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.errors import BadRequest, NotFound
-from chatserver.features.analytics.dependencies import check_extra
+from chatserver.features.analytics.package_check import check_extra
 
 if TYPE_CHECKING:
-    from chatserver.features.analytics.query import Result
+    from chatserver.features.analytics.duckdb_query import Result
     from chatserver.features.analytics.worker.compaction import CompactionTally
     from chatserver.features.analytics.worker.exporter import ExportTally
 
@@ -206,7 +206,7 @@ def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
     check_extra()
     try:
         if folder is not None:
-            from chatserver.features.analytics.query import open_folder, run_query
+            from chatserver.features.analytics.duckdb_query import open_folder, run_query
 
             result = run_query(open_folder(folder), sql, max_rows)
         else:
@@ -223,7 +223,7 @@ def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
 async def _query(settings: Settings, sql: str, rows_max: int) -> Result:
     from chatserver.cold.client import open_s3
     from chatserver.features.analytics.cold import ParquetFiles
-    from chatserver.features.analytics.object_queries import query_objects
+    from chatserver.features.analytics.exported_file_queries import query_objects
 
     async with open_s3(settings.cold) as store:
         return await query_objects(ParquetFiles(store), sql, rows_max)

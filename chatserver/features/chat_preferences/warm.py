@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from chatserver.config import Warm
-from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key

@@ -13,8 +13,8 @@ from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.domain.companion_ids import CompanionId, parse_companion_id
 from chatserver.errors import ClientError
+from chatserver.features.companions.companion_options import parse_options
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.options import parse_options
 
 if TYPE_CHECKING:
     from chatserver.features.companions.service.companions import Companions

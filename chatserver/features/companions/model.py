@@ -19,7 +19,7 @@ from ulid import ULID
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
-from chatserver.features.companions.options import NO_OPTIONS, Options
+from chatserver.features.companions.companion_options import NO_OPTIONS, Options
 
 Provider = Literal["bedrock", "openai", "scripted"]
 

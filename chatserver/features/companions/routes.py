@@ -21,6 +21,7 @@ from chatserver.domain.companion_ids import (
     parse_companion_id,
 )
 from chatserver.domain.ids import ID_PATTERN, ChatId, Ref, UserId
+from chatserver.features.companions.companion_options import NO_OPTIONS, Options
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_companion, describe_session, list_name
 from chatserver.features.companions.model import (
@@ -34,7 +35,6 @@ from chatserver.features.companions.model import (
     Companion,
     Provider,
 )
-from chatserver.features.companions.options import NO_OPTIONS, Options
 from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 

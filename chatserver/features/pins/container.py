@@ -27,7 +27,7 @@ class PinContainer:
             history=self._core.history,
             views=self._core.views,
             message_changes=self._core.message_change_service,
-            stored_waits=self._core.stored_acks,
+            stored_waits=self._core.stored_waits,
             clock=self._core.clock,
             page_bytes_max=self._core.settings.chats.page_bounds.bytes_max,
         )

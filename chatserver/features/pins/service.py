@@ -23,8 +23,8 @@ from typing import Final
 import structlog
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.group_permissions import NOT_A_MEMBER, Group
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
+from chatserver.domain.membership_rules import NOT_A_MEMBER, Group
 from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.write_restrictions import WriteRestriction, build_refusal
 from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
@@ -37,7 +37,7 @@ from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.history_pages import History
 from chatserver.service.history.reader_views import Views
 from chatserver.service.messaging.message_changes import NO_MESSAGE, MessageChangeService, PinChange
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging.stored_waits import StoredWaits
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.memberships import Memberships
 

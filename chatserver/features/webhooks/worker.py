@@ -32,7 +32,7 @@ from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.protocol import webhook_messages as messages
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 from workers.rpc import RpcWorker
 
 log = structlog.get_logger()

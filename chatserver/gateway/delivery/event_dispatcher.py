@@ -34,7 +34,7 @@ from chatserver.hot.bus.gateway_stream import (
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import codec, frames
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging.stored_waits import StoredWaits
 
 
 class EventDispatcher:

@@ -35,8 +35,8 @@ from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.end_of_tick_writes import TickWrites
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
+from chatserver.gateway.delivery.gateway_stream_check import GatewayStreamCheck
 from chatserver.gateway.delivery.large_chat_delivery import Channels
-from chatserver.gateway.delivery.stream_echo_check import GatewayStreamCheck
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.local_sessions import SessionRegistry
@@ -60,7 +60,7 @@ from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.protocol.error_codes import Close
-from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
+from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
 from chatserver.telemetry import metrics
 from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.tracing import tracer

@@ -17,7 +17,7 @@ import structlog
 
 from chatserver.domain.access.logins import Claims, Marks
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, SessionId, UserId, new_id
-from chatserver.domain.inbox_cursors import Coverage
+from chatserver.domain.inbox_coverage import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.presence import SessionActivity

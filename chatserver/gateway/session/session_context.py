@@ -14,7 +14,7 @@ from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.request_dispatcher import Requests
 from chatserver.gateway.session.session_auth import TokenExpiry
 from chatserver.gateway.transport.slow_client_stats import SlowClients
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging.stored_waits import StoredWaits
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from chatserver.domain.access.logins import Claims
 from chatserver.domain.ids import DeviceId, Epoch, Seq
-from chatserver.domain.inbox_cursors import Coverage
+from chatserver.domain.inbox_coverage import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Banned, ChatError, Unauthenticated, UnknownKey
 from chatserver.gateway.session.session import Session

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from chatserver import config
-from chatserver.domain.group_permissions import GROUP_MEMBERS_MAX
 from chatserver.domain.ids import Epoch, Seq, SessionId, UserId
-from chatserver.domain.inbox_cursors import Coverage, compare_cursor
+from chatserver.domain.inbox_coverage import Coverage, compare_cursor
 from chatserver.domain.inboxes import InboxState
+from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.domain.page_limits import ITEMS_MAX
 from chatserver.protocol import frames
 

@@ -12,7 +12,6 @@ import collections
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from chatserver.domain.group_permissions import NOT_A_MEMBER, Reader
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership_changes import (
     ChangedChatHead,
@@ -21,6 +20,7 @@ from chatserver.domain.membership_changes import (
     ReferenceRecord,
 )
 from chatserver.domain.membership_periods import Periods
+from chatserver.domain.membership_rules import NOT_A_MEMBER, Reader
 from chatserver.domain.messages import (
     REF_TTL_S,
     format_name,

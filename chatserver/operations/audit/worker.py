@@ -27,7 +27,7 @@ from chatserver.operations.audit.chat_audit import Auditor, OnProgress, Tally
 from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.audit.object_audit import ObjectAuditor
 from chatserver.operations.cost.hot import UsageTotals
-from chatserver.operations.cost.recorder import record_usage
+from chatserver.operations.cost.usage_recorder import record_usage
 from chatserver.telemetry import metrics
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
@@ -38,7 +38,7 @@ from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.sharded_chats import ShardList
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import CompanionId
-from chatserver.domain.group_permissions import NOT_A_MEMBER, Role
 from chatserver.domain.ids import ChatId, Ref, UserId, derived_chat_id, direct_chat_id
 from chatserver.domain.large_chats import is_large_after
+from chatserver.domain.membership_rules import NOT_A_MEMBER, Role
 from chatserver.domain.write_restrictions import BLOCKED
 from chatserver.errors import BadRequest, Forbidden, NotFound
 from chatserver.protocol import frames

@@ -9,9 +9,9 @@ from typing import Protocol
 import msgspec
 
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.group_permissions import ChatKind
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.inboxes import InboxState, UserChat
+from chatserver.domain.membership_rules import ChatKind
 from chatserver.domain.message_changes import NOTHING_HIDDEN
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from chatserver.domain.group_permissions import Reader
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
+from chatserver.domain.membership_rules import Reader
 from chatserver.errors import BadRequest, NotFound
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck

@@ -28,7 +28,7 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_view import QueryView
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.warm_and_cold_log import OlderTiers
-from chatserver.warm.archive.user_positions import Direction, UserPositions
+from chatserver.warm.archive.user_archive_positions import Direction, UserPositions
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.chat_files import ChatFiles

@@ -31,13 +31,13 @@ from typing import Final, NamedTuple, assert_never
 
 import msgspec
 
-from chatserver.domain import group_permissions as rules
+from chatserver.domain import membership_rules as rules
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.group_permissions import Changes, Group, Role
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
 from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.large_chats import is_large_after
+from chatserver.domain.membership_rules import Changes, Group, Role
 from chatserver.domain.messages import compute_digest
 from chatserver.domain.write_restrictions import format_mute
 from chatserver.errors import Conflict, NotFound, Unavailable
@@ -62,7 +62,7 @@ from chatserver.service.membership.former_members import FormerMembers, make_for
 from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
 from chatserver.service.membership.invitations import Invitations
 from chatserver.service.membership.membership_change_queue import ChatSerializer
-from chatserver.service.membership.propagation import MembershipPropagation
+from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory_items import Chat, Member

@@ -17,8 +17,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NoReturn
 
-from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
+from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.message_changes import Hide, MessageChange, Outcome
 from chatserver.domain.messages import compute_digest, is_same_send, parse_place
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_emoji

@@ -26,9 +26,9 @@ import structlog
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import ChatId, Epoch, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery
+from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.messages import (
     Audience,
     InboxPositions,

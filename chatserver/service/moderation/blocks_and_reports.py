@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.group_permissions import NOT_A_MEMBER, Group
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
+from chatserver.domain.membership_rules import NOT_A_MEMBER, Group
 from chatserver.domain.text_validation import parse_note
 from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import BadRequest, NotFound, TooLarge
@@ -28,7 +28,7 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.webhook_messages import HookEvent
 from chatserver.service.membership.group_membership import MARKER_TTL_S
 from chatserver.service.membership.invitations import FollowGraph
-from chatserver.service.membership.propagation import MembershipPropagation
+from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Ban, Report

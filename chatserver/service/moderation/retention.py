@@ -17,7 +17,7 @@ from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.service.membership.group_membership import MARKER_TTL_S, Membership
-from chatserver.service.membership.propagation import MembershipPropagation
+from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.legal_holds import Hold, Holds
 from chatserver.warm.chats.memberships import Memberships

@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.domain.companion_ids import is_session_chat
-from chatserver.domain.group_permissions import Role
 from chatserver.domain.ids import ChatId
+from chatserver.domain.membership_rules import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
 from chatserver.warm.chats import directory_items

@@ -23,7 +23,6 @@ import hashlib
 from collections.abc import Mapping
 from typing import cast
 
-from chatserver.domain.group_permissions import ChatKind, HistoryFrom, Joining, Role
 from chatserver.domain.membership_periods import (
     FormerMember,
     Period,
@@ -31,6 +30,7 @@ from chatserver.domain.membership_periods import (
     format_periods,
     parse_periods,
 )
+from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.row_fields import find_texts

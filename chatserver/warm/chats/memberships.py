@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.group_permissions import Role
 from chatserver.domain.ids import DIRECT_PREFIX, Seq, UserId
 from chatserver.domain.membership_periods import FormerMember, Periods
+from chatserver.domain.membership_rules import Role
 from chatserver.errors import NotFound
 from chatserver.warm.chats import directory_items, moderation
 from chatserver.warm.chats.directory import Directory

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.config import Warm
-from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
+from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.batches import get_items

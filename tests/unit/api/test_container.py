@@ -12,7 +12,7 @@ async def test_stored_waits_end_in_a_new_redis_epoch() -> None:
     results: list[str] = []
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
     async with open_offline_container(settings) as container:
-        container.stored_acks.add(
+        container.stored_waits.add(
             ChatId("c1"),
             Seq(1),
             lambda: results.append("stored"),
@@ -21,6 +21,6 @@ async def test_stored_waits_end_in_a_new_redis_epoch() -> None:
 
         for on_epoch in container.hot.on_epoch:
             on_epoch()
-        container.stored_acks.complete(ChatId("c1"), Seq(1))
+        container.stored_waits.complete(ChatId("c1"), Seq(1))
 
     assert results == ["unknown"]

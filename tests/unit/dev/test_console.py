@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from chatserver.dev.console import Screen
-from chatserver.dev.plan import Plan, Ports
+from chatserver.dev.process_plan import Plan, Ports
 
 
 def printed(print_to: object) -> str:

@@ -7,7 +7,6 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.group_permissions import Reader
 from chatserver.domain.ids import Seq
 from chatserver.domain.membership_periods import (
     EMPTY,
@@ -19,6 +18,7 @@ from chatserver.domain.membership_periods import (
     format_periods,
     parse_periods,
 )
+from chatserver.domain.membership_rules import Reader
 
 NOW_S = 1_000.0
 

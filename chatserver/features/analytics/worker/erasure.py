@@ -17,7 +17,7 @@ from chatserver.container.storage_feature_ports import RewriteExported
 from chatserver.domain.ids import ChatId
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.features.analytics.container import AnalyticsContainer
-from chatserver.features.analytics.dependencies import check_extra
+from chatserver.features.analytics.package_check import check_extra
 from chatserver.features.analytics.worker.export_passes import make_exporter, make_source
 from chatserver.telemetry.failpoints import failpoint
 

@@ -22,8 +22,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import CorruptData, LostRace, Unavailable
 from chatserver.features.analytics.container import AnalyticsContainer
-from chatserver.features.analytics.dependencies import check_extra
 from chatserver.features.analytics.model import Unit, list_changes
+from chatserver.features.analytics.package_check import check_extra
 from chatserver.features.analytics.warm import NewSegment
 from chatserver.features.analytics.worker.compaction import Compactor
 from chatserver.features.analytics.worker.export_unit_reader import UnitSource
@@ -33,7 +33,7 @@ from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.dynamo.client import Item
-from workers.partition_restarts import run_with_restarts
+from workers.partition_workers import run_with_restarts
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Final, Literal, Protocol
 
-from chatserver.features.companions.options import NO_OPTIONS, Options
+from chatserver.features.companions.companion_options import NO_OPTIONS, Options
 
 Purpose = Literal["response", "summary", "memory"]
 Role = Literal["user", "assistant"]

@@ -18,6 +18,7 @@ from chatserver.domain.companion_ids import (
 from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, NotFound, TooLarge
+from chatserver.features.companions.companion_options import check_for_provider, check_options
 from chatserver.features.companions.model import (
     ANSWER_TOKENS_MAX,
     CONTEXT_TOKENS_MAX,
@@ -29,7 +30,6 @@ from chatserver.features.companions.model import (
     Companion,
     CompanionSession,
 )
-from chatserver.features.companions.options import check_for_provider, check_options
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.warm.chats.directory import Directory

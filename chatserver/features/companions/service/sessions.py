@@ -42,7 +42,7 @@ from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.service.chats.chat_creator import ChatCreator
-from chatserver.service.membership.propagation import MembershipPropagation
+from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory import Directory
 

@@ -22,13 +22,13 @@ from chatserver.config import Warm
 from chatserver.domain.companion_ids import VERSIONS_MAX, CompanionId
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
-from chatserver.features.companions.model import NO_COMPANION, Changes, Companion, Provider
-from chatserver.features.companions.options import (
+from chatserver.features.companions.companion_options import (
     NO_OPTIONS,
     Options,
     encode_options,
     parse_options,
 )
+from chatserver.features.companions.model import NO_COMPANION, Changes, Companion, Provider
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item

@@ -55,7 +55,7 @@ from chatserver.service.history.reader_views import Views
 from chatserver.service.messaging.message_sender import Messaging
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 

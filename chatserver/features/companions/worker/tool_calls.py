@@ -16,8 +16,8 @@ import structlog
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import Seq
 from chatserver.errors import ChatError
+from chatserver.features.companions.companion_options import Tool
 from chatserver.features.companions.model import Companion, CompanionSession
-from chatserver.features.companions.options import Tool
 from chatserver.features.companions.providers.interface import ToolCall, ToolResult
 from chatserver.features.companions.providers.tool_input import parse_input
 from chatserver.features.webhooks.client import Webhook

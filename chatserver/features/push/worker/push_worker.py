@@ -35,7 +35,7 @@ from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.worker.push_dispatcher import FRESH_S, Progress, PushDispatcher
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
 from chatserver.telemetry.failpoints import failpoint
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 

@@ -54,7 +54,7 @@ from chatserver.protocol.frames import Message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.partition_restarts import run_with_restarts
+from workers.partition_workers import run_with_restarts
 from workers.persist.worker import sort_entries
 
 log = structlog.get_logger()

@@ -28,7 +28,7 @@ from chatserver.features.social.warm.counts import CountResult
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 

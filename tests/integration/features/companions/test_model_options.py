@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.features.companions.options import Options, Tool
+from chatserver.features.companions.companion_options import Options, Tool
 from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,

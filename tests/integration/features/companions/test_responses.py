@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from chatserver.domain.ids import ChatId, Ref
+from chatserver.features.companions.companion_options import Options
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.options import Options
 from chatserver.protocol import frames
 from chatserver.service.history.history_pages import History
 from tests.integration.features.companions.assistant_support import (

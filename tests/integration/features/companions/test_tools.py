@@ -18,7 +18,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, new_id
-from chatserver.features.companions.options import Options, Tool
+from chatserver.features.companions.companion_options import Options, Tool
 from chatserver.features.companions.worker.tool_calls import CALLS_MAX
 from chatserver.features.webhooks.client import HEADER, is_signed
 from chatserver.protocol import frames

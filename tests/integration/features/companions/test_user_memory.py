@@ -9,8 +9,8 @@ import pytest
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref
+from chatserver.features.companions.companion_options import Options
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.options import Options
 from chatserver.features.companions.user_memory import FINISHED, NOTES_HEAD, UserMemory
 from chatserver.features.companions.warm.user_memories import TRIES_MAX
 from tests.integration.features.companions.assistant_support import (

@@ -30,7 +30,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "CHAT_REDIS_INBOX_MAX": "20",
         "CHAT_REDIS_CALL_TIMEOUT_S": "1",
         "CHAT_GATEWAY_RPC_TIMEOUT_S": "2",
-        "chatserver.service.messaging.stored_acks.STORED_TIMEOUT_S": "1",
+        "chatserver.service.messaging.stored_waits.STORED_TIMEOUT_S": "1",
         "CHAT_GATEWAY_ONLINE_TTL_S": "6",
         "CHAT_PERSIST_LEASE_S": "2",
         "CHAT_PERSIST_WRITE_TIMEOUT_S": "1",

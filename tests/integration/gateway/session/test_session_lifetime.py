@@ -176,7 +176,7 @@ async def test_drain_refuses_new_connections_and_fails_readiness(
     """While draining, /readyz returns 503 and new connections are refused."""
     server = stack.start_gateway(
         CHAT_GATEWAY_DRAIN_S="120",
-        **{"chatserver.service.messaging.stored_acks.STORED_TIMEOUT_S": "60"},
+        **{"chatserver.service.messaging.stored_waits.STORED_TIMEOUT_S": "60"},
     )
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()

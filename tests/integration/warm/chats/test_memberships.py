@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 
-from chatserver.domain.group_permissions import Role
 from chatserver.domain.membership_periods import FormerMember, Period
+from chatserver.domain.membership_rules import Role
 from chatserver.errors import NotFound
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.directory_items import Chat, Member

@@ -19,7 +19,7 @@ from hypothesis.stateful import invariant, rule
 
 from chatserver.client import saved_state
 from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
-from chatserver.client.cache.recorder import Recorder
+from chatserver.client.cache.change_recorder import Recorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.client_state import ClientState
 from chatserver.client.model import Entry, parse_entry

@@ -15,8 +15,8 @@ from chatserver.client.cache.changes import (
     EntriesLost,
     PageRead,
 )
+from chatserver.client.cache.sqlite_file import VERSION
 from chatserver.client.cache.sqlite_store import SqliteStore
-from chatserver.client.cache.store_file import VERSION
 from chatserver.client.store import Saved
 from tests.unit.client.cache.test_sqlite_store import bodies, entry, filled_store, page
 

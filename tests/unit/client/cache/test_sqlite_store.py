@@ -16,8 +16,8 @@ from chatserver.client.cache.changes import (
     Hidden,
     PageRead,
 )
+from chatserver.client.cache.sqlite_file import VERSION
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
-from chatserver.client.cache.store_file import VERSION
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.store import Saved
 from chatserver.errors import Conflict, CorruptData

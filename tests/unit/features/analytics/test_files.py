@@ -8,6 +8,12 @@ import pytest
 
 from chatserver.errors import CorruptData, NotFound
 from chatserver.features.analytics import parquet
+from chatserver.features.analytics.duckdb_query import (
+    Snapshot,
+    open_folder,
+    run_query,
+    select_files,
+)
 from chatserver.features.analytics.model import (
     FileFacts,
     compacted_key,
@@ -16,7 +22,6 @@ from chatserver.features.analytics.model import (
     is_compacted,
     object_key,
 )
-from chatserver.features.analytics.query import Snapshot, open_folder, run_query, select_files
 from tests.unit.features.analytics.test_questions import row
 
 DATE = "2026-10-26"

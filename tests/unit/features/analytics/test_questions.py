@@ -14,8 +14,8 @@ import sqlglot
 
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.analytics import parquet
+from chatserver.features.analytics.duckdb_query import Result, Snapshot, open_folder, run_query
 from chatserver.features.analytics.model import Row, object_key
-from chatserver.features.analytics.query import Result, Snapshot, open_folder, run_query
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "analytics.md"
 QUESTIONS = re.findall(r"\*\*(\d+)\. .*?```sql\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)

@@ -12,7 +12,7 @@ import structlog
 
 from chatserver.config import Gateway
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.inbox_cursors import Coverage
+from chatserver.domain.inbox_coverage import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_delivery import Channels

@@ -27,7 +27,7 @@ from chatserver.hot.bus.gateway_stream import (
 )
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import codec, frames
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging.stored_waits import StoredWaits
 
 LOCAL, REMOTE = GatewayId("gw-local"), GatewayId("gw-remote")
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.group_permissions import Reader
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
+from chatserver.domain.membership_rules import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec, frames

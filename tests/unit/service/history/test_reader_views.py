@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.domain.group_permissions import Reader
 from chatserver.domain.ids import Seq, Ts
+from chatserver.domain.membership_rules import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message

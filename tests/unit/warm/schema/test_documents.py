@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from chatserver.cli.nosql_workbench_samples import samples
 from chatserver.cli.schema_documents import cloudformation, encode_document
-from chatserver.cli.workbench_samples import samples
 from chatserver.config import Warm
 from chatserver.warm.messages.message_repository import decode_item
 from chatserver.warm.schema.provisioning import make_create_request

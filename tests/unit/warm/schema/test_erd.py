@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from chatserver.cli.workbench_samples import samples
+from chatserver.cli.nosql_workbench_samples import samples
 from chatserver.warm.schema import directory_attributes, tables
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import chatserver
-from chatserver.cli.workbench_facets import FACETS, Facet, find_facet
-from chatserver.cli.workbench_samples import samples
+from chatserver.cli.nosql_workbench_facets import FACETS, Facet, find_facet
+from chatserver.cli.nosql_workbench_samples import samples
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.provisioning import make_create_request

@@ -2,7 +2,7 @@
 
     record  name → value    delivery position and outbox (`chatserver.client.saved_state`)
     owner   name → value    `user` and `server` that the file belongs to
-    chat    one row per chat: its cached range (`message_tables`) and `info` (`SavedChat`)
+    chat    one row per chat: its cached range (`message_cache`) and `info` (`SavedChat`)
     entry   (chat, seq) → an entry in its current version, msgpack
     hidden  (chat, seq)     messages that the user deleted for themselves
 

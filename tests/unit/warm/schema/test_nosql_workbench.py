@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from chatserver.cli.workbench_facets import FACETS, find_facet
-from chatserver.cli.workbench_samples import samples
+from chatserver.cli.nosql_workbench_facets import FACETS, find_facet
+from chatserver.cli.nosql_workbench_samples import samples
 from chatserver.domain.ids import UserId
 from chatserver.features.analytics import warm as analytics
 from chatserver.features.attachments.warm import decode_file
@@ -254,7 +254,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
 
 
 def test_each_item_is_decoded_by_its_decoder() -> None:
-    """For rows without a decoder, see `tests/integration/warm/schema/test_workbench.py`."""
+    """For rows without a decoder, see `tests/integration/warm/schema/test_nosql_workbench.py`."""
     decoded = Counter[str]()
     for table in TABLES:
         for item in samples(table):

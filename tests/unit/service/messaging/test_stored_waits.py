@@ -11,8 +11,8 @@ import pytest
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Overloaded, Unavailable
-from chatserver.service.messaging import stored_acks
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging import stored_waits
+from chatserver.service.messaging.stored_waits import StoredWaits
 from tests.support.servers.processes import eventually
 
 CHAT, OTHER = ChatId("c1"), ChatId("c2")
@@ -23,7 +23,7 @@ LOW_MAX = 100
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set a low limit of waits."""
-    monkeypatch.setattr(stored_acks, "WAITS_MAX", LOW_MAX)
+    monkeypatch.setattr(stored_waits, "WAITS_MAX", LOW_MAX)
 
 
 class Callbacks(NamedTuple):

@@ -1,4 +1,4 @@
-"""Comparison of a client's cursor with the inbox in the hot tier. No I/O."""
+"""Whether Redis still has all events after a device's cursor. No I/O."""
 
 from __future__ import annotations
 

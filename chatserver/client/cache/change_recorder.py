@@ -41,7 +41,7 @@ from chatserver.client.events import (
     Skipped,
 )
 from chatserver.client.model import Entry, parse_entry
-from chatserver.client.requests import Fields
+from chatserver.client.request_queue import Fields
 from chatserver.protocol.frames import Cursor
 
 CHANGES_MAX = 5_000  # maximum unwritten changes; at this number, the server holds back events

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.client.backoff import WAIT_S_MAX, WAIT_S_MIN, Backoff, CloseAction, get_close_action
+from chatserver.client.reconnect_policy import (
+    WAIT_S_MAX,
+    WAIT_S_MIN,
+    Backoff,
+    CloseAction,
+    get_close_action,
+)
 from chatserver.protocol.error_codes import Close
 
 

@@ -1,4 +1,4 @@
-"""Group permissions: allowed membership changes by role, and their effect on roles. No I/O.
+"""Membership rules: allowed membership changes by role, and their effect on roles. No I/O.
 
 | change        | allowed for                                                                |
 |---------------|----------------------------------------------------------------------------|

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.group_permissions import (
+from chatserver.domain.ids import UserId
+from chatserver.domain.membership_rules import (
     Changes,
     Group,
     Joining,
@@ -22,7 +23,6 @@ from chatserver.domain.group_permissions import (
     plan_remove,
     plan_set_role,
 )
-from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ChatError, Forbidden, NotFound
 
 OWNER, ADMIN, MEMBER, OTHER, STRANGER = map(

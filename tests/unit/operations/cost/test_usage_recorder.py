@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from chatserver.errors import Unavailable
-from chatserver.operations.cost.recorder import UsageRecorder, record_usage
+from chatserver.operations.cost.usage_recorder import UsageRecorder, record_usage
 from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
 
 

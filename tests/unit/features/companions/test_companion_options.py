@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from chatserver.errors import ChatError
-from chatserver.features.companions.options import (
+from chatserver.features.companions.companion_options import (
     SCHEMA_BYTES_MAX,
     TOOLS_MAX,
     Options,

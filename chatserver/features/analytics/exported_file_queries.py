@@ -7,8 +7,8 @@ from typing import Final
 
 from chatserver.errors import BadRequest, NotFound, Unavailable
 from chatserver.features.analytics.cold import ParquetFiles
+from chatserver.features.analytics.duckdb_query import Result, Snapshot, run_query
 from chatserver.features.analytics.model import is_compacted
-from chatserver.features.analytics.query import Result, Snapshot, run_query
 
 TRIES_MAX: Final = 5
 

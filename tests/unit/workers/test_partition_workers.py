@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chatserver.errors import Unavailable
-from workers.partition_restarts import run_partitions
+from workers.partition_workers import run_partitions
 
 
 def hot_of(partitions: int) -> Any:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import Epoch, Seq
-from chatserver.domain.inbox_cursors import Coverage, compare_cursor
+from chatserver.domain.inbox_coverage import Coverage, compare_cursor
 
 CURRENT_EPOCH, OLD_EPOCH = Epoch("E2"), Epoch("E1")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chatserver.config import load_settings
-from chatserver.dev import plan as plan_module
-from chatserver.dev.plan import DEMO_USERS, Plan, Ports, fallback_notes, require_aws_limits
+from chatserver.dev import process_plan as plan_module
+from chatserver.dev.process_plan import DEMO_USERS, Plan, Ports, fallback_notes, require_aws_limits
 from chatserver.errors import ConfigError
 from tests.support.servers.processes import free_port
 

@@ -50,7 +50,7 @@ class Unverified(NamedTuple):
     before: int | None
 
 
-class MessageTables:
+class MessageCache:
     """The cached messages in one SQLite file. Not thread-safe."""
 
     def __init__(

@@ -1,7 +1,8 @@
 """The sample rows of the NoSQL Workbench model are readable by the product's repositories.
 
-`tests/unit/warm/schema/test_workbench.py` tests the rows that have a decoder. This test covers the
-other rows and the indexes: it writes them to real tables and reads them with the product's queries.
+`tests/unit/warm/schema/test_nosql_workbench.py` tests the rows that have a decoder. This test
+covers the other rows and the indexes: it writes them to real tables and reads them with the
+product's queries.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from chatserver.cli.workbench_facets import FACETS
+from chatserver.cli.nosql_workbench_facets import FACETS
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.accounts.warm.accounts import AccountRows
@@ -29,7 +30,7 @@ from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.social_items import LIKED_PREFIX
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserPositions
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.invitations import InvitationRows
 from chatserver.warm.chats.legal_holds import Holds
@@ -43,7 +44,7 @@ from chatserver.warm.schema.migrations.state import MigrationRows
 from chatserver.warm.streams.checkpoints import StreamRows
 from chatserver.warm.tenant_records import TenantRecords
 from tests.integration.warm.support import FixedClock, Tables
-from tests.unit.warm.schema.test_workbench import DECODERS, FILE, Model
+from tests.unit.warm.schema.test_nosql_workbench import DECODERS, FILE, Model
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
