@@ -35,7 +35,7 @@ from chatserver.service.chats.typing_signals import TypingSignals
 from chatserver.service.chats.user_chats import ChatDirectory, Chats
 from chatserver.service.history.history_pages import History, WarmHistory
 from chatserver.service.history.reader_views import Views
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.messaging.message_changes import MessageChangeService
 from chatserver.service.messaging.message_sender import Messaging
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
@@ -108,7 +108,7 @@ class CoreContainer(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def device_notifier(self) -> DeviceNotifier:
+    def device_delivery(self) -> DeviceDelivery:
         """Sends events and signals (typing, presence) to devices."""
 
     @property
@@ -168,7 +168,7 @@ class CoreContainer(abc.ABC):
             older=self.warm_history,
             directory=self.chat_directory,
             load_user=self.load_user,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             clock=self.clock,
             views=self.views,
             pages=self.settings.chats.page_bounds,
@@ -181,7 +181,7 @@ class CoreContainer(abc.ABC):
             inboxes=self.inboxes,
             audiences=self.audiences,
             load_user=self.load_user,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             blocks=self.blocks,
             charge=self.charge,
         )
@@ -191,7 +191,7 @@ class CoreContainer(abc.ABC):
         return TypingSignals(
             inboxes=self.inboxes,
             audiences=self.audiences,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             large_chats=self.large_chat_subscriptions,
             blocks=self.blocks,
         )
@@ -203,7 +203,7 @@ class CoreContainer(abc.ABC):
             audiences=self.audiences,
             inboxes=self.inboxes,
             undelivered=self.undelivered_chats,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             large_chats=self.large_chat_subscriptions,
             clock=self.clock,
             body_bounds=self.settings.chats.body_bounds,
@@ -233,7 +233,7 @@ class CoreContainer(abc.ABC):
             warm=self.warm_history,
             messaging=self.messaging,
             inboxes=self.inboxes,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             body_bounds=self.settings.chats.body_bounds,
             charge=self.charge,
             members=self.members,

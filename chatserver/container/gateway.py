@@ -24,14 +24,14 @@ from chatserver.service.access.host_keyring import KeyRing
 from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.history.large_chat_log import ChannelLog
 from chatserver.service.history.sync import Sync
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S, UserPresence
 
-MakeNotifier = Callable[[GatewayStreamWriter, WarmCalls], DeviceNotifier]
+MakeDelivery = Callable[[GatewayStreamWriter, WarmCalls], DeviceDelivery]
 
 
 class GatewayContainer(CoreContainer):
-    """A gateway's use cases and adapters. `make_notifier` creates its `DeviceNotifier`."""
+    """A gateway's use cases and adapters. `make_delivery` creates its `DeviceDelivery`."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class GatewayContainer(CoreContainer):
         clock: Clock,
         hot: HotClient,
         gateway: GatewayId,
-        make_notifier: MakeNotifier,
+        make_delivery: MakeDelivery,
     ) -> None:
         super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
         self.warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
-        self._notifier = make_notifier(self.gateway_stream_writer, self.warm)
+        self._device_delivery = make_delivery(self.gateway_stream_writer, self.warm)
         self.tokens = Tokens(settings.auth, clock)
         self.host_keys = KeyRing(
             settings=settings.auth,
@@ -72,8 +72,8 @@ class GatewayContainer(CoreContainer):
         return self.limits.charge_memory
 
     @property
-    def device_notifier(self) -> DeviceNotifier:
-        return self._notifier
+    def device_delivery(self) -> DeviceDelivery:
+        return self._device_delivery
 
     @property
     def chat_directory(self) -> WarmCalls:
@@ -119,7 +119,11 @@ class GatewayContainer(CoreContainer):
 
 @contextlib.asynccontextmanager
 async def open_gateway_container(
-    *, settings: Settings, gateway: GatewayId, clock: Clock, make_notifier: MakeNotifier
+    *,
+    settings: Settings,
+    gateway: GatewayId,
+    clock: Clock,
+    make_delivery: MakeDelivery,
 ) -> AsyncIterator[GatewayContainer]:
     """Connect to Redis and yield the gateway's container.
 
@@ -130,7 +134,11 @@ async def open_gateway_container(
     check_secret(settings)
     async with open_hot(settings.redis) as hot:
         container = GatewayContainer(
-            settings=settings, clock=clock, hot=hot, gateway=gateway, make_notifier=make_notifier
+            settings=settings,
+            clock=clock,
+            hot=hot,
+            gateway=gateway,
+            make_delivery=make_delivery,
         )
         container.create_all()
         yield container

@@ -35,7 +35,7 @@ from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.ttl import ItemRetention

@@ -101,7 +101,7 @@ class StorageContainer(TierContainer):
         return self.limits.charge_memory if self.role == "api" else charge_nobody
 
     @cached_property
-    def device_notifier(self) -> RemoteDelivery:
+    def device_delivery(self) -> RemoteDelivery:
         return RemoteDelivery(self.gateway_stream_writer, self.gateway)
 
     @property
@@ -198,7 +198,7 @@ class StorageContainer(TierContainer):
             quotas=GroupQuotas(self.hot),
             contacts=Contacts(self.hot, chats.new_contacts_per_day),
             inboxes=self.inboxes,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             policy=chats.invitations,
             pending_max=PENDING_MAX,
             chats_max=chats.per_user_max,
@@ -262,7 +262,7 @@ class StorageContainer(TierContainer):
             audiences=self.audiences,
             undelivered=self.undelivered_chats,
             load_chat=self.load_chat,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             large_chats=self.large_chat_subscriptions,
             former_members=self.former_members,
         )
@@ -293,7 +293,7 @@ class StorageContainer(TierContainer):
             blocks=self.blocks,
             members=self.members,
             inboxes=self.inboxes,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             publish_event=self.publish_event,
             clock=self.clock,
             follows=self.follow_graph,
@@ -309,7 +309,7 @@ class StorageContainer(TierContainer):
             propagation=self.membership_propagation,
             membership=self.membership,
             inboxes=self.inboxes,
-            devices=self.device_notifier,
+            devices=self.device_delivery,
             clock=self.clock,
         )
 

@@ -26,7 +26,7 @@ from chatserver.dev.servers import Server, dynamodb_launch
 from chatserver.domain.write_sharding import Layout, ShardingPeriod
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.messages.shard_support import put_layouts

@@ -20,7 +20,7 @@ from chatserver.auth import api_keys, refresh_token_format
 from chatserver.domain import ids, text_validation
 from chatserver.errors import ChatError
 from chatserver.features.attachments import model as attachments
-from chatserver.features.push import model as pushes
+from chatserver.features.push import mentions
 from chatserver.protocol import codec, frames, msgpack
 from chatserver.telemetry import logs
 from chatserver.telemetry.printable_text import escape_unprintable
@@ -61,7 +61,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "file name": attachments.parse_file_name,
     "file type": attachments.parse_type,
     "file checksum": attachments.parse_checksum,
-    "mentions": pushes.find_mentions,
+    "mentions": mentions.find_mentions,
     "log line": lambda value: logs.remove_private(None, "info", {"reason": value}),
     "terminal line": escape_unprintable,
 }
@@ -91,7 +91,8 @@ def patterns() -> dict[str, re.Pattern[str]]:
     """Return the regular expressions that are applied to user input."""
     found = {}
     for module in (
-        api_keys, attachments, idempotency, ids, logs, pushes, refresh_token_format, text_validation
+        api_keys, attachments, idempotency, ids, logs, mentions, refresh_token_format,
+        text_validation,
     ):  # fmt: skip
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str):

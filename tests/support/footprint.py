@@ -113,7 +113,7 @@ class Run:
             return audience
         container = self.container
         current = await container.audiences.get_fresh(audience.chat)
-        await deliver_to_all(container.inboxes, container.device_notifier, current, current.top)
+        await deliver_to_all(container.inboxes, container.device_delivery, current, current.top)
         await container.undelivered_chats.finish([(audience.chat, current.top)])
         return await container.audiences.get_fresh(audience.chat)
 

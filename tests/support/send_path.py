@@ -206,7 +206,7 @@ class World:
             clock=SystemClock(),
             hot=self.hot,
             gateway=server.gateway,
-            make_notifier=server.make_dispatcher,
+            make_delivery=server.make_dispatcher,
         )
         server.set_container(container)
         self.pairs = [Pair(server, container, number) for number in range(pairs)]

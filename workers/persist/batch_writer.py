@@ -163,7 +163,7 @@ class Writer:
         self, writes: Sequence[EntryWrite], dead_lettered: Set[tuple[ChatId, int]]
     ) -> None:
         """Add each direct chat whose first message is in `writes` to both users' chat lists."""
-        directory, notifier = self._container.directory, self._container.device_notifier
+        directory, devices = self._container.directory, self._container.device_delivery
         for write in writes:
             message, receiver = write.item.message, write.item.receiver
             if message.seq != 1 or (write.chat, message.ts) in dead_lettered:
@@ -174,7 +174,7 @@ class Writer:
                 await self._write_one("direct chat", put)
                 retry_ = functools.partial(self._add_direct_chat, message.chat, message.sender)
                 await self._write_one("direct chat", retry_)
-                await list_for_users(self._container.inboxes, write.chat, users, users, notifier)
+                await list_for_users(self._container.inboxes, write.chat, users, users, devices)
 
     async def _add_direct_chat(self, chat: str, user: str) -> None:
         """Add a direct chat to a user's chat list. Read first: a read costs less than a write."""

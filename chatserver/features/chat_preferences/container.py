@@ -26,6 +26,6 @@ class PreferencesContainer:
             chat_log=self._core.chat_log,
             hidden=self._core.hidden_messages,
             inboxes=self._core.inboxes,
-            devices=self._core.device_notifier,
+            devices=self._core.device_delivery,
             clock=self._core.clock,
         )

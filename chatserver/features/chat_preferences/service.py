@@ -24,7 +24,7 @@ from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import ChatPreferences, PinnedChats
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.warm.chats.directory import Directory
 
 TRIES_MAX: Final = 5
@@ -43,7 +43,7 @@ class Preferences:
         chat_log: ChatLog,
         hidden: Hidden,
         inboxes: Inboxes,
-        devices: DeviceNotifier,
+        devices: DeviceDelivery,
         clock: Clock,
     ) -> None:
         self._rows = rows

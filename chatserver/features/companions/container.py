@@ -52,7 +52,7 @@ class CompanionContainer:
             change_records=self._core.hot_membership,
             propagation=self._core.membership_propagation,
             inboxes=self._core.inboxes,
-            delivery=self._core.device_notifier,
+            delivery=self._core.device_delivery,
             record_ended=PendingResponses(self._core.hot, 0).record_ended,
             clock=self._core.clock,
         )

@@ -28,11 +28,9 @@ PREVIEW_CHARS_MAX = 200
 TITLE_CHARS_MAX = 80
 # Push services accept 4,096 bytes; encryption adds 103 (RFC 8291: header 86, tag 16, delimiter 1).
 PAYLOAD_BYTES_MAX = 3_900
-MENTIONS_MAX = 50
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * APNS_BYTES_MIN},{2 * APNS_BYTES_MAX}}}")
-_MENTION = re.compile(r"(?<![A-Za-z0-9_@-])@([A-Za-z0-9_-]{1,64})")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,12 +103,6 @@ def truncate_text(text: str, chars_max: int) -> str:
     """Return the text on one line, truncated to `chars_max` characters with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= chars_max else line[: chars_max - 1].rstrip() + "…"
-
-
-def find_mentions(body: str) -> list[UserId]:
-    """Return up to `MENTIONS_MAX` users mentioned as ``@user``, without duplicates."""
-    mentions = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
-    return list(mentions)[:MENTIONS_MAX]
 
 
 def subscription_id(kind: Kind, target: str) -> str:

@@ -65,7 +65,7 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
             settings=settings,
             gateway=server.gateway,
             clock=SystemClock(),
-            make_notifier=server.make_dispatcher,
+            make_delivery=server.make_dispatcher,
         ) as container:
             server.set_container(container)
             tune_garbage_collector()

@@ -13,7 +13,7 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.redis_memory_costs import MARK_BYTES, Charge, charge_nobody
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 
 READ_MARKS_MEMBERS_MAX = 32  # members of larger chats do not see read marks of others
 
@@ -33,7 +33,7 @@ class ReadMarks:
         inboxes: Inboxes,
         audiences: Audiences,
         load_user: Callable[[UserId], Awaitable[None]],
-        devices: DeviceNotifier,
+        devices: DeviceDelivery,
         blocks: Blocks | None = None,
         charge: Charge = charge_nobody,
     ) -> None:

@@ -8,7 +8,7 @@ from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 
 
 class TypingSignals:
@@ -19,7 +19,7 @@ class TypingSignals:
         *,
         inboxes: Inboxes,
         audiences: Audiences,
-        devices: DeviceNotifier,
+        devices: DeviceDelivery,
         large_chats: LargeChatSubscriptions,
         blocks: Blocks,
     ) -> None:

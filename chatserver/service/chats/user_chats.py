@@ -30,7 +30,7 @@ from chatserver.protocol.redis_memory_costs import (
 from chatserver.service.chats.read_marks import get_marks
 from chatserver.service.history.history_pages import WarmHistory
 from chatserver.service.history.reader_views import NO_CHANGES, View, Views
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
@@ -70,7 +70,7 @@ class Chats:
         older: WarmHistory,
         directory: ChatDirectory,
         load_user: Callable[[UserId], Awaitable[None]],
-        devices: DeviceNotifier,
+        devices: DeviceDelivery,
         clock: Clock | None = None,
         views: Views | None = None,
         pages: PageBounds = WIDEST,

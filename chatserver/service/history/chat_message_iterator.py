@@ -28,7 +28,7 @@ from chatserver.service.history.message_query_view import QueryView
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 
 FIRST_READ: Final = 8  # number of messages in a chat's first read; doubles with each read
 _HOT_READ: Final = 100  # maximum log entries per read

@@ -27,7 +27,7 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_view import QueryView
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Page, Token
-from chatserver.warm.messages.message_queries import ReaderView
+from chatserver.warm.messages.message_indexes import ReaderView
 
 ARCHIVED_ENTRIES_MAX: Final = 5_000  # maximum archived entries evaluated per page
 _RUN_MIN: Final = 100  # minimum archived entries per read

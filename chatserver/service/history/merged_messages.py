@@ -41,7 +41,7 @@ from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, ActiveDaysRepository
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 
 Direction = Literal["sent", "received"]
 

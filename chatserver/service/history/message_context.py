@@ -17,7 +17,7 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.history_pages import History, Page, Tier
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 
 _NO_MESSAGE = "message: the chat has no such message"
 _COLDEST_LAST: Sequence[Tier] = ("hot", "warm", "cold")

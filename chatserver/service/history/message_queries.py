@@ -32,7 +32,7 @@ from chatserver.warm.archive.user_archive_positions import Direction, UserPositi
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.chat_files import ChatFiles
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 
 
 class UserMessages(NamedTuple):

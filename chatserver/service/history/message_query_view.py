@@ -21,7 +21,7 @@ from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.reader_views import View, Views
 from chatserver.warm.chats.memberships import Memberships
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 
 Place = tuple[str, int]  # key of a message: chat and ts
 

@@ -8,11 +8,11 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 
 
 async def list_with_first_message(
-    inboxes: Inboxes, audience: Audience, devices: DeviceNotifier
+    inboxes: Inboxes, audience: Audience, devices: DeviceDelivery
 ) -> None:
     """Add a direct chat to both users' chat lists before its first message is delivered.
 
@@ -30,7 +30,7 @@ async def list_for_users(
     chat: ChatId,
     pair: Collection[UserId],
     users: Sequence[UserId],
-    devices: DeviceNotifier,
+    devices: DeviceDelivery,
 ) -> None:
     """Add the direct chat between the users in `pair` to the chat lists of `users`, if missing."""
     body = codec.encode_chat_event_body(frames.ChatInfo(chat, "direct", sorted(pair)))

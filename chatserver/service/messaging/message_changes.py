@@ -40,7 +40,7 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import REACTIONS_MAX
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_change_cost
 from chatserver.service.history.history_pages import WarmHistory
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.messaging.message_sender import Messaging
 
 TRIES_MAX = 4
@@ -74,7 +74,7 @@ class MessageChangeService:
         warm: WarmHistory,
         messaging: Messaging,
         inboxes: Inboxes,
-        devices: DeviceNotifier,
+        devices: DeviceDelivery,
         body_bounds: BodyBounds = WIDEST,
         charge: Charge = charge_nobody,
         members: MemberCheck | None = None,

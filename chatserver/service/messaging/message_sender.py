@@ -52,7 +52,7 @@ from chatserver.protocol.redis_memory_costs import (
     compute_fan_out_cost,
     compute_growth_cost,
 )
-from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
@@ -125,7 +125,7 @@ class Messaging:
         audiences: Audiences,
         inboxes: Inboxes,
         undelivered: UndeliveredChats,
-        devices: DeviceNotifier,
+        devices: DeviceDelivery,
         large_chats: LargeChatSubscriptions,
         clock: Clock | None = None,
         body_bounds: BodyBounds = WIDEST,
@@ -472,7 +472,7 @@ class Messaging:
 
 
 async def deliver_to_all(
-    inboxes: Inboxes, devices: DeviceNotifier, audience: Audience, upto: Seq
+    inboxes: Inboxes, devices: DeviceDelivery, audience: Audience, upto: Seq
 ) -> None:
     """Deliver a chat's entries up to seq `upto` to the inboxes.
 

@@ -16,7 +16,7 @@ from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
-from chatserver.warm.messages.message_queries import ReaderView, apply_view, decode_present
+from chatserver.warm.messages.message_indexes import ReaderView, apply_view, decode_present
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.schema.tables import FILES_INDEX, MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -51,7 +51,7 @@ class ChatFiles:
     ) -> Page[Message]:
         """Return a page of a chat's messages in ``[from_ts, to_ts]`` that have attachments.
 
-        `view` is the viewer's visibility filter (`chatserver.warm.messages.message_queries`).
+        `view` is the viewer's visibility filter (`chatserver.warm.messages.message_indexes`).
 
         Guarantees:
             Eventually consistent; excludes expired and deleted messages.

@@ -24,7 +24,7 @@ item fits into DynamoDB's 400 KB; long bodies are normally stored in S3
 entry was sent (`chatserver.domain.write_sharding`). `encode_item` sets it to ``<chat>``; the writer
 then replaces it with the shard's partition.
 
-There are two ways to read. `chatserver.warm.messages.message_queries` reads by time, page by page.
+There are two ways to read. `chatserver.warm.messages.message_indexes` reads by time, page by page.
 `find_head`, `list_before` and `list_after` read by seq, with strong consistency, and return
 consecutive entries; `chatserver.service.history` adds the entries in Redis.
 

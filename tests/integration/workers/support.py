@@ -24,7 +24,7 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.user_gateways import Presence
 from chatserver.protocol import codec, frames
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from tests.support.servers.processes import eventually
 from workers.persist.worker import PersistWorker
 

@@ -1,6 +1,6 @@
 """Interface of model providers: a conversation in, a streamed response out.
 
-A provider only translates requests and responses. The module `bounded_response` adds deadlines,
+A provider only translates requests and responses. The module `model_call` adds deadlines,
 retries and length limits, which are the same for all providers.
 """
 

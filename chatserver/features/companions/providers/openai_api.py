@@ -47,7 +47,7 @@ class OpenAiApi:
             base_url=settings.openai_url,
             # Local servers need no key, but the SDK requires one.
             api_key=settings.openai_key.get_secret_value() or "none",
-            max_retries=0,  # retries happen only in `bounded_response`
+            max_retries=0,  # retries happen only in `model_call`
             timeout=httpx2.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         )
         # OpenAI's own models reject `max_tokens`; some other servers support only `max_tokens`.

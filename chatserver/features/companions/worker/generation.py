@@ -24,11 +24,6 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ChatError
 from chatserver.features.companions.model import Companion
-from chatserver.features.companions.providers.bounded_response import (
-    CallLimits,
-    ResponseEnd,
-    stream_response,
-)
 from chatserver.features.companions.providers.interface import (
     Delta,
     Image,
@@ -37,6 +32,11 @@ from chatserver.features.companions.providers.interface import (
     Provider,
     ToolCall,
     ToolResult,
+)
+from chatserver.features.companions.providers.model_call import (
+    CallLimits,
+    ResponseEnd,
+    stream_response,
 )
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.worker.prompt_context import Context

@@ -31,11 +31,11 @@ from chatserver.errors import ChatError, LostRace, RateLimited, Unavailable
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
-from chatserver.features.companions.providers.bounded_response import (
+from chatserver.features.companions.providers.interface import ModelMessage, ModelRequest
+from chatserver.features.companions.providers.model_call import (
     CallLimits,
     collect_response,
 )
-from chatserver.features.companions.providers.interface import ModelMessage, ModelRequest
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.features.companions.user_memory import (

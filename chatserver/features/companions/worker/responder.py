@@ -46,7 +46,7 @@ from chatserver.features.companions.model import (
     CompanionSession,
     SessionSummary,
 )
-from chatserver.features.companions.providers.bounded_response import (
+from chatserver.features.companions.providers.model_call import (
     CallLimits,
     ResponseEnd,
 )

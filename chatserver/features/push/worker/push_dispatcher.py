@@ -32,7 +32,8 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.message_changes import NOTHING_HIDDEN
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
-from chatserver.features.push.model import Notice, Subscription, find_mentions
+from chatserver.features.push.mentions import find_mentions
+from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.hot.chats.chat_log import ChatLog

@@ -170,7 +170,7 @@ class TimelineWorker:
             names, await self._container.inboxes.list_gateways(names), strict=True
         ):
             if gateways:
-                self._container.device_notifier.send_signal(user, frame, gateways)
+                self._container.device_delivery.send_signal(user, frame, gateways)
 
 
 async def run_timeline(container: StorageContainer, owner: str) -> None:

@@ -15,17 +15,17 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.providers.bedrock import open_bedrock
-from chatserver.features.companions.providers.bounded_response import (
-    CallLimits,
-    ResponseEnd,
-    stream_response,
-)
 from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,
     ModelMessage,
     ModelRequest,
     Provider,
+)
+from chatserver.features.companions.providers.model_call import (
+    CallLimits,
+    ResponseEnd,
+    stream_response,
 )
 from chatserver.features.companions.providers.openai_api import OpenAiApi
 from tests.support.servers.model_servers import (

@@ -20,7 +20,7 @@ from chatserver.service.history.merged_messages import Direction, MergedMessages
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.support import message
 from tests.integration.workers.archive.support import OLD_TS, World

@@ -33,7 +33,7 @@ from chatserver.warm.chats.muted_chats import MutedChats
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from tests.integration.warm.support import START_TS, STEP_US, FixedClock
 

@@ -19,7 +19,7 @@ from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.telemetry import metrics
 from chatserver.warm.messages import long_bodies
 from chatserver.warm.messages.chat_files import ChatFiles
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.messages.long_bodies_support import LONG, LongBodyWorld
 from tests.integration.workers.archive.support import encoded

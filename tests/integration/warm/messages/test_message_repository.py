@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.errors import CorruptData, Unavailable
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, seqs
 from tests.support.servers.processes import eventually

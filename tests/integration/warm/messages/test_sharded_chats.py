@@ -16,7 +16,7 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.messages.shard_support import put_layouts, raw_seqs

@@ -37,7 +37,7 @@ from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.messages.chat_files import ChatFiles
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.migrations.state import MigrationRows

@@ -27,7 +27,7 @@ from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.chat_files import ChatFiles
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.archive.support import World
 from workers.archive.archiver import US, Archiver

@@ -22,7 +22,7 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.messages import Audience
 from chatserver.domain.write_sharding import Layout
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository
 from tests.integration.warm.messages.shard_support import raw_seqs, read_layout
 from tests.integration.warm.support import Tables

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import BadRequest
 from chatserver.features.push.model import (
-    MENTIONS_MAX,
     PAYLOAD_BYTES_MAX,
     Notice,
     Subscription,
-    find_mentions,
     parse_apns_token,
     parse_key,
     parse_token,
@@ -60,20 +58,6 @@ def test_notices_share_a_topic_only_within_a_chat() -> None:
     assert first == same != other
     assert len(first) == 32
     assert first.replace("-", "").replace("_", "").isalnum()
-
-
-@pytest.mark.parametrize(
-    ("body", "names"),
-    [
-        ("@bob hello", ["bob"]),
-        ("hello (@bob), @carol_1 and @bob", ["bob", "carol_1"]),
-        ("mail a@b.example, @@bob, @", []),
-        (" ".join(f"@u{n}" for n in range(80)), [f"u{n}" for n in range(MENTIONS_MAX)]),
-    ],
-)
-def test_mentions_are_complete_names_after_an_at_sign(body: str, names: list[str]) -> None:
-    """An email address is not a mention, and no user is mentioned twice."""
-    assert find_mentions(body) == names
 
 
 def test_shorten_returns_one_line() -> None:

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.providers.bounded_response import (
-    CallLimits,
-    RemainingLength,
-    ResponseEnd,
-    stream_response,
-)
 from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,
     ModelMessage,
     ModelRequest,
+)
+from chatserver.features.companions.providers.model_call import (
+    CallLimits,
+    RemainingLength,
+    ResponseEnd,
+    stream_response,
 )
 from chatserver.features.companions.providers.scripted import Scripted
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens

@@ -16,7 +16,7 @@ from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Page
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_queries import EVER, MessageIndexes
+from chatserver.warm.messages.message_indexes import EVER, MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import (

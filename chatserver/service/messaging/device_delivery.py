@@ -1,4 +1,4 @@
-"""Interface for notifying users' devices of inbox changes and signals."""
+"""Interface for sending events and signals to users' devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import InboxPositions
 
 
-class DeviceNotifier(Protocol):
+class DeviceDelivery(Protocol):
     """Sends events and signals (typing, presence) to users' devices on all gateways.
 
     Implementations: `chatserver.gateway.delivery.event_dispatcher` in a gateway,
