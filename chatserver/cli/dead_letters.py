@@ -13,8 +13,8 @@ from chatserver.domain.quantities import format_count
 from chatserver.errors import CorruptData
 
 if TYPE_CHECKING:
-    from chatserver.hot.chats.backlog import Backlog, DeadLetter
-    from chatserver.hot.chats.backlog import CommittedMessage as Raw
+    from chatserver.hot.chats.persist_backlog import Backlog, DeadLetter
+    from chatserver.hot.chats.persist_backlog import CommittedMessage as Raw
     from chatserver.hot.redis.client import HotClient
     from chatserver.warm.messages.message_changes import MessageChanges
     from chatserver.warm.messages.message_repository import MessageRepository
@@ -62,7 +62,7 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
 
 
 async def _iter_dead(hot: HotClient) -> AsyncIterator[tuple[Backlog, DeadLetter]]:
-    from chatserver.hot.chats.backlog import Backlog
+    from chatserver.hot.chats.persist_backlog import Backlog
 
     for partition in range(hot.keys.partitions):
         backlog = Backlog(hot, partition)

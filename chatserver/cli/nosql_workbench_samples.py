@@ -25,7 +25,7 @@ from chatserver.features.registry import list_features, load
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import build_shredded_tombstone
 from chatserver.warm.api_keys import KeyRow
-from chatserver.warm.archive import manifests, message_markers, restored_ranges
+from chatserver.warm.archive import manifests, restored_ranges
 from chatserver.warm.chats import directory_items, legal_holds
 from chatserver.warm.chats.directory_items import (
     READY,
@@ -41,6 +41,7 @@ from chatserver.warm.chats.logins import encode_login
 from chatserver.warm.chats.moderation import Ban, Report, block_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import PARTITION, encode_key
+from chatserver.warm.messages import message_markers
 from chatserver.warm.messages.active_days import ActiveDays, encode_days, get_day
 from chatserver.warm.messages.long_bodies import build_pointer
 from chatserver.warm.messages.message_repository import PersistItem, encode_item

@@ -10,7 +10,7 @@ from chatserver.container.feature_ports import NO_COMPANIONS, Port, ignore
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.hot.bus import rpc
-from chatserver.hot.chats.backlog import BacklogEntry
+from chatserver.hot.chats.persist_backlog import BacklogEntry
 from chatserver.protocol import frames
 from chatserver.service.access.revocation import PushDevices
 from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures

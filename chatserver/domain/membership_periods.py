@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, NamedTuple
 
+from chatserver.domain.ids import Seq
+
 PERIODS_MAX: Final = 20
 
 
@@ -44,6 +46,49 @@ def parse_periods(text: str) -> Periods:
     """Parse membership periods such as ``3-10,20-31``. Raises ValueError."""
     pairs = (pair.partition("-") for pair in text.split(",") if pair)
     return tuple(Period(int(first), int(last)) for first, _, last in pairs)
+
+
+class Reader(NamedTuple):
+    """A member's read access: seqs `first` to `head`, and earlier membership periods.
+
+    The warm tier has the entries up to seq `stored`. `periods` (the seq ranges of earlier
+    memberships) is None until it is loaded.
+    """
+
+    first: Seq
+    head: Seq
+    stored: Seq = Seq(0)
+    periods: Periods | None = None
+
+    @property
+    def lacks_periods(self) -> bool:
+        """True if the seq ranges of the member's earlier memberships must still be loaded."""
+        return self.first > 1 and self.periods is None
+
+    def is_readable(self, seq: int) -> bool:
+        """Return whether the member may read an entry.
+
+        Earlier memberships count only if `periods` is loaded.
+        """
+        return any(period.first <= seq <= period.last for period in self._list_periods())
+
+    def find_period_before(self, seq: int) -> Period | None:
+        """Return the newest readable range that begins before `seq`."""
+        periods = [period for period in self._list_periods() if period.first < seq]
+        return periods[-1] if periods else None
+
+    def find_period_after(self, seq: int) -> Period | None:
+        """Return the oldest readable range that ends after `seq`."""
+        return next((period for period in self._list_periods() if period.last > seq), None)
+
+    def _list_periods(self) -> Periods:
+        # If the group has `history: all`, `first` is 1, so earlier periods are skipped.
+        earlier = (
+            Period(first, min(last, self.first - 1))
+            for first, last in self.periods or ()
+            if first < self.first
+        )
+        return (*earlier, Period(self.first, self.head))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from chatserver.domain.ids import Seq, UserId
-from chatserver.domain.membership_periods import Period, Periods
+from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Forbidden, NotFound
 
 ChatKind = Literal["direct", "group", "companion"]
@@ -33,53 +32,8 @@ HistoryFrom = Literal["joined", "all"]
 Changes = dict[UserId, Role | None]  # user → new role; None: no longer a member
 
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
-_MANAGERS = frozenset({"owner", "admin"})
-
-
 GROUP_MEMBERS_MAX = 100_000
-
-
-class Reader(NamedTuple):
-    """A member's read access: seqs `first` to `head`, and earlier membership periods.
-
-    The warm tier has the entries up to seq `stored`. `periods` (the seq ranges of earlier
-    memberships) is None until it is loaded.
-    """
-
-    first: Seq
-    head: Seq
-    stored: Seq = Seq(0)
-    periods: Periods | None = None
-
-    @property
-    def lacks_periods(self) -> bool:
-        """True if the seq ranges of the member's earlier memberships must still be loaded."""
-        return self.first > 1 and self.periods is None
-
-    def is_readable(self, seq: int) -> bool:
-        """Return whether the member may read an entry.
-
-        Earlier memberships count only if `periods` is loaded.
-        """
-        return any(period.first <= seq <= period.last for period in self._list_periods())
-
-    def find_period_before(self, seq: int) -> Period | None:
-        """Return the newest readable range that begins before `seq`."""
-        periods = [period for period in self._list_periods() if period.first < seq]
-        return periods[-1] if periods else None
-
-    def find_period_after(self, seq: int) -> Period | None:
-        """Return the oldest readable range that ends after `seq`."""
-        return next((period for period in self._list_periods() if period.last > seq), None)
-
-    def _list_periods(self) -> Periods:
-        # If the group has `history: all`, `first` is 1, so earlier periods are skipped.
-        earlier = (
-            Period(first, min(last, self.first - 1))
-            for first, last in self.periods or ()
-            if first < self.first
-        )
-        return (*earlier, Period(self.first, self.head))
+_MANAGERS = frozenset({"owner", "admin"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import msgspec
 
 from chatserver.config import Redis
 from chatserver.errors import ChatError
-from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.memory_usage import list_memory

@@ -24,7 +24,7 @@ from typing import Any, Final
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.ids import UserId, direct_chat_id
-from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.merged_messages import MergedMessages

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, GatewayId
-from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import (
     MESSAGE_CHANGE_KINDS,

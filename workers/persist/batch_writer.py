@@ -27,7 +27,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, CorruptData, Unavailable
-from chatserver.hot.chats.backlog import Backlog, CommittedMessage
+from chatserver.hot.chats.persist_backlog import Backlog, CommittedMessage
 from chatserver.hot.leases import Lease
 from chatserver.service.messaging.direct_chats import list_for_users
 from chatserver.service.messaging.message_erasure import has_text

@@ -37,7 +37,9 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.bus.gateway_stream import StoredUpdate
-from chatserver.hot.chats.backlog import (
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.eviction import Eviction
+from chatserver.hot.chats.persist_backlog import (
     Backlog,
     BacklogEntry,
     CommitEntry,
@@ -46,8 +48,6 @@ from chatserver.hot.chats.backlog import (
     MarkEntry,
     parse_entry_id,
 )
-from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.eviction import Eviction
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint

@@ -15,7 +15,7 @@ from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.companions.warm.user_memories import MemoryRows
-from chatserver.hot.chats.backlog import BacklogEntry
+from chatserver.hot.chats.persist_backlog import BacklogEntry
 
 
 class CompanionContainer:

@@ -20,7 +20,7 @@ from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.hot.bus.stream_waiter import StreamWaiter
-from chatserver.hot.chats.backlog import BacklogEntry, parse_entry
+from chatserver.hot.chats.persist_backlog import BacklogEntry, parse_entry
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script

@@ -102,7 +102,7 @@ class EventQueue:
         for value in packed:
             attempts, event = msgspec.msgpack.decode(value, type=tuple[int, bytes])
             await self._hot.run(
-                load_script("requeue_event"),
+                load_script("requeue_webhook_event"),
                 {"hooks": self._key, "hooks_late": self._late},
                 {"packed": value, "attempts": attempts, "event": event},
             )
@@ -137,7 +137,7 @@ class EventQueue:
     async def _move(self, failed: PendingEvent, *, due_ms: int = 0, reason: str = "") -> bool:
         attempts = failed.attempts + 1
         moved: int = await self._hot.run(
-            load_script("move_undelivered_event"),
+            load_script("move_webhook_event"),
             {"hooks": self._key, "hooks_late": self._late, "hooks_dead": self._dead},
             {
                 "entry": failed.entry,

@@ -26,8 +26,8 @@ from chatserver.domain.messages import (
 )
 from chatserver.domain.write_restrictions import build_refusal
 from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, Unavailable
-from chatserver.hot.chats.backlog import AWAITED
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
+from chatserver.hot.chats.persist_backlog import AWAITED
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.replies import translate_reply_error
 from chatserver.hot.redis.resp_encoding import pack, pack_count

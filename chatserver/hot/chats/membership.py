@@ -19,8 +19,8 @@ from chatserver.domain.membership_changes import (
     MembershipChange,
     ReferenceRecord,
 )
-from chatserver.domain.membership_periods import Periods
-from chatserver.domain.membership_rules import NOT_A_MEMBER, Reader
+from chatserver.domain.membership_periods import Periods, Reader
+from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.messages import (
     REF_TTL_S,
     format_name,

@@ -10,12 +10,12 @@ import click
 
 from chatserver.domain.quantities import format_bytes, format_quantity, parse_quantity
 from chatserver.errors import BadRequest
-from chatserver.operations.capacity.plan import INPUTS
+from chatserver.operations.capacity.plan_inputs import INPUTS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from chatserver.operations.capacity.report import Line, Plan
+    from chatserver.operations.capacity.plan import Line, Plan
 
 WIDTH_OF_FILES = 300
 _TITLES = {
@@ -81,7 +81,7 @@ def plan(
     Examples of values: 10m (10 million users), 5%, 2KB, 90d. The command contacts no server and
     needs no settings. docs/capacity.md lists what is included.
     """
-    from chatserver.operations.capacity.report import load_constants, make_plan
+    from chatserver.operations.capacity.plan import load_constants, make_plan
     from chatserver.operations.cost.prices import load_prices
 
     inputs = _parse_inputs(options)

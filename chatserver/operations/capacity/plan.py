@@ -1,110 +1,163 @@
-"""Plan: the inputs of `chatserver plan`, and the evaluation of its capacity model. No I/O."""
+"""The plan of `chatserver plan`: the evaluated model with constants and prices.
+
+The packaged constants (`constants.json`) and the results of `chatserver load` (docs/load.md) have
+the same format:
+
+    {"schema": 1, "constants": {name: {"value", "unit", "how"}}}
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import Final
+import importlib.resources
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
 
-from chatserver.domain.quantities import Kind
-from chatserver.operations.capacity import plan_formulas
-from chatserver.operations.capacity.formula_evaluation import Value, compute
+import msgspec
 
-PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
-TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: maximum read or write units per second of a table
-PARTITION_WRITE_UNITS: Final = 1000  # AWS: maximum write units per second of a DynamoDB partition
-CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
+from chatserver.errors import ConfigError
+from chatserver.operations.capacity.formula_evaluation import Value
+from chatserver.operations.capacity.plan_inputs import Node, compute_plan
+from chatserver.operations.capacity.recommendations import list_warnings
+from chatserver.operations.cost.prices import GB, Prices
+
+SCHEMA: Final = 1
+Removal = Literal["worker", "ttl"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Input:
+class Constant(msgspec.Struct, frozen=True):
+    """A measured constant, and how it was measured."""
+
+    value: float | None
+    unit: str
+    how: str
+
+
+class Results(msgspec.Struct, frozen=True):
+    """A results file; other fields are ignored."""
+
+    schema: int
+    constants: dict[str, Constant]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A row of the plan. `numbers` is the formula with its names replaced by numbers."""
+
+    tier: str
     name: str
-    kind: Kind
-    default: str
-    least: float
-    most: float
-    help: str
+    label: str
+    value: float
+    unit: str
+    formula: str
+    numbers: str
+    constants: list[str]
 
 
-INPUTS: Final = (
-    Input("users", "number", "10k", 1, 1e11, "active users"),
-    Input("concurrent", "share", "5%", 0, 1, "share of users connected at the peak"),
-    Input("devices", "number", "1.2", 1, 100, "connections per connected user"),
-    Input("messages_per_user_day", "number", "40", 0.001, 1e5, "messages per user per day"),
-    Input(
-        "peak", "number", "3", 1, 1000, "load in the busiest minute of a day, divided by the mean"
-    ),
-    Input("message_bytes", "bytes", "200", 1, 262_144, "mean size of a message text"),
-    Input("group_share", "share", "30%", 0, 1, "share of chats and messages that are in groups"),
-    Input("group_size", "number", "10", 2, 100_000, "members of a group"),
-    Input("chats_per_user", "number", "10", 1, 10_000, "active chats per user per week"),
-    Input(
-        "chat_days",
-        "days",
-        "30",
-        0.01,
-        36_500,
-        "days for which a chat stays in use",
-    ),
-    Input("marks_per_message", "number", "1", 0, 100_000, "read marks per message"),
-    Input("pages_per_user_day", "number", "2", 0, 1e5, "pages of older history per user per day"),
-    Input(
-        "retention", "days", "90d", 0.04, 36_500, "age at which messages move from DynamoDB to S3"
-    ),
-    Input("keep", "days", "2y", 0.04, 36_500, "total retention; older messages are not counted"),
-    Input("attachments", "share", "2%", 0, 1, "share of messages with a file"),
-    Input("attachment_bytes", "bytes", "200KB", 1, 1e12, "mean size of a file"),
-    Input("replicas", "number", "1", 0, 5, "replicas per Redis master"),
-    Input("utilization", "share", "50%", 0.01, 1, "target CPU utilization at the peak"),
-    Input(
-        "inbox_max",
-        "number",
-        "1000",
-        10,
-        1e6,
-        "CHAT_REDIS_INBOX_MAX: events kept in a user's inbox",
-    ),
-    Input(
-        "log_max", "number", "1000", 10, 1e6, "CHAT_REDIS_LOG_MAX: messages kept in Redis per chat"
-    ),
-    Input(
-        "backlog_hours",
-        "number",
-        "1",
-        0,
-        1000,
-        "longest DynamoDB outage that Redis must buffer, at the peak",
-    ),
-)
+class Plan(msgspec.Struct, frozen=True):
+    """The complete plan, tier by tier. `usd_per_month` contains each tier's cost, and the total."""
+
+    schema: int
+    inputs: dict[str, float]
+    removal: Removal
+    prices_as_of: str
+    prices_region: str
+    redis_node: str
+    lines: list[Line]
+    usd_per_month: dict[str, float]
+    constants: dict[str, Constant]
+    from_results: list[str]
+    warnings: list[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Node:
-    """A machine type for Redis."""
+def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[str]]:
+    """Return `(constants, overridden)`: all constants, and the names that the file overrides.
 
-    name: str
-    memory_bytes: float
-    per_hour_usd: float
+    Ignores constants in the file that have a negative value, no value or an unknown name.
 
-
-def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
-    """Evaluate the capacity model; return its rows and the Redis node type.
-
-    `by_name` contains all inputs, constants and prices; results are added to it. The node type is
-    the smallest for which one cluster is enough. If there is none, it is the largest.
+    Raises:
+        ConfigError: the file cannot be read or has the wrong format.
     """
-    values = compute((*plan_formulas.LOAD, *plan_formulas.GATEWAYS, *plan_formulas.REDIS), by_name)
-    for node in sorted(nodes, key=lambda option: option.memory_bytes):
-        by_name |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
-        sized = compute(plan_formulas.REDIS_NODES, by_name)
-        if by_name["deployments"] <= 1:
-            break
-    values += sized
-    rest = (
-        *plan_formulas.WORKERS,
-        *plan_formulas.DYNAMODB,
-        *plan_formulas.S3,
-        *plan_formulas.NETWORK,
-        *plan_formulas.TOTAL,
+    packaged = importlib.resources.files(__package__).joinpath("constants.json")
+    constants = msgspec.json.decode(packaged.read_bytes(), type=Results).constants
+    if path is None:
+        return constants, []
+    try:
+        results = msgspec.json.decode(path.read_bytes(), type=Results)
+    except OSError as exc:
+        raise ConfigError([f"constants: {path}: {exc.strerror}"]) from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError([f"constants: {path}: {exc}"]) from exc
+    if results.schema != SCHEMA:
+        raise ConfigError([f"constants: {path}: schema {results.schema}, expected {SCHEMA}"])
+    overridden = {
+        name: constant
+        for name, constant in results.constants.items()
+        if name in constants and constant.value is not None and 0 <= constant.value < math.inf
+    }
+    return constants | overridden, sorted(overridden)
+
+
+def make_plan(
+    inputs: Mapping[str, float],
+    removal: Removal,
+    constants: Mapping[str, Constant],
+    from_results: list[str],
+    prices: Prices,
+) -> Plan:
+    """Evaluate the capacity model, and add warnings."""
+    values = {
+        name: constant.value for name, constant in constants.items() if constant.value is not None
+    }
+    all_values = values | _list_prices(prices) | dict(inputs)
+    all_values["is_removed_by_worker"] = float(removal == "worker")
+    nodes = [Node(n.name, n.memory_gb * GB, n.per_hour_usd) for n in prices.redis.nodes]
+    rows, node = compute_plan(all_values, nodes)
+    lines = [_make_line(row, constants) for row in rows]
+    return Plan(
+        schema=SCHEMA,
+        inputs=dict(inputs),
+        removal=removal,
+        prices_as_of=prices.as_of,
+        prices_region=prices.region,
+        redis_node=node.name,
+        lines=lines,
+        usd_per_month=_sum_costs(all_values),
+        constants=dict(constants),
+        from_results=from_results,
+        warnings=list_warnings(all_values, node),
     )
-    return values + compute(rest, by_name), node
+
+
+def _list_prices(prices: Prices) -> dict[str, float]:
+    prices_usd = {
+        "dynamodb_storage_per_gb_month_usd": prices.dynamodb.storage_per_gb_month_usd,
+        "s3_storage_per_gb_month_usd": prices.s3.storage_per_gb_month_usd,
+    }
+    for section in (prices.dynamodb, prices.s3, prices.compute, prices.network):
+        prices_usd |= {
+            name: value
+            for name, value in msgspec.structs.asdict(section).items()
+            if name != "storage_per_gb_month_usd"
+        }
+    return prices_usd
+
+
+def _make_line(value: Value, constants: Mapping[str, Constant]) -> Line:
+    row = value.row
+    measured = [name for name in value.names if name in constants]
+    return Line(
+        row.tier, row.name, row.label, value.value, row.unit, row.formula, value.numbers, measured
+    )
+
+
+def _sum_costs(values: Mapping[str, float]) -> dict[str, float]:
+    costs_usd = {
+        "gateways": values["gateway_usd"],
+        "redis": values["redis_usd"],
+        "workers": values["worker_usd"],
+        "dynamodb": values["on_demand_usd"] + values["dynamodb_storage_usd"],
+        "s3": values["s3_usd"],
+        "network": values["network_usd"],
+    }
+    return costs_usd | {"total": values["total_usd"]}

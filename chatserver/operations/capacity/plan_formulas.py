@@ -1,7 +1,7 @@
 """Capacity model of `chatserver plan`: resources and cost as named formulas.
 
 Each row has a label and its formula. Names in formulas are inputs
-(`chatserver.operations.capacity.plan.INPUTS`), measured constants
+(`chatserver.operations.capacity.plan_inputs.INPUTS`), measured constants
 (chatserver/operations/capacity/constants.json, docs/capacity.md), prices
 (chatserver/operations/cost/prices.toml) and earlier rows. Rates are per second; costs are in US
 dollars per month. Machines are sized for peak rates; usage-based costs use mean rates.

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from chatserver.domain.clock import Clock
-from chatserver.hot.chats.backlog import Backlog as BacklogOf
+from chatserver.hot.chats.persist_backlog import Backlog as BacklogOf
 from chatserver.hot.redis.client import HotClient
 from chatserver.telemetry.process_stats import KEPT_S, PARTITIONS_MAX, Backlog, Snapshot, Waiting
 

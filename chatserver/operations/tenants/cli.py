@@ -62,7 +62,7 @@ def block(tenant: str, reason: str, has_redis: bool) -> None:
 async def _block(
     settings: Settings, tenant: str, reason: str, progress: Progress, *, has_redis: bool
 ) -> None:
-    from chatserver.operations.tenants import block as blocks
+    from chatserver.operations.tenants import tenant_block as blocks
 
     async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
         record = await work.records.find(tenant)
@@ -91,7 +91,7 @@ def unblock(tenant: str, deleted: bool, has_redis: bool) -> None:
 
 
 async def _unblock(settings: Settings, tenant: str, *, is_deleted: bool, has_redis: bool) -> None:
-    from chatserver.operations.tenants import block as blocks
+    from chatserver.operations.tenants import tenant_block as blocks
 
     async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
         record = await work.records.find(tenant)

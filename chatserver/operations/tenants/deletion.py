@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from chatserver.domain.ids import new_id
 from chatserver.errors import Unavailable
-from chatserver.operations.tenants.block import (
+from chatserver.operations.tenants.tenant_block import (
     block,
     format_time,
     in_flight_s_max,

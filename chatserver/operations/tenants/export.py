@@ -16,7 +16,6 @@ import msgspec
 
 from chatserver.cold.tenant_objects import Stored
 from chatserver.errors import Conflict, CorruptData, NotFound
-from chatserver.operations.tenants.block import format_time
 from chatserver.operations.tenants.export_files import (
     FORMAT,
     ITEMS_BYTES,
@@ -31,6 +30,7 @@ from chatserver.operations.tenants.export_files import (
     decompress_lines,
     read_manifest,
 )
+from chatserver.operations.tenants.tenant_block import format_time
 from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import Item

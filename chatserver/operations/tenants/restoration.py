@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from chatserver.domain.ids import new_id
 from chatserver.errors import Conflict, CorruptData
-from chatserver.operations.tenants.block import block, unblock, wait_for_processes
 from chatserver.operations.tenants.export import OBJECTS_AT_ONCE, read_lines
 from chatserver.operations.tenants.export_files import (
     ExportedFile,
@@ -24,6 +23,7 @@ from chatserver.operations.tenants.export_files import (
     decode,
     read_manifest,
 )
+from chatserver.operations.tenants.tenant_block import block, unblock, wait_for_processes
 from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import Item

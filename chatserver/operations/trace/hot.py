@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
-from chatserver.hot.chats.backlog import Backlog, CommitEntry, parse_entry
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, parse_entry
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users import inbox
 from chatserver.hot.users.inbox import Inboxes

@@ -17,7 +17,6 @@ from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.operations.trace.model import InWarm, LocatedMessage
 from chatserver.protocol.frames import Message
-from chatserver.warm.archive import message_markers
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.chats.directory import Directory
@@ -25,6 +24,7 @@ from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.messages import message_markers
 from chatserver.warm.messages.chat_rows import ALL_AT_ONCE, ChatRows
 from chatserver.warm.messages.checksums import verify
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key

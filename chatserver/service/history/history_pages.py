@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.errors import BadRequest, Unavailable

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.errors import BadRequest, NotFound
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck

@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_periods import Periods
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Periods, Reader
 from chatserver.domain.messages import ChatHead
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import INT_MAX, Message

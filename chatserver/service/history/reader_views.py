@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import structlog
 
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import NotFound, Unavailable

@@ -19,9 +19,9 @@ from chatserver.errors import CorruptData, Unavailable
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.archive import message_markers
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.messages import message_markers
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key

@@ -10,8 +10,8 @@ set the body, or 0 for the original body. An object never changes and a key is n
 another body, so writes are idempotent.
 
 The object is written before the item that points to it, and removed once no item points to it. A
-crash between these steps leaves an orphaned object, which `workers.archive.body_sweep` removes. A
-crash never leaves an item without its object.
+crash between these steps leaves an orphaned object, which `workers.archive.long_body_sweep`
+removes. A crash never leaves an item without its object.
 
 While S3 is unavailable, bodies are stored in their items, which have room for the longest allowed
 body.

@@ -30,7 +30,8 @@ consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
 Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
 seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
-item is deleted, an expiry marker (`chatserver.warm.archive.message_markers`) has the same effect.
+item is deleted, an expiry marker (`chatserver.warm.messages.message_markers`) has the same
+effect.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import build_shredded_tombstone, is_message
-from chatserver.warm.archive import message_markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span, check_limit
+from chatserver.warm.messages import message_markers
 from chatserver.warm.messages.chat_rows import ChatRows, add_partition_key
 from chatserver.warm.messages.checksums import compute_checksum
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key

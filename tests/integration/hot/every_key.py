@@ -34,7 +34,6 @@ from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.audience_cache import Audiences
-from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
@@ -43,6 +42,7 @@ from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient

@@ -14,11 +14,11 @@ from chatserver.domain.membership_periods import (
     FormerMember,
     Period,
     Periods,
+    Reader,
     add_period,
     format_periods,
     parse_periods,
 )
-from chatserver.domain.membership_rules import Reader
 
 NOW_S = 1_000.0
 

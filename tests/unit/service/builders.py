@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.domain.messages import Audience
 from chatserver.errors import NotFound
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId, new_id
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.errors import NotFound
 from chatserver.features.attachments.cold import Files, UploadForm
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles

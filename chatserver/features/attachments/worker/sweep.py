@@ -16,10 +16,10 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import SHARDS, DueFile
-from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
-from workers.archive.body_sweep import BodySweeper
+from workers.archive.long_body_sweep import BodySweeper
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()

@@ -20,7 +20,7 @@ import msgspec
 from chatserver.domain.companion_ids import is_companion, is_session_chat
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.hot.bus.stream_waiter import StreamWaiter
-from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
+from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script

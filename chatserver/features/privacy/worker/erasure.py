@@ -27,7 +27,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.worker.user_data import iter_responses, iter_sessions
+from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import ReceiptLine
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX

@@ -25,7 +25,7 @@ from chatserver.features.attachments.worker.sweep import SWEEP_INTERVAL_S
 from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_session
-from chatserver.features.companions.worker.user_data import iter_responses, iter_sessions
+from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.jobs import (

@@ -25,7 +25,7 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job, Kind
-from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.task_groups import open_task_group
 
 log = structlog.get_logger()

@@ -33,7 +33,7 @@ from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import check_providers, open_providers
 from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.worker.push_dispatcher import FRESH_S, Progress, PushDispatcher
-from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
+from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_partitions
 

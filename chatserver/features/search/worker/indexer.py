@@ -49,7 +49,7 @@ from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
 from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.features.search.worker.search_rpc_worker import SearchCallWorker
-from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, parse_entry_id
+from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, parse_entry_id
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics

@@ -16,7 +16,8 @@ from typing import Final
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_rules import NOT_A_MEMBER, Reader
+from chatserver.domain.membership_periods import Reader
+from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import SendableFiles

@@ -29,7 +29,7 @@ from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import StartedUpload, Uploads
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.attachments.worker.media import run_media
-from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.protocol import codec, frames
 from tests.integration.workers.support import running
 from tests.support.servers.processes import eventually

@@ -8,7 +8,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.hot import DueChat, DueChats, PushNeed, PushState
-from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence_states import PresenceStates

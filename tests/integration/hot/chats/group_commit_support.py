@@ -11,9 +11,9 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq, Ts, U
 from chatserver.domain.messages import Audience, InboxPositions, PendingDraft, parse_place
 from chatserver.errors import ChatError
 from chatserver.hot.chats.audience_cache import Audiences
-from chatserver.hot.chats.backlog import Backlog, CommitEntry
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import codec

@@ -8,10 +8,10 @@ import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
 from chatserver.domain.message_changes import HiddenSeqs, MessageChange, Outcome
-from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.chats.message_changes import ChangeCommitter
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import codec

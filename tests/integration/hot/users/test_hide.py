@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.message_changes import Hide
-from chatserver.hot.chats.backlog import Backlog, HideEntry
 from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.persist_backlog import Backlog, HideEntry
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
 

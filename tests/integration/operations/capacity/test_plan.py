@@ -19,8 +19,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import Seq
 from chatserver.domain.messages import Audience
 from chatserver.domain.quantities import parse_quantity
-from chatserver.operations.capacity.plan import INPUTS
-from chatserver.operations.capacity.report import load_constants, make_plan
+from chatserver.operations.capacity.plan import load_constants, make_plan
+from chatserver.operations.capacity.plan_inputs import INPUTS
 from chatserver.operations.cost.prices import load_prices
 from chatserver.telemetry.dynamodb_usage import KINDS, UsageAccumulator
 from tests.integration.features.attachments.support import cold_settings

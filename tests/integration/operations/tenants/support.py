@@ -19,8 +19,8 @@ from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SOCIAL
 
 # No process calls the stores in these tests, so a deletion need not wait for calls in progress.
 QUICK: Final = {
-    "chatserver.operations.tenants.block.POLL_S": 0.05,
-    "chatserver.operations.tenants.block.CALL_TIMEOUTS": 0.0,
+    "chatserver.operations.tenants.tenant_block.POLL_S": 0.05,
+    "chatserver.operations.tenants.tenant_block.CALL_TIMEOUTS": 0.0,
 }
 
 

@@ -22,9 +22,9 @@ from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError, Conflict, Unavailable
 from chatserver.hot.redis.factory import open_hot
 from chatserver.operations.cost.prices import load_prices
-from chatserver.operations.tenants.block import block, unblock, wait_for_processes
 from chatserver.operations.tenants.deletion import Deletion, compute_receipt_digest
 from chatserver.operations.tenants.tenant_audit import audit_tenant
+from chatserver.operations.tenants.tenant_block import block, unblock, wait_for_processes
 from chatserver.operations.tenants.tenant_costs import TenantSize, measure_tenants
 from chatserver.operations.tenants.tenant_list import list_tenants
 from chatserver.operations.tenants.tenant_stores import OpenTenant, get_tenant_settings
@@ -328,7 +328,9 @@ async def test_process_continues_when_redis_reports_the_end_of_a_block(settings:
             assert client.fence.reason == ""
 
 
-@pytest.mark.constants({"chatserver.operations.tenants.block.PROCESSES_WAIT_S": 0.2, **QUICK})
+@pytest.mark.constants(
+    {"chatserver.operations.tenants.tenant_block.PROCESSES_WAIT_S": 0.2, **QUICK}
+)
 async def test_deletion_with_a_running_process_fails_and_names_it(settings: Settings) -> None:
     """The process may write items at any time, so nothing is deleted."""
     async with opened(settings, "acme") as work:

@@ -17,7 +17,7 @@ from chatserver.warm.messages.message_repository import MessageRepository
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import message
 from tests.integration.workers.archive.support import World
-from workers.archive.body_sweep import BodySweeper
+from workers.archive.long_body_sweep import BodySweeper
 
 INLINE_MAX = 300
 LONG = "a long text ⟨é⟩ " * 60

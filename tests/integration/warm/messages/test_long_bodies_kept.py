@@ -29,7 +29,7 @@ from tests.integration.workers.support import (
     with_attributes,
 )
 from tests.support.servers.processes import eventually
-from workers.archive.body_sweep import BodySweeper
+from workers.archive.long_body_sweep import BodySweeper
 
 pytest_plugins = ["tests.integration.warm.messages.long_bodies_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")

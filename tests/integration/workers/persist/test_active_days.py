@@ -7,7 +7,7 @@ import pytest
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.errors import Unavailable
-from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.support import message

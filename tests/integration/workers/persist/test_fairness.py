@@ -11,7 +11,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.messages import Audience
 from chatserver.hot.bus.gateway_stream import StoredUpdate
-from chatserver.hot.chats.backlog import Backlog, CommitEntry, CommittedMessage
+from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, CommittedMessage
 from tests.integration.workers.persist.test_faults import THROTTLED, open_behind_proxy
 from tests.integration.workers.support import (
     ALICE,

@@ -10,7 +10,7 @@ import pytest
 from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.errors import RateLimited
 from chatserver.features.attachments.cold import UploadForm
 from chatserver.features.attachments.model import Bounds, File

@@ -1,4 +1,4 @@
-"""move_undelivered_event.lua and requeue_event.lua: an event is in one place at a time."""
+"""move_webhook_event.lua and requeue_webhook_event.lua: an event is in one place at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKED = f"1 {EVENT}"
 def move(scripts: ScriptRunner, entry: str, due_ms: int) -> int:
     """Move an event to the retry set, or to the dead letters."""
     moved: int = scripts.run(
-        "move_undelivered_event",
+        "move_webhook_event",
         {
             "hooks": scripts.keys.hooks(0),
             "hooks_late": scripts.keys.hooks_late(0),
@@ -33,7 +33,7 @@ def move(scripts: ScriptRunner, entry: str, due_ms: int) -> int:
 def requeue(scripts: ScriptRunner) -> int:
     """Move an event whose retry is due back to the stream."""
     moved: int = scripts.run(
-        "requeue_event",
+        "requeue_webhook_event",
         {"hooks": scripts.keys.hooks(0), "hooks_late": scripts.keys.hooks_late(0)},
         {"packed": PACKED, "attempts": 1, "event": EVENT},
     )
@@ -49,7 +49,7 @@ def counts(scripts: ScriptRunner) -> tuple[int, int, int]:
     )
 
 
-def test_move_undelivered_event_to_the_retry_set_once(scripts: ScriptRunner) -> None:
+def test_move_webhook_event_to_the_retry_set_once(scripts: ScriptRunner) -> None:
     """Two processes that failed to deliver an event cause one retry."""
     entry = scripts.redis.xadd(scripts.keys.hooks(0), {"n": 0, "e": EVENT})
 
@@ -60,7 +60,7 @@ def test_move_undelivered_event_to_the_retry_set_once(scripts: ScriptRunner) -> 
     assert counts(scripts) == (0, 1, 0)
 
 
-def test_move_undelivered_event_to_the_dead_letters_once(scripts: ScriptRunner) -> None:
+def test_move_webhook_event_to_the_dead_letters_once(scripts: ScriptRunner) -> None:
     """A dead letter has the attempts and the reason; an erased event leaves none."""
     entry = scripts.redis.xadd(scripts.keys.hooks(0), {"n": 0, "e": EVENT})
 
@@ -71,7 +71,7 @@ def test_move_undelivered_event_to_the_dead_letters_once(scripts: ScriptRunner) 
     assert counts(scripts) == (0, 0, 1)
 
 
-def test_requeue_event_once(scripts: ScriptRunner) -> None:
+def test_requeue_webhook_event_once(scripts: ScriptRunner) -> None:
     """Two processes that find the same retry deliver the event once."""
     scripts.redis.zadd(scripts.keys.hooks_late(0), {PACKED: 500})
 

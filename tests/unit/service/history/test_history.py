@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
-from chatserver.domain.membership_periods import Period, Periods, add_period
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Period, Periods, Reader, add_period
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.domain.page_limits import BYTES_MAX, WIDEST, PageBounds
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec, frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import Seq, Ts
-from chatserver.domain.membership_rules import Reader
+from chatserver.domain.membership_periods import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
-from chatserver.warm.archive import message_markers
+from chatserver.warm.messages import message_markers
 from chatserver.warm.messages.checksums import compute_checksum, verify
 from chatserver.warm.messages.message_repository import PersistItem, decode_item, encode_item
 from chatserver.warm.schema.tables import MessageField as Field

@@ -33,7 +33,6 @@ from chatserver.features.social.warm import fanouts, favorites
 from chatserver.features.social.warm import social_items as social
 from chatserver.warm.api_keys import KeyRow
 from chatserver.warm.archive.manifests import decode_segment
-from chatserver.warm.archive.message_markers import decode_marker
 from chatserver.warm.archive.restored_ranges import decode_range
 from chatserver.warm.chats.directory_items import Chat, Member, User, decode_former
 from chatserver.warm.chats.invitations import decode_invitation
@@ -43,6 +42,7 @@ from chatserver.warm.chats.moderation import Ban, Report
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import decode_key
 from chatserver.warm.messages.active_days import ANY_DAY, decode_days
+from chatserver.warm.messages.message_markers import decode_marker
 from chatserver.warm.messages.message_repository import decode_item
 from chatserver.warm.schema.tables import TABLES
 from workers.archive.reencryption import decode_progress

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from chatserver.domain.ids import GatewayId, Seq, Ts
-from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.message_repository import PersistItem

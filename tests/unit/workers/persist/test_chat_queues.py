@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts
-from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.message_repository import PersistItem

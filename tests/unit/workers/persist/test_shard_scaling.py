@@ -14,7 +14,7 @@ from chatserver.config import Warm
 from chatserver.domain.ids import GatewayId, Seq, Ts
 from chatserver.domain.write_sharding import Layout, Layouts, ShardFloor, ShardingPeriod, is_shards
 from chatserver.errors import Unavailable
-from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.messages.sharded_chats import ShardList

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId, Seq
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter, NewSeq
-from chatserver.hot.chats.backlog import Backlog, CommitEntry, MarkEntry, next_entry_id
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
+from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, MarkEntry, next_entry_id
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script

@@ -12,7 +12,7 @@ import structlog
 from chatserver.cold.long_bodies import BodyFiles
 from chatserver.container.storage import StorageContainer
 from chatserver.errors import ConfigError
-from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, parse_object_key
 from workers.periodic_work import run_periodically

@@ -18,12 +18,12 @@ from chatserver.domain.quantities import parse_quantity
 from chatserver.errors import ConfigError
 from chatserver.operations.capacity.cli import format_line
 from chatserver.operations.capacity.formula_evaluation import list_names
-from chatserver.operations.capacity.plan import INPUTS
-from chatserver.operations.capacity.report import (
+from chatserver.operations.capacity.plan import (
     Plan,
     load_constants,
     make_plan,
 )
+from chatserver.operations.capacity.plan_inputs import INPUTS
 from chatserver.operations.cost.prices import load_prices
 
 PRICES = load_prices()
