@@ -17,7 +17,7 @@ _CORE = {
         "workers.archive.worker:run_archive", "moves old messages from DynamoDB to S3"
     ),
     "holds": Worker(
-        "workers.legal_holds:run_holds",
+        "workers.legal_hold_transitions:run_holds",
         "applies legal holds, and deletes held copies when a hold ends",
     ),
 }

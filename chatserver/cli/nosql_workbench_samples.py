@@ -41,7 +41,7 @@ from chatserver.warm.chats.logins import encode_login
 from chatserver.warm.chats.moderation import Ban, Report, block_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import PARTITION, encode_key
-from chatserver.warm.messages import message_markers
+from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.active_days import ActiveDays, encode_days, get_day
 from chatserver.warm.messages.long_bodies import build_pointer
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
@@ -63,7 +63,7 @@ from chatserver.warm.schema.tables import (
     Table,
     UserPositionField,
 )
-from chatserver.warm.tenant_records import TenantRecord, encode_record
+from chatserver.warm.tenant_states import TenantRecord, encode_record
 
 # Fixed timestamps, so that each run generates the same NoSQL Workbench model.
 TS: Final = 1_795_000_000_000_000
@@ -124,7 +124,7 @@ def _make_messages() -> Iterable[Item]:
     yield encode_item(PersistItem(restored, "alice")) | restored_until
     lost = build_shredded_tombstone(_make_message(10, "bob", "text", "Lost with its key"))
     yield encode_item(PersistItem(lost, "alice"))
-    yield message_markers.encode_marker(direct[4])
+    yield removed_message_markers.encode_marker(direct[4])
     yield legal_holds.encode_copy(_make_message(1, "alice", "text", "Hello, Bo"))
     yield from _make_group_messages()
 

@@ -11,6 +11,6 @@ from chatserver.client import events
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import ChatClient
 from chatserver.client.model import Bounds
-from chatserver.client.store import MemoryStore, Store
+from chatserver.client.state_store import MemoryStore, Store
 
 __all__ = ["Bounds", "ChatClient", "MemoryStore", "SqliteStore", "Store", "events"]

@@ -28,7 +28,7 @@ from chatserver.client.pending_calls import PendingCalls
 from chatserver.client.reconnect_policy import ReconnectPolicy
 from chatserver.client.request_queue import Fields
 from chatserver.client.socket import ConnectionLost, Socket, open_socket
-from chatserver.client.store import Store
+from chatserver.client.state_store import Store
 from chatserver.client.token_renewal import RETRY_S, find_user, get_renewal_delay_s
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import (

@@ -14,9 +14,9 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature, list_features, load
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
+from chatserver.hot.chats.answered_direct_chats import DirectChats
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.direct_contacts import DirectChats
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions

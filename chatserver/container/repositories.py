@@ -28,9 +28,9 @@ from chatserver.warm.archive.user_archive_positions import UserPositions
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.logins import LoginRows
-from chatserver.warm.chats.member_state import MemberState
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
+from chatserver.warm.chats.read_marks_and_hidden import MemberState
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies

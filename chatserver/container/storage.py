@@ -25,8 +25,8 @@ from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.direct_contacts import DirectChats
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.answered_direct_chats import DirectChats
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.contact_limits import Contacts
@@ -89,7 +89,7 @@ class StorageContainer(TierContainer):
         self.session_ender = SessionEnder(self.hot, self.gateway_stream_writer)
         self.api_keys = make_api_keys(self.dynamodb, settings, clock)
         self.block_policy = BlockPolicy(self.moderation_rows)
-        self.hot_chat_loader = HotChatLoader(self.hot)
+        self.hot_chat_writer = HotChatWriter(self.hot)
         self.idempotent_answers = IdempotentResponses(self.hot)
         self.busy_chats = BusyChats()
 
@@ -211,7 +211,7 @@ class StorageContainer(TierContainer):
             directory=self.directory,
             messages=self.older_tiers,
             changes=self.message_changes,
-            hot=self.hot_chat_loader,
+            hot=self.hot_chat_writer,
             clock=self.clock,
             revive=self.get_port(storage_feature_ports.REVIVE_SESSION),
         )
@@ -220,7 +220,7 @@ class StorageContainer(TierContainer):
     def user_loader(self) -> UserLoader:
         return UserLoader(
             directory=self.directory,
-            hot=self.hot_chat_loader,
+            hot=self.hot_chat_writer,
             inboxes=self.inboxes,
             hidden=self.hidden_messages,
             restrictions=RestrictionRows(

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader, wire
-from chatserver.loadtest.checker import ReceivedSeqs, encode_key
+from chatserver.loadtest.delivery_checker import ReceivedSeqs, encode_key
 from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader
-from chatserver.loadtest.checker import ChatRecord, ReceivedSeqs
+from chatserver.loadtest.delivery_checker import ChatRecord, ReceivedSeqs
 from chatserver.loadtest.device import Device
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.plan import Plan, split_groups

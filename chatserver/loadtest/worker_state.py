@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from chatserver.loadtest.checker import ChatRecord, Findings, encode_key
+from chatserver.loadtest.delivery_checker import ChatRecord, Findings, encode_key
 from chatserver.loadtest.meters import Meters
 from chatserver.loadtest.wire import Address
 

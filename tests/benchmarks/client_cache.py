@@ -19,7 +19,7 @@ from chatserver.client import ChatClient, SqliteStore
 from chatserver.client.cache.changes import Delivered
 from chatserver.client.cache.sqlite_store import Owner
 from chatserver.client.model import Entry
-from chatserver.client.store import Saved
+from chatserver.client.state_store import Saved
 
 CHATS = 100
 SAVE = 500

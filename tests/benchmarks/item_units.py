@@ -28,8 +28,8 @@ from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages.message_markers import encode_marker
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.removed_message_markers import encode_marker
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, MessageField, Table
 from tests.integration.warm.support import settings_for

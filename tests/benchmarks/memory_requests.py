@@ -32,7 +32,7 @@ from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.hot.redis.client import HotClient
@@ -95,7 +95,7 @@ class Day:
         self.count = 0
         self.others_bytes = 0
         self.hot = hot
-        self.loader = HotChatLoader(hot)
+        self.loader = HotChatWriter(hot)
         self.inboxes = Inboxes(hot)
         self.membership = HotMembership(hot)
         self.audiences = Audiences(hot, self._load, self._charge)

@@ -36,11 +36,11 @@ from chatserver.domain.ids import GatewayId, MidSource, Ref, UserId, direct_chat
 from chatserver.domain.messages import Audience, PendingDraft, compute_digest
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.group_commit import GroupCommit
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
 from chatserver.hot.redis.single_server import SingleClient
-from chatserver.hot.redis.wire import OnReply, Reply, Wire
 from chatserver.loadtest import machine
 from chatserver.loadtest.bench.server_stack import find_free_port, run_server
 from chatserver.protocol import codec
@@ -103,7 +103,7 @@ async def open_chats(hot: HotClient) -> list[Audience]:
     async def never(_: str) -> None:
         raise AssertionError("the chats are open")
 
-    loader, audiences = HotChatLoader(hot), Audiences(hot, never)
+    loader, audiences = HotChatWriter(hot), Audiences(hot, never)
     found = []
     for number in range(_CHATS):
         users = (UserId(f"s{number}"), UserId(f"r{number}"))

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, ChatError, ClientError, Conflict, NotFound
-from chatserver.features.attachments.model import (
-    build_content_disposition,
-    get_served_type,
-    parse_file_name,
-)
+from chatserver.features.attachments.file_types import get_served_type
+from chatserver.features.attachments.model import build_content_disposition, parse_file_name
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import FileStack, picture
 

@@ -19,6 +19,7 @@ from chatserver.api import idempotency
 from chatserver.auth import api_keys, refresh_token_format
 from chatserver.domain import ids, text_validation
 from chatserver.errors import ChatError
+from chatserver.features.attachments import file_types
 from chatserver.features.attachments import model as attachments
 from chatserver.features.push import mentions
 from chatserver.protocol import codec, frames, msgpack
@@ -59,7 +60,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "emoji": text_validation.parse_emoji,
     "id": lambda value: ids.parse_id(value, "chat"),
     "file name": attachments.parse_file_name,
-    "file type": attachments.parse_type,
+    "file type": file_types.parse_type,
     "file checksum": attachments.parse_checksum,
     "mentions": mentions.find_mentions,
     "log line": lambda value: logs.remove_private(None, "info", {"reason": value}),
@@ -91,7 +92,7 @@ def patterns() -> dict[str, re.Pattern[str]]:
     """Return the regular expressions that are applied to user input."""
     found = {}
     for module in (
-        api_keys, attachments, idempotency, ids, logs, mentions, refresh_token_format,
+        api_keys, attachments, file_types, idempotency, ids, logs, mentions, refresh_token_format,
         text_validation,
     ):  # fmt: skip
         for name, value in vars(module).items():

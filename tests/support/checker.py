@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from chatserver.domain.seq_checks import is_contiguous, iter_repeats, list_missing_seqs
+from chatserver.domain.seq_gap_checks import is_contiguous, iter_repeats, list_missing_seqs
 from tests.support.observations import (
     Acked,
     AnyObservation,

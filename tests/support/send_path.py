@@ -36,7 +36,7 @@ from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.transport.connection import Connection, Phase
 from chatserver.hot.chats.audience_cache import make_audience
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.wire import OnReply
+from chatserver.hot.redis.pipelined_connection import OnReply
 
 EPOCH = Epoch("01JZ0000000000000000000000")
 TS = 1_700_000_000_000_000

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from chatserver.domain.seq_checks import is_contiguous, iter_not_ascending, list_missing_seqs
+from chatserver.domain.seq_gap_checks import is_contiguous, iter_not_ascending, list_missing_seqs
 from tests.support.checker import Violation
 from tests.support.losses import remove_lost
 from tests.support.story import (

@@ -52,7 +52,7 @@ from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
-from chatserver.warm.chats.member_state import Mark
+from chatserver.warm.chats.read_marks_and_hidden import Mark
 from chatserver.warm.messages.message_repository import PersistItem
 from workers.partition_workers import run_partitions
 from workers.persist.active_day_recorder import DayRecorder
@@ -356,7 +356,11 @@ class PersistWorker:
                 for chunk in chunks
                 if chunk.piece.writes
             }
-            if self._open and tops and not await self._backlog.record_progress(self._lease, tops):
+            if (
+                self._open
+                and tops
+                and not await self._backlog.record_persisted_seqs(self._lease, tops)
+            ):
                 raise LeaseLost("another worker holds the lease")
             await self._record_persisted(stored)
             failpoint("persist.before_checkpoint")

@@ -22,7 +22,7 @@ from chatserver.client.client_state import ClientState
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Event
 from chatserver.client.request_queue import Fields
-from chatserver.client.store import Saved, Store
+from chatserver.client.state_store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
 

@@ -12,7 +12,7 @@ from chatserver.client.cache import sqlite_file
 from chatserver.client.cache.changes import Change
 from chatserver.client.cache.message_cache import CachedPage, MessageCache, Unverified
 from chatserver.client.model import Entry
-from chatserver.client.store import Saved
+from chatserver.client.state_store import Saved
 from chatserver.errors import Conflict
 
 ENTRIES_PER_CHAT_MAX = 2_000

@@ -46,7 +46,7 @@ async def run_chat(
     store = None if cache is None else SqliteStore(cache)
     if sys.stdin.isatty() and sys.stdout.isatty():
         try:
-            from chatserver.client.terminal.screen_chat import ScreenChat
+            from chatserver.client.terminal.full_screen import ScreenChat
         except ImportError as exc:
             hint = "the terminal client is not installed: pip install 'tierchat[terminal]'"
             raise ConfigError([hint]) from exc

@@ -18,14 +18,12 @@ from typing import NamedTuple
 from chatserver.cold.bucket import UPLOADS_PREFIX
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.errors import BadRequest, Conflict
+from chatserver.features.attachments.file_types import SNIFF_BYTES, check_content, get_served_type
 from chatserver.features.attachments.model import (
-    SNIFF_BYTES,
     THUMB_TYPE,
     File,
     build_content_disposition,
-    check_content,
     checksum_base64,
-    get_served_type,
 )
 
 THUMB_BYTES_MAX = 1_048_576

@@ -9,7 +9,7 @@ from chatserver.container.feature_ports import Port
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles, encode_file
-from chatserver.features.attachments.service.attachment_checks import AttachmentResolver
+from chatserver.features.attachments.service.attachment_resolver import AttachmentResolver
 from chatserver.features.attachments.service.references import References
 from chatserver.features.attachments.service.uploads import ReadAccess, Uploads
 from chatserver.features.attachments.warm import Attachments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chatserver.container import feature_ports
 from chatserver.container.gateway import GatewayContainer
 from chatserver.features.attachments.hot import RemoteFiles, SendableFiles
-from chatserver.features.attachments.service.attachment_checks import AttachmentResolver
+from chatserver.features.attachments.service.attachment_resolver import AttachmentResolver
 
 
 def resolve_files(core: GatewayContainer) -> feature_ports.ResolveFiles:

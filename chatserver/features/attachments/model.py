@@ -1,12 +1,9 @@
-"""Attachment rules: file names, media types, sizes and permission to send. No I/O.
+"""Attachment rules: file names, sizes and permission to send. No I/O.
 
 A file has one owner and one chat. It is `waiting` until its upload has been validated. Then it is
 `ready`, and its owner may send it to its chat. `seqs` are the seqs of the messages that reference
 it. `due` is the file's deletion time. It is set if no message references the file, or if all
 messages that reference it expire.
-
-The declared type is not trusted. It only determines the content type of downloads. Only images that
-the server has encoded (thumbnails) are shown inline.
 """
 
 from __future__ import annotations
@@ -23,48 +20,17 @@ from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
 
 FILE_NAME_CHARS_MAX = 120
 FILE_NAME_BYTES_MAX = 255  # maximum bytes of a file name in most file systems
-TYPE_CHARS_MAX = 100
-SNIFF_BYTES = 1024
 SEQS_MAX = 1000  # maximum messages recorded per file
-OCTETS = "application/octet-stream"
 THUMB_TYPE = "image/webp"
 
 Phase = Literal["waiting", "ready"]
 NO_SUCH_FILE = "attachment: you have no such file in this chat"
 
-_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 # Path separators, and other characters that Windows does not allow in file names.
 _NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|]')
 _HIDDEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _JOINER = "\u200d"  # zero-width joiner, used in emoji
-
-# Image types that get thumbnails.
-RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-# These types are served as declared. All other types are served as `OCTETS`.
-_PLAIN_TYPES = RASTER_TYPES | {
-    "application/pdf",
-    "application/zip",
-    "audio/mpeg",
-    "audio/mp4",
-    "audio/ogg",
-    "audio/wav",
-    "audio/webm",
-    "text/plain",
-    "video/mp4",
-    "video/webm",
-}
-_SIGNATURES: tuple[tuple[str, int, bytes], ...] = (
-    ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
-    ("image/jpeg", 0, b"\xff\xd8\xff"),
-    ("image/gif", 0, b"GIF87a"),
-    ("image/gif", 0, b"GIF89a"),
-    ("image/webp", 8, b"WEBP"),
-    ("application/pdf", 0, b"%PDF-"),
-    ("video/mp4", 4, b"ftyp"),
-    ("application/zip", 0, b"PK\x03\x04"),
-)
-_SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,18 +100,6 @@ def parse_file_name(text: str) -> str:
     return text
 
 
-def parse_type(text: str) -> str:
-    """Normalize a media type: lowercase, without parameters.
-
-    Raises:
-        BadRequest: `text` is not a media type.
-    """
-    text = text.partition(";")[0].strip().lower()
-    if len(text) > TYPE_CHARS_MAX or _TYPE.fullmatch(text) is None:
-        raise BadRequest(f"type: must be a media type of at most {TYPE_CHARS_MAX} characters")
-    return text
-
-
 def parse_checksum(text: str) -> str:
     """Validate a SHA-256 checksum and return it in lower case. Raises BadRequest."""
     text = text.lower()
@@ -164,31 +118,6 @@ def check_size(size: int, bounds: Bounds) -> None:
 def checksum_base64(sha256: str) -> str:
     """Convert a checksum from hexadecimal to base64, which S3 uses."""
     return base64.b64encode(bytes.fromhex(sha256)).decode()
-
-
-def detect_type(head: bytes) -> str | None:
-    """Return the type detected from the first bytes of a file, or None if it is unknown."""
-    for name, offset, magic in _SIGNATURES:
-        if head[offset : offset + len(magic)] == magic and (
-            name != "image/webp" or head[:4] == b"RIFF"
-        ):
-            return name
-    return None
-
-
-def check_content(type_: str, head: bytes) -> None:
-    """Check the declared type of a file against its first bytes.
-
-    Raises:
-        BadRequest: the file is declared as an image or a PDF, but is not one.
-    """
-    if type_ in _SIGNED_TYPES and detect_type(head) != type_:
-        raise BadRequest(f"content: is not {type_}")
-
-
-def get_served_type(type_: str) -> str:
-    """Return the media type of a download. Browsers never execute content of this type."""
-    return type_ if type_ in _PLAIN_TYPES else OCTETS
 
 
 def build_content_disposition(name: str) -> str:

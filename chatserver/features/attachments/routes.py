@@ -23,7 +23,7 @@ from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.container import AttachmentContainer
-from chatserver.features.attachments.service.attachment_checks import build_attachment
+from chatserver.features.attachments.service.attachment_resolver import build_attachment
 from chatserver.features.attachments.service.uploads import Link
 from chatserver.protocol import frames
 

@@ -26,7 +26,7 @@ from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.row_fields import get_number
-from chatserver.warm.messages.chat_rows import build_key
+from chatserver.warm.messages.chat_partition_reads import build_key
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.directory_attributes import PinField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField

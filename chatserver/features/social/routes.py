@@ -19,7 +19,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import NotFound
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.routes import FileLink, NewAttachment, Upload
-from chatserver.features.attachments.service.attachment_checks import build_attachment
+from chatserver.features.attachments.service.attachment_resolver import build_attachment
 from chatserver.features.attachments.service.uploads import Link
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
-from chatserver.gateway.session.session_context import HotPathCounters
+from chatserver.gateway.session.shared_session_context import HotPathCounters
 from chatserver.gateway.transport.connection import Connection
 from chatserver.protocol import codec
 from chatserver.telemetry import metrics

@@ -14,7 +14,7 @@ from chatserver.domain.messages import InboxPositions
 from chatserver.domain.presence import PresenceRecord, State
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.local_sessions import SessionRegistry
-from chatserver.gateway.session.session_context import HotPathCounters
+from chatserver.gateway.session.shared_session_context import HotPathCounters
 from chatserver.gateway.transport.frame_codec import encode_text_frame, encode_text_header
 from chatserver.hot.bus.gateway_stream import (
     AnyRecord,

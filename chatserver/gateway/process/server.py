@@ -35,7 +35,7 @@ from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.end_of_tick_writes import TickWrites
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
-from chatserver.gateway.delivery.gateway_stream_check import GatewayStreamCheck
+from chatserver.gateway.delivery.gateway_stream_echo import GatewayStreamEcho
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
@@ -43,13 +43,13 @@ from chatserver.gateway.session.local_sessions import SessionRegistry
 from chatserver.gateway.session.request_dispatcher import Requests
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import TokenExpiry
-from chatserver.gateway.session.session_context import (
+from chatserver.gateway.session.session_refresher import SessionRefresher
+from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.session.shared_session_context import (
     HotPathCounters,
     SessionContext,
     SessionTasks,
 )
-from chatserver.gateway.session.session_refresher import SessionRefresher
-from chatserver.gateway.session.session_registration import SessionDirectory
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
@@ -110,7 +110,7 @@ class GatewayServer:
             UNAUTHENTICATED_MAX, UNAUTHENTICATED_PER_ADDRESS_MAX
         )
         self._trusted = parse_networks(self.settings.trusted_proxies)
-        self._gateway_stream_check: GatewayStreamCheck | None = None  # set by `run`
+        self._gateway_stream_echo: GatewayStreamEcho | None = None  # set by `run`
         self._is_draining = False
         self._has_siblings = False
 
@@ -157,7 +157,7 @@ class GatewayServer:
 
     def find_problem(self) -> str:
         """Return why this gateway is not ready, or an empty string if it is ready."""
-        if self._gateway_stream_check is None:
+        if self._gateway_stream_echo is None:
             return "starting"
         if self._is_draining:
             return "draining"
@@ -167,7 +167,7 @@ class GatewayServer:
             return "Redis is unavailable"
         if self._container.hot.refusal:
             return self._container.hot.refusal
-        return self._gateway_stream_check.find_problem()
+        return self._gateway_stream_echo.find_problem()
 
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
@@ -311,10 +311,8 @@ class GatewayServer:
         listener = Listener(sock, self.accept)
         self.port = listener.port
         listener.open()
-        self._gateway_stream_check = GatewayStreamCheck(
-            self._container.gateway_stream, SystemClock()
-        )
-        self._dispatcher.on_echo = self._gateway_stream_check.record_arrival
+        self._gateway_stream_echo = GatewayStreamEcho(self._container.gateway_stream, SystemClock())
+        self._dispatcher.on_echo = self._gateway_stream_echo.record_arrival
         stats = Publisher(
             identity=ProcessIdentity("gateway"),
             stats_log=ProcessStatsLog(self._container.hot),
@@ -324,7 +322,7 @@ class GatewayServer:
         periodic = [
             asyncio.create_task(stats.run(), name="process-stats"),
             asyncio.create_task(self._run_heartbeat(), name="heartbeat"),
-            asyncio.create_task(self._gateway_stream_check.run(), name="gateway stream-check"),
+            asyncio.create_task(self._gateway_stream_echo.run(), name="gateway stream-check"),
             asyncio.create_task(self._refresher.run(), name="refresh"),
             asyncio.create_task(self._read_stream(), name="gateway_stream"),
             asyncio.create_task(

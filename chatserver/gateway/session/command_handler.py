@@ -28,9 +28,9 @@ from chatserver.errors import (
 from chatserver.gateway.session.request_dispatcher import Request
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.session_opening import SessionOpening
 from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.session.state_machine import Stage
 from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport.admission_control import Admission

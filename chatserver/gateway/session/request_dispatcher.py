@@ -12,8 +12,8 @@ import msgspec
 
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.access.caller import CALLER
+from chatserver.domain.cursor_coverage import Coverage, compare_cursor
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.inbox_coverage import Coverage, compare_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames

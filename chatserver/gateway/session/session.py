@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from chatserver.domain.access.logins import Claims, Marks
+from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, SessionId, UserId, new_id
-from chatserver.domain.inbox_coverage import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.presence import SessionActivity
@@ -28,7 +28,7 @@ from chatserver.gateway.delivery.large_chat_channel import (
     read_transition,
 )
 from chatserver.gateway.session.session_auth import SessionAuth
-from chatserver.gateway.session.session_context import SessionContext
+from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.session.state_machine import DeviceCursor, SessionState, Stage, Verdict
 from chatserver.gateway.transport.connection import Connection, Phase
 from chatserver.gateway.transport.frame_codec import encode_text_frame

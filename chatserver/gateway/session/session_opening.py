@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from chatserver.domain.access.logins import Claims
+from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import DeviceId, Epoch, Seq
-from chatserver.domain.inbox_coverage import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Banned, ChatError, Unauthenticated, UnknownKey
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import get_close_code
-from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.session.state_machine import Stage
 from chatserver.gateway.session.welcome import find_start, make_welcome
 from chatserver.gateway.transport.admission_control import Admission

@@ -15,8 +15,8 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.local_sessions import SessionRegistry
-from chatserver.gateway.session.session_context import SessionTasks
 from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.session.shared_session_context import SessionTasks
 
 log = structlog.get_logger()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from chatserver import config
+from chatserver.domain.cursor_coverage import Coverage, compare_cursor
 from chatserver.domain.ids import Epoch, Seq, SessionId, UserId
-from chatserver.domain.inbox_coverage import Coverage, compare_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.domain.page_limits import ITEMS_MAX

@@ -25,7 +25,7 @@ import structlog
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, UserId
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.redis.client import BLOCK_MS, HotClient
-from chatserver.hot.redis.wire import Reply
+from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 

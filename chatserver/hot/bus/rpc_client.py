@@ -16,8 +16,8 @@ from chatserver.errors import ERRORS_BY_CODE, CorruptData, Overloaded, Unavailab
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.gateway_stream import CallResult
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.replies import translate_reply_error
-from chatserver.hot.redis.wire import Reply
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as hooks
 

@@ -13,7 +13,7 @@ import structlog
 
 from chatserver.domain.ids import ChatId
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.wire import Reply
+from chatserver.hot.redis.pipelined_connection import Reply
 
 log = structlog.get_logger()
 

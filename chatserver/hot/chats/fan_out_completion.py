@@ -17,8 +17,8 @@ import structlog
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.scripts import Value, load_script
-from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 

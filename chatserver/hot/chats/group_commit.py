@@ -29,10 +29,10 @@ from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, 
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.chats.persist_backlog import AWAITED
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.replies import translate_reply_error
 from chatserver.hot.redis.resp_encoding import pack, pack_count
 from chatserver.hot.redis.scripts import Packed, load_script
-from chatserver.hot.redis.wire import Reply
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Tracer, tracer
 

@@ -190,7 +190,7 @@ class Backlog:
         Return False if the lease is lost.
         """
         recorded: int = await self._hot.run(
-            load_script("record_persisting"),
+            load_script("record_persisting_id"),
             {
                 "lease": self._hot.keys.lease(self._partition, "persist"),
                 "checkpoint": self._hot.keys.checkpoint(self._partition),
@@ -200,19 +200,19 @@ class Backlog:
         return bool(recorded)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return the seqs that `record_progress` has stored, by chat."""
+        """Return the seqs that `record_persisted_seqs` has stored, by chat."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
-    async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
+    async def record_persisted_seqs(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
         """Record up to which seq chats are persisted, if this is past the checkpoint.
 
         Return False if the lease is lost. `checkpoint` deletes these seqs once the checkpoint has
         reached the id from `record_persisting_id`.
         """
         recorded: int = await self._hot.run(
-            load_script("record_progress"),
+            load_script("record_persisted_seqs"),
             {
                 "lease": self._hot.keys.lease(self._partition, "persist"),
                 "progress": self._hot.keys.progress(self._partition),

@@ -1,10 +1,8 @@
 """Client interface of the hot tier, for a single Redis server or a Redis Cluster.
 
 `chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
-one connection to each master of a cluster. Both read the epochs before they allow calls. A replaced
-or restarted server may have lost recent writes (guarantees P1, P5), so its partitions get a new
-epoch. Clients detect this by the server's new replication id. If data is deleted at runtime, the
-id stays the same, so each process also checks periodically that the epochs still exist.
+one connection to each master of a cluster. Both read the epochs (`chatserver.hot.redis.epochs`)
+before they allow calls.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import abc
 import asyncio
 import functools
-import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -23,21 +20,20 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatserver import config
-from chatserver.domain.access.tenants import format_tenant
 from chatserver.domain.aligned_sleep import sleep_aligned
-from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
+from chatserver.domain.ids import Epoch
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
-from chatserver.hot.redis.connection import Address
+from chatserver.hot.redis import epochs
+from chatserver.hot.redis.connection_setup import Address
 from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire, find_first_key
 from chatserver.hot.redis.replies import (
     Durable,
     NoScript,
-    call_on,
     set_future,
     translate_reply_error,
 )
 from chatserver.hot.redis.scripts import Script, Value, load_script
-from chatserver.hot.redis.wire import OnReply, Reply, Wire, find_first_key
 
 log = structlog.get_logger()
 
@@ -217,7 +213,7 @@ class HotClient(abc.ABC):
         """
         if self._joined_epochs != self.epochs:
             self._joined_epochs = list(self.epochs)
-            self._whole = _join_epochs(self._joined_epochs)
+            self._whole = epochs.join_epochs(self._joined_epochs)
         return self._whole
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
@@ -353,49 +349,19 @@ class HotClient(abc.ABC):
         return client
 
     async def _load_epoch(self, wire: Wire, partition: int, replid: str, came_from: str) -> Epoch:
-        """Return the partition's epoch, or a new one if its server may have lost recent writes.
+        """Return the partition's epoch; see `epochs.load_epoch`.
 
-        `came_from`: the previous server's replication id, if the partition moved without data loss.
+        Raises:
+            ConfigError: Redis is blocked, or has data of another tenant or partition count.
         """
-        script = load_script("ensure_epoch")
-        keys, args = script.bind(
-            {
-                "epoch": self.keys.epoch(partition),
-                "seqs": self.keys.seqs(partition),
-                "where": self.keys.where(partition),
-            },
-            {
-                "replid": replid,
-                "came_from": came_from,
-                "suffix": new_id()[ULID_TIME_CHARS:],
-                "partitions": self.settings.partitions,
-                "tenant": self.settings.tenant,
-            },
+        loaded = await epochs.load_epoch(
+            wire, self.keys, self.settings, partition, replid, came_from
         )
-        # EVAL, not EVALSHA: this runs rarely, and Redis may have lost the script.
-        epoch, partitions, tenant, blocked = await call_on(
-            wire, "EVAL", script.source, len(keys), *keys, *args
-        )
-        self._set_blocked(blocked.decode())
-        if blocked:
+        self._set_blocked(loaded.blocked)
+        if self.blocked:
             raise ConfigError([f"{self.blocked}; see `chatserver tenants list`"])
-        owner = tenant.decode()
-        if owner != self.settings.tenant:
-            raise ConfigError(
-                [
-                    f"redis.url (CHAT_REDIS_URL): this Redis belongs to {format_tenant(owner)}, "
-                    f"but warm.tenant (CHAT_WARM_TENANT) is {format_tenant(self.settings.tenant)}; "
-                    "each tenant needs its own Redis"
-                ]
-            )
-        if partitions != self.settings.partitions:
-            raise ConfigError(
-                [
-                    f"redis.partitions: is {self.settings.partitions}, but this Redis was "
-                    f"initialized with {partitions}; to change it, drain and empty Redis"
-                ]
-            )
-        return Epoch(epoch.decode())
+        loaded.check_settings(self.settings)
+        return loaded.epoch
 
     def _set_blocked(self, blocked: str) -> None:
         if blocked == self.blocked:
@@ -412,11 +378,3 @@ class HotClient(abc.ABC):
 
     def _make_unavailable(self) -> Unavailable:
         return Unavailable(self.blocked or f"redis at {self.name}: not connected")
-
-
-def _join_epochs(epochs: Sequence[Epoch]) -> Epoch:
-    """Join the partitions' epochs into one epoch. A single epoch is returned unchanged."""
-    if len(epochs) == 1:
-        return epochs[0]
-    digest = hashlib.sha256(",".join(epochs).encode()).hexdigest()
-    return Epoch(digest[:26])

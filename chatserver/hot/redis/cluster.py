@@ -31,7 +31,7 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.redis.cluster_map import Claims, Member, View, parse_view
-from chatserver.hot.redis.connection import (
+from chatserver.hot.redis.connection_setup import (
     Address,
     handshake_deadline,
     log_in,
@@ -40,10 +40,10 @@ from chatserver.hot.redis.connection import (
     read_replid,
 )
 from chatserver.hot.redis.keys import get_slot
+from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire, find_first_key
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.slot_routes import Node, Route
-from chatserver.hot.redis.wire import OnReply, Reply, Wire, find_first_key
 
 log = structlog.get_logger()
 

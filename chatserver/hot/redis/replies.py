@@ -7,8 +7,8 @@ import dataclasses
 from typing import Any
 
 from chatserver.errors import ChatError, ConfigError, CorruptData, Overloaded, Unavailable
+from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
 from chatserver.hot.redis.scripts import Value
-from chatserver.hot.redis.wire import OnReply, Reply, Wire
 
 _REFUSING = (
     "EXECABORT",

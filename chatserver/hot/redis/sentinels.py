@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from chatserver import config
 from chatserver.errors import ChatError, Unavailable
-from chatserver.hot.redis.connection import Address, handshake_deadline, log_in, open_wire
+from chatserver.hot.redis.connection_setup import Address, handshake_deadline, log_in, open_wire
+from chatserver.hot.redis.pipelined_connection import Wire
 from chatserver.hot.redis.replies import call_on
-from chatserver.hot.redis.wire import Wire
 
 
 async def find_master(address: Address, settings: config.Redis) -> Address:

@@ -16,17 +16,17 @@ from chatserver import config
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
-from chatserver.hot.redis.connection import (
+from chatserver.hot.redis.connection_setup import (
     handshake_deadline,
     log_in,
     open_wire,
     prepare,
     read_replid,
 )
+from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.sentinels import find_master, require_master
-from chatserver.hot.redis.wire import OnReply, Reply, Wire
 
 log = structlog.get_logger()
 

@@ -28,7 +28,7 @@ from chatserver.domain.access.tenants import format_tenant
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.redis.client import EPOCH_CHECK_S, EPOCHS_CHECKED_MAX
 from chatserver.hot.redis.cluster_map import parse_view
-from chatserver.hot.redis.connection import Address
+from chatserver.hot.redis.connection_setup import Address
 from chatserver.hot.redis.keys import Keys, get_slot
 from chatserver.hot.redis.sentinels import find_master
 

@@ -64,7 +64,7 @@ class PresenceStates:
         replies = await asyncio.gather(
             *(
                 self._hot.run(
-                    load_script("extend_gateway"),
+                    load_script("extend_gateway_expiry"),
                     {"gateways": self._keys.gateways(partition)},
                     {"gateway": self._gateway, "ttl_ms": ttl_ms},
                 )

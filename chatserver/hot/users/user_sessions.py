@@ -16,8 +16,8 @@ import structlog
 
 from chatserver.domain.ids import DeviceId, GatewayId, SessionId, UserId
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.scripts import load_script
-from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 

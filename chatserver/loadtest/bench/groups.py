@@ -29,7 +29,7 @@ import uvloop
 
 from chatserver import config
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.factory import open_hot
 from chatserver.loadtest import wire
 from chatserver.loadtest.arrival_schedule import Pacer, build_schedule
@@ -220,7 +220,7 @@ async def _open_group(redis_url: str, users: list[UserId], is_large: bool) -> No
     """Load the group into Redis directly, without creating it in DynamoDB."""
     async with open_hot(config.Redis(url=redis_url)) as hot:
         members = dict.fromkeys(users, ("member", 1))
-        await HotChatLoader(hot).open_chat(
+        await HotChatWriter(hot).open_chat(
             CHAT, "group", "load", 1, members, (0, 0), [], large=1 if is_large else 0
         )
         if is_large:

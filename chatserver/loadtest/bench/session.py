@@ -23,7 +23,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.loadtest import connection, wire
 from chatserver.loadtest.bench.server_stack import Stack
-from chatserver.loadtest.checker import Findings
+from chatserver.loadtest.delivery_checker import Findings
 from chatserver.protocol.frames import SUBPROTOCOL
 
 # A message's number is both its request id and its `ref`. All numbers have the same width, so the

@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from chatserver.loadtest.checker import EXAMPLES_MAX, KINDS
 from chatserver.loadtest.coordinator import Coordinator, Totals
+from chatserver.loadtest.delivery_checker import EXAMPLES_MAX, KINDS
 from chatserver.loadtest.machine import describe_machine, list_versions
 from chatserver.loadtest.plan import Plan, Scenario
 from chatserver.loadtest.report.cost_constants import compute_constants

@@ -29,7 +29,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectMissing
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.seq_checks import find_longest_increasing_subsequence
+from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
 from chatserver.errors import CorruptData
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.operations.audit.checks import (

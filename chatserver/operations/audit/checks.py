@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from chatserver.domain.archive_segments import LOST_KIND, Segment
-from chatserver.domain.seq_checks import (
+from chatserver.domain.seq_gap_checks import (
     find_longest_increasing_subsequence,
     iter_missing_ranges,
 )

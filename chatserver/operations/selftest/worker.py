@@ -15,9 +15,9 @@ import msgspec
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
-from chatserver.domain.seq_checks import is_contiguous, iter_not_ascending
+from chatserver.domain.seq_gap_checks import is_contiguous, iter_not_ascending
 from chatserver.errors import ChatError, Conflict, Forbidden, NotFound
-from chatserver.loadtest.checker import ChatRecord, Findings, ReceivedSeqs, encode_key
+from chatserver.loadtest.delivery_checker import ChatRecord, Findings, ReceivedSeqs, encode_key
 from chatserver.operations.selftest.model import Check, Failed, Skipped, require
 from chatserver.operations.selftest.resources import Names
 from chatserver.protocol import frames

@@ -103,7 +103,7 @@ async def _unblock(settings: Settings, tenant: str, *, is_deleted: bool, has_red
 
 
 async def _record(work: OpenTenant, state: Any) -> None:
-    from chatserver.warm.tenant_records import TenantRecord
+    from chatserver.warm.tenant_states import TenantRecord
 
     record = await work.records.find(work.tenant)
     receipt = "" if record is None else record.receipt

@@ -30,7 +30,7 @@ from chatserver.operations.tenants.tenant_block import (
 )
 from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.tenant_records import TenantRecord
+from chatserver.warm.tenant_states import TenantRecord
 
 CHECKS_MAX: Final = 5  # Data from late writes is deleted at most this many times.
 LEFT_SHOWN_MAX: Final = 10

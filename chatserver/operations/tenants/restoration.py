@@ -30,7 +30,7 @@ from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.active_version import PROCESS_PREFIX, SCHEMA_KEY
 from chatserver.warm.schema.directory_attributes import SchemaField
 from chatserver.warm.schema.tables import TABLES
-from chatserver.warm.tenant_records import TenantRecord
+from chatserver.warm.tenant_states import TenantRecord
 
 ITEMS_AT_ONCE: Final = 400
 LEFT_MAX: Final = 20

@@ -25,7 +25,7 @@ from chatserver.operations.tenants.tenant_list import get_tenant, open_all_items
 from chatserver.operations.tenants.tenant_stores import OpenTenant, get_tenant_settings
 from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import TABLES
-from chatserver.warm.tenant_records import PARTITION
+from chatserver.warm.tenant_states import PARTITION
 
 LEFT_MAX: Final = 100  # maximum remaining items, objects or keys reported per store
 TEXTS_MAX: Final = 1000

@@ -22,7 +22,7 @@ from chatserver.operations.cost.prices import GB, HOURS_PER_MONTH, Prices
 from chatserver.operations.tenants.tenant_list import get_tenant, open_all_items
 from chatserver.operations.tenants.tenant_stores import get_tenant_settings
 from chatserver.warm.schema.tables import TABLES
-from chatserver.warm.tenant_items import compute_item_bytes, index_bytes
+from chatserver.warm.tenant_item_scans import compute_item_bytes, index_bytes
 
 ITEM_OVERHEAD_BYTES: Final = 100  # AWS: storage overhead of each item
 

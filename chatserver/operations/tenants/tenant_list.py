@@ -27,8 +27,8 @@ from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import Table
-from chatserver.warm.tenant_items import TenantItems
-from chatserver.warm.tenant_records import TenantRecords
+from chatserver.warm.tenant_item_scans import TenantItems
+from chatserver.warm.tenant_states import TenantRecords
 
 TENANTS_MAX: Final = 10_000
 

@@ -20,8 +20,8 @@ from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.tables import TABLES, Table
-from chatserver.warm.tenant_items import TenantItems, is_block
-from chatserver.warm.tenant_records import TenantRecords
+from chatserver.warm.tenant_item_scans import TenantItems, is_block
+from chatserver.warm.tenant_states import TenantRecords
 
 OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
 

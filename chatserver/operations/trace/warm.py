@@ -24,8 +24,8 @@ from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages import message_markers
-from chatserver.warm.messages.chat_rows import ALL_AT_ONCE, ChatRows
+from chatserver.warm.messages import removed_message_markers
+from chatserver.warm.messages.chat_partition_reads import ALL_AT_ONCE, ChatRows
 from chatserver.warm.messages.checksums import verify
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.message_repository import decode_each, decode_item
@@ -73,7 +73,7 @@ class WarmTrace:
 
         Cost: reads up to `ROWS_MAX` of the chat's items, then up to `ROWS_MAX` of its markers.
         """
-        for partition in (chat, message_markers.get_partition(chat)):
+        for partition in (chat, removed_message_markers.get_partition(chat)):
             item = await self._find_row(partition, mid, from_ts, to_ts)
             if item is not None:
                 is_marker = partition != chat
@@ -137,7 +137,7 @@ class WarmTrace:
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
         """Return the state of the item (or of the marker that outlives it) at `ts`, or None."""
-        for partition in (chat, message_markers.get_partition(chat)):
+        for partition in (chat, removed_message_markers.get_partition(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
             request = {**span.query(self._settings), "ConsistentRead": True}
             rows = await self._rows.list(span, request, 1)
@@ -146,7 +146,7 @@ class WarmTrace:
         return None
 
     async def _describe(self, item: Item, *, is_marker: bool) -> InWarm:
-        message = message_markers.decode_marker(item) if is_marker else decode_item(item)
+        message = removed_message_markers.decode_marker(item) if is_marker else decode_item(item)
         key = None if is_marker else get_object_key(item)
         size = len(message.body.encode())
         if key is not None:

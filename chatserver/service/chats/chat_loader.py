@@ -13,7 +13,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
 from chatserver.domain.write_restrictions import format_write_policy
 from chatserver.errors import NotFound, Unavailable
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.service.history.newest_messages import NewestMessages
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.service.membership.membership_recovery import LostChanges
@@ -33,7 +33,7 @@ class ChatLoader:
         directory: Directory,
         messages: OlderTiers,
         changes: MessageChanges,
-        hot: HotChatLoader,
+        hot: HotChatWriter,
         clock: Clock,
         revive: Callable[[ChatId], Awaitable[bool]] | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
@@ -31,7 +31,7 @@ class UserLoader:
         self,
         *,
         directory: Directory,
-        hot: HotChatLoader,
+        hot: HotChatWriter,
         inboxes: Inboxes,
         hidden: Hidden,
         restrictions: RestrictionRows,

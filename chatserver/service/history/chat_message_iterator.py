@@ -24,7 +24,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.service.history.chat_query_pages import ChatQueryPage, TimeRange
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_view import QueryView
+from chatserver.service.history.message_query_filter import QueryView
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day

@@ -24,7 +24,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_view import QueryView
+from chatserver.service.history.message_query_filter import QueryView
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.message_indexes import ReaderView

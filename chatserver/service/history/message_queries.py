@@ -25,7 +25,7 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import ChatQuery, ChatQueryPage, TimeRange
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_view import QueryView
+from chatserver.service.history.message_query_filter import QueryView
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.archive.user_archive_positions import Direction, UserPositions

@@ -2,7 +2,7 @@
 
 Messages are read from the chat logs. If a chat was evicted (`chatserver.hot.chats.eviction`), its
 messages are read from the warm tier. Whether Redis still has all missed events:
-`chatserver.domain.inbox_coverage`.
+`chatserver.domain.cursor_coverage`.
 """
 
 from __future__ import annotations

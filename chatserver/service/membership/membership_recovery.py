@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_changes import MembershipChange
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.protocol import frames
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.service.membership.change_records import find_change_to_load, find_unstored
@@ -38,7 +38,7 @@ class ChangesToLoad(NamedTuple):
 class LostChanges:
     """Finds lost membership changes when a chat is loaded."""
 
-    def __init__(self, messages: OlderTiers, hot: HotChatLoader) -> None:
+    def __init__(self, messages: OlderTiers, hot: HotChatWriter) -> None:
         self._messages = messages
         self._hot = hot
 

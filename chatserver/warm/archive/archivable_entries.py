@@ -21,8 +21,8 @@ from chatserver.protocol.frames import Message
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages import message_markers
-from chatserver.warm.messages.chat_rows import ChatRows
+from chatserver.warm.messages import removed_message_markers
+from chatserver.warm.messages.chat_partition_reads import ChatRows
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.message_repository import (
@@ -51,7 +51,7 @@ class ArchivableRun(NamedTuple):
 
 
 class CheckedItem(NamedTuple):
-    """A decoded item or marker (`message_markers`), and the result of its checksum verification."""
+    """A decoded item or removal marker, and the result of its checksum verification."""
 
     ts: int
     message: Message | None  # None: the item is invalid
@@ -135,8 +135,8 @@ class ArchivableMessages:
 
         See `list_checked`.
         """
-        items = await self._read(message_markers.get_partition(chat), from_ts, to_ts, limit)
-        return [_check(item, message_markers.decode_marker) for item in items]
+        items = await self._read(removed_message_markers.get_partition(chat), from_ts, to_ts, limit)
+        return [_check(item, removed_message_markers.decode_marker) for item in items]
 
     async def list_consecutive(
         self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
@@ -154,10 +154,11 @@ class ArchivableMessages:
         end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
         by_seq = {message.seq: message for message in await decode_items(fitting, self._bodies)}
         marker_items = await self._read(
-            message_markers.get_partition(chat), after_ts + 1, end, None
+            removed_message_markers.get_partition(chat), after_ts + 1, end, None
         )
         by_seq = {
-            message.seq: message for message in map(message_markers.decode_marker, marker_items)
+            message.seq: message
+            for message in map(removed_message_markers.decode_marker, marker_items)
         } | by_seq
         run: list[Message] = []
         while len(run) < limit and (entry := by_seq.get(after_seq + 1 + len(run))) is not None:

@@ -36,7 +36,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.messages.chat_rows import ChatRows
+from chatserver.warm.messages.chat_partition_reads import ChatRows
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field

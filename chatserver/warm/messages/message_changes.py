@@ -22,7 +22,7 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
-from chatserver.warm.messages.chat_rows import ChatRows
+from chatserver.warm.messages.chat_partition_reads import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.message_repository import (
     PersistItem,

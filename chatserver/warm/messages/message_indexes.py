@@ -26,7 +26,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
-from chatserver.warm.messages.chat_rows import ChatRows, get_row_chat
+from chatserver.warm.messages.chat_partition_reads import ChatRows, get_row_chat
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.message_repository import (
     STATUS_ACTIVE,

@@ -30,7 +30,7 @@ consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
 Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
 seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
-item is deleted, an expiry marker (`chatserver.warm.messages.message_markers`) has the same
+item is deleted, an expiry marker (`chatserver.warm.messages.removed_message_markers`) has the same
 effect.
 """
 
@@ -52,8 +52,8 @@ from chatserver.protocol.message_change_effects import build_shredded_tombstone,
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span, check_limit
-from chatserver.warm.messages import message_markers
-from chatserver.warm.messages.chat_rows import ChatRows, add_partition_key
+from chatserver.warm.messages import removed_message_markers
+from chatserver.warm.messages.chat_partition_reads import ChatRows, add_partition_key
 from chatserver.warm.messages.checksums import compute_checksum
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
@@ -299,7 +299,9 @@ class MessageRepository:
             for item in items
         }
         marked = {
-            (item.message.chat, item.message.ts): message_markers.encode_marker(item.message)
+            (item.message.chat, item.message.ts): removed_message_markers.encode_marker(
+                item.message
+            )
             for item in items
             if item.message.expires_at is not None
         }
@@ -323,10 +325,12 @@ class MessageRepository:
         """
         probe = Probe(ts - 1, is_newest_first=True)
         if not await self._read(chat, probe) and not await self._read(
-            message_markers.get_partition(chat), probe
+            removed_message_markers.get_partition(chat), probe
         ):
             return False
-        marker = message_markers.encode_marker(message_markers.build_lost_message(chat, seq, ts))
+        marker = removed_message_markers.encode_marker(
+            removed_message_markers.build_lost_message(chat, seq, ts)
+        )
         await put_items(self._client, self._table, [marker])
         return True
 
@@ -344,10 +348,11 @@ class MessageRepository:
         async with self._client.deadline():
             probe = Probe(TS_MAX, is_newest_first=True)
             items, removed = await asyncio.gather(
-                self._read(chat, probe), self._read(message_markers.get_partition(chat), probe)
+                self._read(chat, probe),
+                self._read(removed_message_markers.get_partition(chat), probe),
             )
         if removed and (not items or _get_place(items[0]).seq < _get_place(removed[0]).seq):
-            return message_markers.decode_marker(removed[0])
+            return removed_message_markers.decode_marker(removed[0])
         return (
             message_expiry.apply_expiry(decode_item(items[0]), self._clock.time())
             if items
@@ -415,7 +420,7 @@ class MessageRepository:
             places = [_get_place(item) for item in items]
         place = await self._search(chat, target, places)
         if place is None:
-            place = await self._search(message_markers.get_partition(chat), target, ())
+            place = await self._search(removed_message_markers.get_partition(chat), target, ())
         if place is None:
             return []
         probe = Probe(place.ts, is_newest_first, limit)
@@ -434,9 +439,10 @@ class MessageRepository:
         run = _run(by_seq, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired or was lost, it has a marker.
-            removed = await self._read(message_markers.get_partition(chat), probe)
+            removed = await self._read(removed_message_markers.get_partition(chat), probe)
             by_seq = {
-                _get_place(item).seq: message_markers.decode_marker(item) for item in removed
+                _get_place(item).seq: removed_message_markers.decode_marker(item)
+                for item in removed
             } | by_seq
             run = _run(by_seq, target, step, probe.count)
         return run

@@ -38,7 +38,7 @@ from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
@@ -118,7 +118,7 @@ async def use_everything(hot: HotClient) -> None:
         chat, is_near = ChatId(f"chat-{number}"), number % 2 == 1
         users = users_near(chat, 3) if is_near else far_users
         members = dict.fromkeys(users, ("member", 0))
-        await HotChatLoader(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
+        await HotChatWriter(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
         commits.submit(draft_of(chat, users[0], listener), await audiences.get(chat))
         assert await listener.answers.get() == ("on_committed" if is_near else "on_undelivered")
         ExpiringMessages(hot).add(chat, {1: 9_000_000_000})
@@ -378,6 +378,6 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     assert await backlog.record_persisting_id(lease, entry.id)
     assert [each.id for each in await backlog.list_between(entry.id, entry.id)] == [entry.id]
     assert await backlog.checkpoint(lease, entry.id, 1)
-    assert await backlog.record_progress(lease, {chat: Seq(1)})
+    assert await backlog.record_persisted_seqs(lease, {chat: Seq(1)})
     assert await backlog.get_progress() == {chat: 1}
     await lease.release()

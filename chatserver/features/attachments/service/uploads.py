@@ -25,15 +25,14 @@ from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.domain.membership_periods import Reader
 from chatserver.errors import NotFound
 from chatserver.features.attachments.cold import Files, UploadForm
+from chatserver.features.attachments.file_types import RASTER_TYPES, parse_type
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.model import (
     NO_SUCH_FILE,
-    RASTER_TYPES,
     Bounds,
     File,
     parse_checksum,
     parse_file_name,
-    parse_type,
 )
 from chatserver.features.attachments.warm import Attachments
 from chatserver.protocol import codec, frames

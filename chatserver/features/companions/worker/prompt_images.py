@@ -15,7 +15,8 @@ from chatserver.cold.client import ObjectMissing
 from chatserver.domain.ids import ChatId
 from chatserver.errors import TooLarge
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX, Files
-from chatserver.features.attachments.model import RASTER_TYPES, File, detect_type
+from chatserver.features.attachments.file_types import RASTER_TYPES, detect_type
+from chatserver.features.attachments.model import File
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.companions.providers.interface import Image
 

@@ -34,8 +34,8 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
 from chatserver.features.push.mentions import find_mentions
 from chatserver.features.push.model import Notice, Subscription
-from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
+from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.blocks import Blocks

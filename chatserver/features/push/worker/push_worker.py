@@ -31,8 +31,8 @@ from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import DueChat, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import check_providers, open_providers
-from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.worker.push_dispatcher import FRESH_S, Progress, PushDispatcher
+from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_partitions

@@ -20,10 +20,10 @@ from chatserver.domain.membership_periods import Reader
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.attachments.cold import Files
+from chatserver.features.attachments.file_types import RASTER_TYPES
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import (
     NO_SUCH_FILE,
-    RASTER_TYPES,
     File,
     check_sendable,
     with_message,

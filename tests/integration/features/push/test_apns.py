@@ -242,7 +242,7 @@ async def test_apns_push_is_retried_only_if_it_was_not_sent(
     world_with_apns: PushWorld, apns_service: ApnsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device gets at most one push per message. An expired provider token is renewed."""
-    monkeypatch.setattr("chatserver.features.push.providers.sender.BACKOFF_S", 0.01)
+    monkeypatch.setattr("chatserver.features.push.worker.push_sender.BACKOFF_S", 0.01)
     world = world_with_apns
     direct = await world.direct()
     busy, expired, failing = [await register(world, world.bob) for _ in range(3)]

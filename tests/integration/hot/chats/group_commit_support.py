@@ -12,7 +12,7 @@ from chatserver.domain.messages import Audience, InboxPositions, PendingDraft, p
 from chatserver.errors import ChatError
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
@@ -109,7 +109,7 @@ async def open_sender(url: str, **settings: Any) -> AsyncIterator[Sender]:
 async def open_chat(hot: HotClient, chat: ChatId, *users: UserId) -> Audience:
     """Open a chat and return its audience."""
     members = dict.fromkeys(users, ("member", 0))
-    await HotChatLoader(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
+    await HotChatWriter(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
 
     async def never(_: ChatId) -> None:
         raise AssertionError("the chat is open")

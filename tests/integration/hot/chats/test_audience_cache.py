@@ -11,7 +11,7 @@ from chatserver.domain.messages import get_generation_phase
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats import audience_cache as audience
 from chatserver.hot.chats.audience_cache import Audiences
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.resp_encoding import pack
@@ -36,7 +36,7 @@ class Loader:
         if self.error is not None:
             raise self.error
         members = {user: ("member", n) for n, user in enumerate(self._users)}
-        await HotChatLoader(self._hot).open_chat(chat, self._kind, "Näme", 3, members, (0, 0), [])
+        await HotChatWriter(self._hot).open_chat(chat, self._kind, "Näme", 3, members, (0, 0), [])
 
 
 async def test_audience_of_chat_that_is_not_open_is_loaded_first(hot: HotClient) -> None:
@@ -259,7 +259,7 @@ async def test_audience_of_large_chat_does_not_read_its_members(
 ) -> None:
     """There may be 100,000 members. A lookup of one member returns that member."""
     members = {user: ("member", n) for n, user in enumerate((ALICE, BOB), 1)}
-    await HotChatLoader(hot).open_chat(CHAT, "group", None, 3, members, (0, 0), [], large=2)
+    await HotChatWriter(hot).open_chat(CHAT, "group", None, 3, members, (0, 0), [], large=2)
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # it is open
 
     found = await audiences.get(CHAT)

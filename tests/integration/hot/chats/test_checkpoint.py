@@ -90,10 +90,16 @@ def test_checkpoint_deletes_the_progress_of_chats_that_it_has_passed(
     keys = scripts.keys
     lease = {"lease": keys.lease(0, "persist")}
     ahead = {**lease, "checkpoint": keys.checkpoint(0)}
-    assert scripts.run("record_persisting", ahead, {"token": 3, "id": entries[2]}) == 1
+    assert scripts.run("record_persisting_id", ahead, {"token": 3, "id": entries[2]}) == 1
     progress = {**lease, "progress": keys.progress(0)}
-    assert scripts.run("record_progress", progress, {"token": 3}, [{"chat": "c", "upto": 9}]) == 1
-    assert scripts.run("record_progress", progress, {"token": 2}, [{"chat": "c", "upto": 12}]) == 0
+    assert (
+        scripts.run("record_persisted_seqs", progress, {"token": 3}, [{"chat": "c", "upto": 9}])
+        == 1
+    )
+    assert (
+        scripts.run("record_persisted_seqs", progress, {"token": 2}, [{"chat": "c", "upto": 12}])
+        == 0
+    )
 
     assert checkpoint(scripts, entries[1], 6) == 1
     assert scripts.hash(keys.progress(0)) == {"c": "9"}

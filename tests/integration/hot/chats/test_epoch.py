@@ -1,4 +1,4 @@
-"""ensure_epoch.lua: a Redis that may have lost data starts a new epoch."""
+"""get_or_create_epoch.lua: a Redis that may have lost data starts a new epoch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 SUFFIX = "0" * 15
 
 
-def ensure_epoch(
+def get_or_create_epoch(
     scripts: Scripts, replid: str, number: int, partitions: int = 1, came_from: str = ""
 ) -> tuple[str, int]:
     """Return epoch and partition count for a connecting process; a new epoch ends with `number`."""
     epoch, count, *_ = scripts.run(
-        "ensure_epoch",
+        "get_or_create_epoch",
         {
             "epoch": scripts.keys.epoch(0),
             "seqs": scripts.keys.seqs(0),
@@ -37,7 +37,7 @@ def ensure_epoch(
 
 def test_epoch_of_empty_redis_is_a_ulid_of_its_time(scripts: Scripts) -> None:
     """The time is that of Redis, because the clocks of processes may differ."""
-    epoch, count = ensure_epoch(scripts, "r1", 1, 4)
+    epoch, count = get_or_create_epoch(scripts, "r1", 1, 4)
 
     assert abs(ULID.from_str(epoch).timestamp - time.time()) < 60
     assert (epoch[10:], count) == (f"{SUFFIX}1", 4)
@@ -45,19 +45,19 @@ def test_epoch_of_empty_redis_is_a_ulid_of_its_time(scripts: Scripts) -> None:
 
 def test_epoch_of_the_same_redis_stays(scripts: Scripts) -> None:
     """Processes that connect later, or reconnect, get the same epoch."""
-    first = ensure_epoch(scripts, "r1", 1)
+    first = get_or_create_epoch(scripts, "r1", 1)
 
-    assert ensure_epoch(scripts, "r1", 2) == first
+    assert get_or_create_epoch(scripts, "r1", 2) == first
 
 
 def test_epoch_of_another_redis_is_later(scripts: Scripts) -> None:
     """A Redis with another replication id may have an older state (guarantee P5)."""
-    first = ensure_epoch(scripts, "r1", 1)
+    first = get_or_create_epoch(scripts, "r1", 1)
 
-    second = ensure_epoch(scripts, "r2", 2)
+    second = get_or_create_epoch(scripts, "r2", 2)
 
     assert second > first
-    assert ensure_epoch(scripts, "r2", 3) == second
+    assert get_or_create_epoch(scripts, "r2", 3) == second
 
 
 def test_epoch_is_later_than_one_from_a_clock_that_was_ahead(scripts: Scripts) -> None:
@@ -65,7 +65,7 @@ def test_epoch_is_later_than_one_from_a_clock_that_was_ahead(scripts: Scripts) -
     ahead = str(ULID.from_timestamp(time.time() + 3600))
     scripts.redis.hset(scripts.keys.epoch(0), mapping={"epoch": ahead, "replid": "r1"})
 
-    epoch, _ = ensure_epoch(scripts, "r2", 2)
+    epoch, _ = get_or_create_epoch(scripts, "r2", 2)
 
     assert epoch > ahead
     assert ULID.from_str(epoch).milliseconds == ULID.from_str(ahead).milliseconds + 1
@@ -73,38 +73,38 @@ def test_epoch_is_later_than_one_from_a_clock_that_was_ahead(scripts: Scripts) -
 
 def test_epoch_with_another_partition_count_is_not_changed(scripts: Scripts) -> None:
     """The caller gets the stored count, and nothing changes."""
-    first = ensure_epoch(scripts, "r1", 1, 4)
+    first = get_or_create_epoch(scripts, "r1", 1, 4)
 
-    assert ensure_epoch(scripts, "r2", 2, 8) == first
-    assert ensure_epoch(scripts, "r1", 3, 4) == first
+    assert get_or_create_epoch(scripts, "r2", 2, 8) == first
+    assert get_or_create_epoch(scripts, "r1", 3, 4) == first
 
 
 def test_epoch_of_a_partition_that_moved_without_loss_stays(scripts: Scripts) -> None:
     """A moved slot keeps its epoch, and the new server's replication id is recorded."""
-    first = ensure_epoch(scripts, "r1", 1)
+    first = get_or_create_epoch(scripts, "r1", 1)
 
-    assert ensure_epoch(scripts, "r2", 2, came_from="r1") == first
-    assert ensure_epoch(scripts, "r2", 3) == first
-    assert ensure_epoch(scripts, "r1", 4) > first
+    assert get_or_create_epoch(scripts, "r2", 2, came_from="r1") == first
+    assert get_or_create_epoch(scripts, "r2", 3) == first
+    assert get_or_create_epoch(scripts, "r1", 4) > first
 
 
 def test_epoch_of_a_partition_from_an_unknown_server_is_later(scripts: Scripts) -> None:
     """The slot did not move from the server that was recorded last."""
-    first = ensure_epoch(scripts, "r1", 1)
+    first = get_or_create_epoch(scripts, "r1", 1)
 
-    assert ensure_epoch(scripts, "r3", 2, came_from="r2") > first
+    assert get_or_create_epoch(scripts, "r3", 2, came_from="r2") > first
 
 
 def test_epoch_of_a_partition_that_lost_its_data_is_new(scripts: Scripts) -> None:
     """There is no stored epoch."""
-    epoch, _ = ensure_epoch(scripts, "r2", 2, came_from="r1")
+    epoch, _ = get_or_create_epoch(scripts, "r2", 2, came_from="r1")
 
     assert epoch.endswith("2")
 
 
 def test_user_hashes_are_never_listpacks(scripts: Scripts) -> None:
     """In a listpack, Redis would scan hundreds of users for each message."""
-    ensure_epoch(scripts, "r1", 1)
+    get_or_create_epoch(scripts, "r1", 1)
 
     for key in (scripts.keys.seqs(0), scripts.keys.where(0)):
         scripts.redis.hset(key, "alice", "1")

@@ -9,7 +9,7 @@ import pytest
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
 from chatserver.domain.message_changes import HiddenSeqs, MessageChange, Outcome
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
@@ -37,7 +37,7 @@ async def delete(hot: HotClient, target: int) -> None:
 async def log(hot: HotClient) -> ChatLog:
     """A chat of ten messages: the first one, a range and another one are deleted."""
     keys = hot.keys
-    await HotChatLoader(hot).open_chat(
+    await HotChatWriter(hot).open_chat(
         CHAT, "group", None, 1, {ALICE: ("owner", 0)}, (0, 0), [], epoch=Epoch(hot.get_epoch(0))
     )
     for seq in range(1, 11):

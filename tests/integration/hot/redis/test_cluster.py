@@ -119,7 +119,7 @@ async def test_cluster_client_runs_all_scripts_and_uses_all_keys(
         for script in all_scripts()
         if any(node.request("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
     }
-    ran.add("ensure_epoch")  # these ran when the client was opened
+    ran.add("get_or_create_epoch")  # these ran when the client was opened
     assert ran == {script.name for script in all_scripts()}
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from chatserver.errors import Unavailable
 from chatserver.hot.redis import slot_routes
+from chatserver.hot.redis.pipelined_connection import Wire
 from chatserver.hot.redis.slot_routes import Route
-from chatserver.hot.redis.wire import Wire
 from tests.support.servers.processes import eventually
 
 TIMEOUT_S = 60.0  # timeout of calls, except in tests of timeouts

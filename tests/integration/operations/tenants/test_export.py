@@ -33,7 +33,7 @@ pytestmark = pytest.mark.constants(
     # Several files for each section.
     {
         "chatserver.operations.tenants.export_files.ITEMS_BYTES": 1000,
-        "chatserver.warm.tenant_items.SCAN_ITEMS_MAX": 7,
+        "chatserver.warm.tenant_item_scans.SCAN_ITEMS_MAX": 7,
         **QUICK,
     }
 )

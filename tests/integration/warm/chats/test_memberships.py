@@ -12,8 +12,8 @@ from chatserver.domain.membership_rules import Role
 from chatserver.errors import NotFound
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.directory_items import Chat, Member
-from chatserver.warm.chats.member_state import MemberState
 from chatserver.warm.chats.memberships import CHANGED_MAX, Memberships
+from chatserver.warm.chats.read_marks_and_hidden import MemberState
 from tests.integration.warm.support import Tables
 
 pytest_plugins = ["tests.integration.warm.fixtures"]

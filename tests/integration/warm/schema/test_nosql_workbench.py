@@ -42,7 +42,7 @@ from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.migrations.state import MigrationRows
 from chatserver.warm.streams.checkpoints import StreamRows
-from chatserver.warm.tenant_records import TenantRecords
+from chatserver.warm.tenant_states import TenantRecords
 from tests.integration.warm.support import FixedClock, Tables
 from tests.unit.warm.schema.test_nosql_workbench import DECODERS, FILE, Model
 

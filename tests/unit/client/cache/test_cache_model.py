@@ -23,7 +23,7 @@ from chatserver.client.cache.change_recorder import Recorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.client_state import ClientState
 from chatserver.client.model import Entry, parse_entry
-from chatserver.client.store import Saved
+from chatserver.client.state_store import Saved
 from tests.unit.client.fake_server import ME
 from tests.unit.client.test_state_model import BOUNDS, CHATS, ClientMachine, chats, small
 

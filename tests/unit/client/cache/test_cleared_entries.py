@@ -17,7 +17,7 @@ from chatserver.client.cache.changes import (
 )
 from chatserver.client.cache.sqlite_file import VERSION
 from chatserver.client.cache.sqlite_store import SqliteStore
-from chatserver.client.store import Saved
+from chatserver.client.state_store import Saved
 from tests.unit.client.cache.test_sqlite_store import bodies, entry, filled_store, page
 
 

@@ -19,7 +19,7 @@ from chatserver.client.cache.changes import (
 from chatserver.client.cache.sqlite_file import VERSION
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.model import Entry, parse_entry
-from chatserver.client.store import Saved
+from chatserver.client.state_store import Saved
 from chatserver.errors import Conflict, CorruptData
 from chatserver.protocol.frames import Cursor
 from tests.unit.client.device import entry as fields_of

@@ -10,19 +10,17 @@ from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
+from chatserver.features.attachments.file_types import parse_type
 from chatserver.features.attachments.model import (
     SEQS_MAX,
     Bounds,
     File,
     build_content_disposition,
-    check_content,
     check_sendable,
     check_size,
     checksum_base64,
-    detect_type,
     parse_checksum,
     parse_file_name,
-    parse_type,
     with_message,
     without_message,
 )
@@ -102,33 +100,6 @@ def test_file_with_too_many_references_is_kept_forever() -> None:
         file = without_message(file, seq, 300)
 
     assert (len(file.seqs), file.due) == (1, None)
-
-
-@pytest.mark.parametrize(
-    ("head", "found"),
-    [
-        (b"\x89PNG\r\n\x1a\n....", "image/png"),
-        (b"\xff\xd8\xff\xe0", "image/jpeg"),
-        (b"GIF89a", "image/gif"),
-        (b"RIFF....WEBPVP8 ", "image/webp"),
-        (b"RIFX....WEBPVP8 ", None),
-        (b"%PDF-1.7", "application/pdf"),
-        (b"<html>", None),
-        (b"", None),
-    ],
-)
-def test_sniff_detects_the_type_from_the_first_bytes(head: bytes, found: str | None) -> None:
-    """The declared name does not matter."""
-    assert detect_type(head) == found
-
-
-def test_content_of_another_type_is_refused() -> None:
-    """Only types that have a signature are checked."""
-    check_content("text/plain", b"<html>")
-    check_content("image/gif", b"GIF87a")
-    for type_ in ("image/png", "image/gif", "application/pdf"):
-        with pytest.raises(BadRequest):
-            check_content(type_, b"<html>")
 
 
 def test_names_types_and_checksums_are_normalized() -> None:

@@ -11,15 +11,19 @@ import pytest
 import structlog
 
 from chatserver.config import Gateway
+from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.inbox_coverage import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session import session as session_module
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import RECOVERIES_MAX, HotPathCounters, SessionTasks
+from chatserver.gateway.session.shared_session_context import (
+    RECOVERIES_MAX,
+    HotPathCounters,
+    SessionTasks,
+)
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from chatserver.service.history.sync import Missed

@@ -12,7 +12,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import InboxPositions
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.session.local_sessions import SessionRegistry
-from chatserver.gateway.session.session_context import HotPathCounters
+from chatserver.gateway.session.shared_session_context import HotPathCounters
 from chatserver.gateway.transport.frame_codec import encode_text_frame
 from chatserver.hot.bus.gateway_stream import (
     AnyRecord,

@@ -8,7 +8,7 @@ from typing import Any, cast
 from chatserver.config import Gateway
 from chatserver.domain.ids import Epoch, Seq
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import HotPathCounters
+from chatserver.gateway.session.shared_session_context import HotPathCounters
 
 EPOCH = Epoch("E1")
 

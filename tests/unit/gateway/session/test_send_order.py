@@ -18,7 +18,7 @@ from chatserver.errors import Overloaded, RateLimited
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.send_order import REFUSED_MAX, RESEND_S, SendOrder
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import HotPathCounters
+from chatserver.gateway.session.shared_session_context import HotPathCounters
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 

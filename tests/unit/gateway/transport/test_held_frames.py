@@ -11,14 +11,18 @@ import msgspec
 import pytest
 
 from chatserver.config import Gateway
+from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import Epoch, Seq, UserId
-from chatserver.domain.inbox_coverage import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_channel import LargeChatPositions
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import RECOVERIES_MAX, HotPathCounters, SessionTasks
+from chatserver.gateway.session.shared_session_context import (
+    RECOVERIES_MAX,
+    HotPathCounters,
+    SessionTasks,
+)
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from tests.support.servers.processes import eventually

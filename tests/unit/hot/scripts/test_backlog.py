@@ -27,15 +27,17 @@ def move(scripts: ScriptRunner, upto: str, *, count: int = 1, token: int = TOKEN
     return moved
 
 
-def record_progress(scripts: ScriptRunner, ahead: str, upto: int, token: int = TOKEN) -> list[int]:
+def record_persisted_seqs(
+    scripts: ScriptRunner, ahead: str, upto: int, token: int = TOKEN
+) -> list[int]:
     """Record that the chat is persisted beyond the checkpoint."""
     persisting = scripts.run(
-        "record_persisting",
+        "record_persisting_id",
         {"lease": scripts.lease(), "checkpoint": scripts.keys.checkpoint(0)},
         {"token": token, "id": ahead},
     )
     progress = scripts.run(
-        "record_progress",
+        "record_persisted_seqs",
         {"lease": scripts.lease(), "progress": scripts.keys.progress(0)},
         {"token": token},
         [{"chat": CHAT, "upto": upto}],
@@ -159,7 +161,7 @@ def test_move_checkpoint_keeps_entries_for_a_slow_scan_for_a_minute(scripts: Scr
 def test_move_checkpoint_keeps_progress_beyond_the_checkpoint(scripts: ScriptRunner) -> None:
     """Progress is removed when the checkpoint has reached the newest partly persisted entry."""
     fill(scripts)
-    record_progress(scripts, ENTRIES[3], 12)
+    record_persisted_seqs(scripts, ENTRIES[3], 12)
 
     move(scripts, ENTRIES[2])
     assert scripts.redis.hgetall(scripts.keys.progress(0)) == {CHAT: "12"}
@@ -172,7 +174,7 @@ def test_record_progress_without_the_lease_records_nothing(scripts: ScriptRunner
     """A worker that lost its lease cannot record progress for its successor."""
     fill(scripts)
 
-    assert record_progress(scripts, ENTRIES[3], 12, token=OUTDATED_TOKEN) == [0, 0]
+    assert record_persisted_seqs(scripts, ENTRIES[3], 12, token=OUTDATED_TOKEN) == [0, 0]
     assert scripts.redis.exists(scripts.keys.progress(0)) == 0
     assert checkpoint(scripts, "ahead") is None
 

@@ -1,4 +1,4 @@
-"""ensure_epoch.lua: a Redis that lost data starts a new epoch, greater than all earlier ones."""
+"""get_or_create_epoch.lua: a Redis that lost data starts a new epoch, greater than all before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ensure(
 def run_script(scripts: ScriptRunner, args: dict[str, Any]) -> Any:
     """Return the whole reply."""
     return scripts.run(
-        "ensure_epoch",
+        "get_or_create_epoch",
         {
             "epoch": scripts.keys.epoch(0),
             "seqs": scripts.keys.seqs(0),

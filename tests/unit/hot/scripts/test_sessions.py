@@ -31,7 +31,7 @@ def revoked(scripts: ScriptRunner) -> dict[str, str]:
 def extend(scripts: ScriptRunner, gateway: str) -> int:
     """Extend the expiry of a gateway."""
     reply: int = scripts.run(
-        "extend_gateway",
+        "extend_gateway_expiry",
         {"gateways": scripts.keys.gateways(0)},
         {"gateway": gateway, "ttl_ms": ALIVE_MS},
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq, Ts
-from chatserver.domain.seq_checks import find_longest_increasing_subsequence
+from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
 from chatserver.operations.audit.checks import (
     RangeEntries,
     Window,

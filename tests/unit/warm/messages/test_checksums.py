@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
-from chatserver.warm.messages import message_markers
+from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.checksums import compute_checksum, verify
 from chatserver.warm.messages.message_repository import PersistItem, decode_item, encode_item
 from chatserver.warm.schema.tables import MessageField as Field
@@ -95,11 +95,13 @@ def test_item_without_a_checksum_of_this_form_and_revision_is_unverified(held: s
 
 def test_marker_has_the_checksum_of_its_tombstone() -> None:
     """The checksum of a marker covers its position."""
-    marker = message_markers.encode_marker(msgspec.structs.replace(SENT, expires_at=1_795_000_060))
+    marker = removed_message_markers.encode_marker(
+        msgspec.structs.replace(SENT, expires_at=1_795_000_060)
+    )
     moved = marker | {Field.SEQ: {"N": "8"}}
 
-    assert verify(marker, message_markers.decode_marker(marker)) == "right"
-    assert verify(moved, message_markers.decode_marker(moved)) == "wrong"
+    assert verify(marker, removed_message_markers.decode_marker(marker)) == "right"
+    assert verify(moved, removed_message_markers.decode_marker(moved)) == "wrong"
 
 
 def test_checksum_of_revision_one_equals_the_sent_message() -> None:

@@ -42,8 +42,8 @@ from chatserver.warm.chats.moderation import Ban, Report
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import decode_key
 from chatserver.warm.messages.active_days import ANY_DAY, decode_days
-from chatserver.warm.messages.message_markers import decode_marker
 from chatserver.warm.messages.message_repository import decode_item
+from chatserver.warm.messages.removed_message_markers import decode_marker
 from chatserver.warm.schema.tables import TABLES
 from workers.archive.reencryption import decode_progress
 

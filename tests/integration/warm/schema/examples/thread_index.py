@@ -12,7 +12,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.messages.chat_rows import get_row_chat
+from chatserver.warm.messages.chat_partition_reads import get_row_chat
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.schema.active_version import SchemaVersionCache
 from chatserver.warm.schema.migrations.backfill import repair_item

@@ -15,7 +15,7 @@ from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, ge
 from chatserver.errors import BadRequest
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span, Token, read_page
-from chatserver.warm.messages.chat_rows import (
+from chatserver.warm.messages.chat_partition_reads import (
     ChatRows,
     add_partition_key,
     build_key,

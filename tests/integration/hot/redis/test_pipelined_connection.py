@@ -14,7 +14,7 @@ import uvloop
 from chatserver.errors import Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.wire import Reply, Wire
+from chatserver.hot.redis.pipelined_connection import Reply, Wire
 from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import Server, eventually
 from tests.support.servers.tcp_proxy import TcpProxy

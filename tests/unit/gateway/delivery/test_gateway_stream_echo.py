@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from chatserver.domain.clock import SystemClock
-from chatserver.gateway.delivery import gateway_stream_check
-from chatserver.gateway.delivery.gateway_stream_check import LATE_S, GatewayStreamCheck
+from chatserver.gateway.delivery import gateway_stream_echo
+from chatserver.gateway.delivery.gateway_stream_echo import LATE_S, GatewayStreamEcho
 from chatserver.hot.bus.gateway_stream import Echo
 
 
@@ -36,10 +36,10 @@ async def test_stream_check_without_a_recent_echo_reports_a_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The gateway is not ready before the first echo and when the last one is too old."""
-    monkeypatch.setattr(gateway_stream_check, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(gateway_stream_check, "FIRST_S", 0.0)
+    monkeypatch.setattr(gateway_stream_echo, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(gateway_stream_echo, "FIRST_S", 0.0)
     writer, clock = FakeStreamWriter(), Clock()
-    check = GatewayStreamCheck(cast(Any, writer), clock)
+    check = GatewayStreamEcho(cast(Any, writer), clock)
     before = check.find_problem()
     task = asyncio.create_task(check.run())
     async with asyncio.timeout(20):

@@ -20,7 +20,7 @@ from chatserver.client.terminal.conversation_link import (
     SearchReport,
     State,
 )
-from chatserver.client.terminal.screen_chat import CHARS_MAX, ScreenChat, split_messages
+from chatserver.client.terminal.full_screen import CHARS_MAX, ScreenChat, split_messages
 
 
 class FakeLink:

@@ -23,7 +23,7 @@ FIRST_S: Final = 0.1  # interval between echo records until the first one arrive
 LATE_S: Final = 6.0
 
 
-class GatewayStreamCheck:
+class GatewayStreamEcho:
     """Sends echo records to the gateway's own stream and checks that they arrive."""
 
     def __init__(self, gateway_stream: GatewayStream, clock: Clock) -> None:

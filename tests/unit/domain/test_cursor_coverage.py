@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatserver.domain.cursor_coverage import Coverage, compare_cursor
 from chatserver.domain.ids import Epoch, Seq
-from chatserver.domain.inbox_coverage import Coverage, compare_cursor
 
 CURRENT_EPOCH, OLD_EPOCH = Epoch("E2"), Epoch("E1")
 

@@ -1,4 +1,4 @@
-"""Hot chat loader: writes chats from the warm tier to the hot tier."""
+"""Writes chats from the warm tier to the hot tier."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _compute_digest(message: frames.Message) -> str:
     )
 
 
-class HotChatLoader:
+class HotChatWriter:
     """Writes warm-tier data to Redis if Redis does not have it."""
 
     def __init__(self, hot: HotClient, clock: Clock | None = None) -> None:

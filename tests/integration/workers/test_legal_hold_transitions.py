@@ -16,8 +16,8 @@ from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import Tables
 from tests.integration.workers.persist.test_message_changes import commit_change, persist
 from tests.integration.workers.support import ALICE, BOB, Gateway, make_group
-from workers import legal_holds
-from workers.legal_holds import LegalHoldWorker
+from workers import legal_hold_transitions
+from workers.legal_hold_transitions import LegalHoldWorker
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -157,7 +157,7 @@ async def test_ended_hold_leaves_no_copies_and_can_be_created_again(
 
     await container.holds.end(team.chat)
     with monkeypatch.context() as patch, pytest.raises(_Crashed):
-        patch.setattr(legal_holds, "failpoint", _crash)
+        patch.setattr(legal_hold_transitions, "failpoint", _crash)
         await keeper.sweep()
     assert (await container.holds.list_chats(10)).items == [team.chat]
     await keeper.sweep()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from chatserver.loadtest.checker import ChatRecord, Findings, ReceivedSeqs, encode_key
+from chatserver.loadtest.delivery_checker import ChatRecord, Findings, ReceivedSeqs, encode_key
 
 ALL = list(range(1, 8))
 

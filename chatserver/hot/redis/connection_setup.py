@@ -14,9 +14,9 @@ from redis.asyncio.connection import parse_url
 
 from chatserver import config
 from chatserver.errors import ConfigError, CorruptData, Unavailable
+from chatserver.hot.redis.pipelined_connection import Wire
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import all_scripts
-from chatserver.hot.redis.wire import Wire
 
 REDIS_VERSION_MIN = 7  # Redis 7 is the first version with script flags such as allow-oom.
 

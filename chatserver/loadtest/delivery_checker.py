@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from chatserver.domain.seq_checks import iter_repeats
+from chatserver.domain.seq_gap_checks import iter_repeats
 
 EXAMPLES_MAX: Final = 20
 # If one gap has more missing seqs than this, the oldest count as lost immediately.

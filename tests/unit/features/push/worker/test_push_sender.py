@@ -12,15 +12,15 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import Unavailable
 from chatserver.features.push.model import Notice, Subscription
-from chatserver.features.push.providers import sender as module
 from chatserver.features.push.providers.interface import Outcome, SendResult
-from chatserver.features.push.providers.sender import PushSender
+from chatserver.features.push.worker import push_sender as module
+from chatserver.features.push.worker.push_sender import PushSender
 
 pytestmark = pytest.mark.constants(
     {
-        "chatserver.features.push.providers.sender.ATTEMPTS_MAX": 3,
-        "chatserver.features.push.providers.sender.DELIVERY_DEADLINE_S": 60.0,
-        "chatserver.features.push.providers.sender.IN_FLIGHT_MAX": 2,
+        "chatserver.features.push.worker.push_sender.ATTEMPTS_MAX": 3,
+        "chatserver.features.push.worker.push_sender.DELIVERY_DEADLINE_S": 60.0,
+        "chatserver.features.push.worker.push_sender.IN_FLIGHT_MAX": 2,
     }
 )
 

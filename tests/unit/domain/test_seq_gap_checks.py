@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.seq_checks import (
+from chatserver.domain.seq_gap_checks import (
     is_contiguous,
     iter_missing_ranges,
     iter_not_ascending,

@@ -1,0 +1,80 @@
+"""Media types of files, and the check that an upload has its declared type. No I/O.
+
+The declared type is not trusted. It only determines the content type of downloads. Only images that
+the server has encoded (thumbnails) are shown inline.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chatserver.errors import BadRequest
+
+TYPE_CHARS_MAX = 100
+SNIFF_BYTES = 1024
+OCTETS = "application/octet-stream"
+
+_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
+# Image types that get thumbnails.
+RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+# These types are served as declared. All other types are served as `OCTETS`.
+_PLAIN_TYPES = RASTER_TYPES | {
+    "application/pdf",
+    "application/zip",
+    "audio/mpeg",
+    "audio/mp4",
+    "audio/ogg",
+    "audio/wav",
+    "audio/webm",
+    "text/plain",
+    "video/mp4",
+    "video/webm",
+}
+_SIGNATURES: tuple[tuple[str, int, bytes], ...] = (
+    ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", 0, b"\xff\xd8\xff"),
+    ("image/gif", 0, b"GIF87a"),
+    ("image/gif", 0, b"GIF89a"),
+    ("image/webp", 8, b"WEBP"),
+    ("application/pdf", 0, b"%PDF-"),
+    ("video/mp4", 4, b"ftyp"),
+    ("application/zip", 0, b"PK\x03\x04"),
+)
+_SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
+
+
+def parse_type(text: str) -> str:
+    """Normalize a media type: lowercase, without parameters.
+
+    Raises:
+        BadRequest: `text` is not a media type.
+    """
+    text = text.partition(";")[0].strip().lower()
+    if len(text) > TYPE_CHARS_MAX or _TYPE.fullmatch(text) is None:
+        raise BadRequest(f"type: must be a media type of at most {TYPE_CHARS_MAX} characters")
+    return text
+
+
+def detect_type(head: bytes) -> str | None:
+    """Return the type detected from the first bytes of a file, or None if it is unknown."""
+    for name, offset, magic in _SIGNATURES:
+        if head[offset : offset + len(magic)] == magic and (
+            name != "image/webp" or head[:4] == b"RIFF"
+        ):
+            return name
+    return None
+
+
+def check_content(type_: str, head: bytes) -> None:
+    """Check the declared type of a file against its first bytes.
+
+    Raises:
+        BadRequest: the file is declared as an image or a PDF, but is not one.
+    """
+    if type_ in _SIGNED_TYPES and detect_type(head) != type_:
+        raise BadRequest(f"content: is not {type_}")
+
+
+def get_served_type(type_: str) -> str:
+    """Return the media type of a download. Browsers never execute content of this type."""
+    return type_ if type_ in _PLAIN_TYPES else OCTETS
