@@ -51,7 +51,8 @@ def build_admin_accounts_routes(container: StorageContainer) -> list[HTTPRouteHa
 
 
 def _build_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    accounts = container.get(AccountContainer).accounts
+    account_container = container.get(AccountContainer)
+    profiles, password_logins = account_container.profiles, account_container.password_logins
 
     def show(record: Any) -> AnyUser:
         is_banned = record.banned_ms is not None
@@ -61,18 +62,18 @@ def _build_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def create_user(data: JSONBody[NewUser], request: Request[Any, Any, Any]) -> AnyUser:
         """Create a user."""
         record_subject(request, UserId(data.user))
-        await accounts.create(UserId(data.user), data.name)
-        return show(await accounts.get_profile(UserId(data.user)))
+        await profiles.create(UserId(data.user), data.name)
+        return show(await profiles.get(UserId(data.user)))
 
     @get("/v1/admin/users/{user:str}", opt={"rule": READ})
     async def get_user(user: PathId) -> AnyUser:
         """Return a user."""
-        return show(await accounts.get_profile(UserId(user)))
+        return show(await profiles.get(UserId(user)))
 
     @put("/v1/admin/users/{user:str}/password", status_code=204, opt={"rule": WRITE})
     async def set_password(user: PathId, data: JSONBody[NewPassword]) -> None:
         """Set a user's password and log out all devices."""
-        await accounts.set_password(UserId(user), data.password)
+        await password_logins.set_password(UserId(user), data.password)
 
     return [create_user, get_user, set_password]
 

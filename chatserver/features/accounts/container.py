@@ -9,8 +9,9 @@ from chatserver.auth.passwords import Passwords
 from chatserver.auth.refresh_token_format import RefreshTokens, parse_refresh_token
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
-from chatserver.features.accounts.service.accounts import Accounts
 from chatserver.features.accounts.service.login_tokens import Logins
+from chatserver.features.accounts.service.password_logins import PasswordLogins
+from chatserver.features.accounts.service.profiles import Profiles
 from chatserver.features.accounts.service.user_search import UserSearch
 from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.accounts.warm.search_entries import SearchEntries
@@ -37,10 +38,15 @@ class AccountContainer:
         )
 
     @cached_property
-    def accounts(self) -> Accounts:
+    def profiles(self) -> Profiles:
+        return Profiles(self.rows, self._core.clock)
+
+    @cached_property
+    def password_logins(self) -> PasswordLogins:
         auth = self._core.settings.auth
-        return Accounts(
+        return PasswordLogins(
             rows=self.rows,
+            profiles=self.profiles,
             passwords=Passwords(auth),
             logins=self.logins,
             revocation=self._core.revocation,

@@ -40,7 +40,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def build_me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/me``."""
-    accounts = container.get(AccountContainer).accounts
+    profiles = container.get(AccountContainer).profiles
 
     def show(record: Any, principal: Principal) -> Me:
         is_discoverable = bool(record.words)
@@ -49,7 +49,7 @@ def build_me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me", opt={"rule": user_or_key("users:read")})
     async def get_me(actor: Actor, principal: Caller) -> Me:
         """Return the calling user; a user's first request creates the account."""
-        return show(await accounts.get_profile(actor), principal)
+        return show(await profiles.get(actor), principal)
 
     @patch("/v1/me", opt={"rule": user_or_key("users:write")})
     async def change_me(data: JSONBody[Profile], actor: Actor, principal: Caller) -> Me:
@@ -57,7 +57,7 @@ def build_me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         wanted = {"name": data.name, "about": data.about}
         changes = {field: text for field, text in wanted.items() if text is not UNSET}
         is_discoverable = None if data.discoverable is UNSET else data.discoverable
-        record = await accounts.put_profile(actor, changes, is_discoverable=is_discoverable)
+        record = await profiles.put(actor, changes, is_discoverable=is_discoverable)
         return show(record, principal)
 
     return [get_me, change_me]

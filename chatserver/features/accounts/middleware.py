@@ -185,4 +185,4 @@ def refuse_logins_early(app: ASGIApp, container: StorageContainer) -> ASGIApp:
         return app
     trusted = parse_networks(settings.api.trusted_proxies)
     delayed_max = settings.api.connections_max // 8
-    return EarlyRefusals(app, container.get(AccountContainer).accounts, trusted, delayed_max)
+    return EarlyRefusals(app, container.get(AccountContainer).password_logins, trusted, delayed_max)

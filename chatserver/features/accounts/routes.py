@@ -95,8 +95,8 @@ def build_accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]
 
 
 def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    accounts, logins, auth = (
-        container.get(AccountContainer).accounts,
+    password_logins, logins, auth = (
+        container.get(AccountContainer).password_logins,
         container.get(AccountContainer).logins,
         container.settings.auth,
     )
@@ -132,7 +132,7 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Response[Granted]:
         """Create an account and log in. The same `Idempotency-Key` returns the same login."""
         device_tokens = _list_known_devices(request, is_browser=data.cookie)
-        work = accounts.register(
+        work = password_logins.register(
             data.user,
             data.password,
             data.name,
@@ -152,7 +152,7 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         The same `Idempotency-Key` returns the same login.
         """
         device_tokens = list_device_tokens(data, request)
-        work = accounts.log_in(
+        work = password_logins.log_in(
             data.user,
             data.password,
             data.device,
@@ -256,8 +256,8 @@ def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the device and password routes; none if local accounts are disabled."""
     if not container.settings.auth.local_accounts:
         return []
-    accounts, logins = (
-        container.get(AccountContainer).accounts,
+    password_logins, logins = (
+        container.get(AccountContainer).password_logins,
         container.get(AccountContainer).logins,
     )
 
@@ -279,7 +279,7 @@ def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def change_password(data: JSONBody[PasswordChange], principal: Caller) -> None:
         """Change the password and log out all other devices."""
         assert principal.user is not None
-        await accounts.change_password(
+        await password_logins.change_password(
             principal.user, data.current, data.password, principal.device
         )
 

@@ -64,7 +64,7 @@ def build_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Users who share no chat with the caller, or who are blocked, are omitted.
         """
         near = await container.presence_subscriptions.find_visible(actor, map(UserId, wanted))
-        profiles = await container.get(AccountContainer).accounts.list_profiles(near)
+        profiles = await container.get(AccountContainer).profiles.list_existing(near)
         return Persons([Person(profile.user, profile.name, profile.about) for profile in profiles])
 
     @get("/v1/user-search", opt={"rule": user_or_key("users:read")})

@@ -109,9 +109,9 @@ def _build_export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _build_erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    privacy, accounts = (
+    privacy, password_logins = (
         container.get(PrivacyContainer).privacy,
-        container.get(AccountContainer).accounts,
+        container.get(AccountContainer).password_logins,
     )
     auth = container.settings.auth
 
@@ -127,7 +127,7 @@ def _build_erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]
         that was issued within the last 5 minutes.
         """
         assert principal.user is not None
-        if not await accounts.check_password(principal.user, data.password):
+        if not await password_logins.check_password(principal.user, data.password):
             privacy.check_fresh(principal.issued_at)
         receipt = build_receipt(await privacy.erase(principal.user))
         return Response(receipt, status_code=202, cookies=[cookies.build_expired_cookie(auth)])

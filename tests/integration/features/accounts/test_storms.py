@@ -127,7 +127,7 @@ async def test_concurrent_registrations_give_a_name_to_one_user(
 
     async def register(name: str, network: int) -> Grant:
         address = f"198.{network}.0.1"  # hashes for one network run one at a time
-        return await accounts.accounts.register(name, PASSWORD, None, None, address)
+        return await accounts.password_logins.register(name, PASSWORD, None, None, address)
 
     same_name = await asyncio.gather(
         *(register("star", number) for number in range(16)), return_exceptions=True

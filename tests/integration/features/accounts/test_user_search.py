@@ -56,7 +56,7 @@ async def test_discoverable_user_is_found_by_the_current_name(
     accounts: AccountContainer,
 ) -> None:
     """An earlier name, a user who opted out and the searching user are not found."""
-    put = accounts.accounts.put_profile
+    put = accounts.profiles.put
     await put(ANN, {"name": "Åsa Müller"})
     assert await find(accounts, "asa") == []
 
@@ -80,7 +80,7 @@ async def test_blocked_and_banned_users_are_not_found(
 ) -> None:
     """A block hides both users from each other."""
     for user in (ANN, BEN):
-        await accounts.accounts.put_profile(user, {"name": "Sam"}, is_discoverable=True)
+        await accounts.profiles.put(user, {"name": "Sam"}, is_discoverable=True)
     await wait_for(accounts, "sam", ANN, BEN)
 
     await container.moderation_rows.put_block(ANN, CY, 1.0)
@@ -96,11 +96,11 @@ async def test_concurrent_renames_leave_the_entries_of_one_name(
     accounts: AccountContainer,
 ) -> None:
     """Each change is applied completely or refused."""
-    await accounts.accounts.put_profile(ANN, {"name": "First"}, is_discoverable=True)
+    await accounts.profiles.put(ANN, {"name": "First"}, is_discoverable=True)
 
     async def rename(number: int) -> None:
         try:
-            await accounts.accounts.put_profile(ANN, {"name": f"name{number} again"})
+            await accounts.profiles.put(ANN, {"name": f"name{number} again"})
         except Unavailable:
             return  # too many conflicts; a user would retry
 
@@ -124,7 +124,7 @@ async def test_rename_while_discovery_is_enabled_leaves_words_of_the_new_name(
     accounts: AccountContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user is renamed after the request that enables discovery has read the old name."""
-    put, read = accounts.accounts.put_profile, accounts.rows.find_user
+    put, read = accounts.profiles.put, accounts.rows.find_user
     await put(ANN, {"name": "Old"})
 
     async def read_before_the_rename(user: str) -> User | None:
@@ -143,7 +143,7 @@ async def test_rename_while_discovery_is_enabled_leaves_words_of_the_new_name(
 
 async def test_entries_of_an_erased_user_are_removed_once(accounts: AccountContainer) -> None:
     """An erasure may be repeated; the second time there is nothing to remove."""
-    await accounts.accounts.put_profile(ANN, {"name": "Ann Other"}, is_discoverable=True)
+    await accounts.profiles.put(ANN, {"name": "Ann Other"}, is_discoverable=True)
     assert await accounts.search_entries.remove(ANN) == 2
 
     assert await accounts.search_entries.remove(ANN) == 0

@@ -1,4 +1,4 @@
-"""Use cases for accounts with passwords: registration, login, passwords and profiles.
+"""Use cases for accounts with passwords: registration, login and change of the password.
 
 A wrong user name and a wrong password get the same response, after the same work. Rate limits apply
 before that work:
@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 
 from chatserver.auth.device_tokens import DeviceTokens
 from chatserver.auth.passwords import Passwords
@@ -26,7 +26,7 @@ from chatserver.domain.client_addresses import get_network
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
-from chatserver.domain.text_validation import parse_name, parse_note
+from chatserver.domain.text_validation import parse_name
 from chatserver.errors import (
     BadRequest,
     Banned,
@@ -38,22 +38,23 @@ from chatserver.errors import (
     Unauthenticated,
 )
 from chatserver.features.accounts.service.login_tokens import Grant, Logins
+from chatserver.features.accounts.service.profiles import Profiles
 from chatserver.features.accounts.warm.accounts import AccountRows, Credential
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.service.access.revocation import Revoker
-from chatserver.warm.chats.directory_items import User
 
 WRONG_CREDENTIALS = "user name or password is wrong"
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
 
 
-class Accounts:
-    """Account use cases. `reserved`: names that cannot be registered."""
+class PasswordLogins:
+    """Registration and login with a password. `reserved`: names that cannot be registered."""
 
     def __init__(
         self,
         *,
         rows: AccountRows,
+        profiles: Profiles,
         passwords: Passwords,
         logins: Logins,
         revocation: Revoker,
@@ -64,6 +65,7 @@ class Accounts:
         reserved: Container[str] = (),
     ) -> None:
         self._rows = rows
+        self._profiles = profiles
         self._passwords = passwords
         self._logins = logins
         self._revocation = revocation
@@ -142,17 +144,6 @@ class Accounts:
             raise Banned(BANNED)
         return await self._logins.find_previous(user, login.name, key)
 
-    async def create(self, user: UserId, name: str | None) -> None:
-        """Create an account without a password, on behalf of the host application.
-
-        Raises:
-            BadRequest, TooLarge: the name is not allowed.
-            Conflict: a user with this name exists.
-        """
-        display_name = None if name is None else parse_name(name)
-        parse_person_id(user, "user")
-        await self._rows.create(user, display_name, self._now_ms(), None, None)
-
     async def set_password(self, user: UserId, password: str) -> None:
         """Set a user's password and end all of the user's logins.
 
@@ -161,7 +152,7 @@ class Accounts:
             NotFound: the user does not exist.
             Unavailable: the password may have been set; retry.
         """
-        await self.get_profile(user)
+        await self._profiles.get(user)
         if parse_user_name(user) != user:
             raise BadRequest(
                 "user: contains uppercase letters, so this user cannot log in with a password"
@@ -300,48 +291,6 @@ class Accounts:
             raise Forbidden("password: wrong password")
         await self._attempts.return_token(attempt)
         return True
-
-    # profile
-
-    async def get_profile(self, user: UserId) -> User:
-        """Return the user's record. Raises NotFound."""
-        record = await self._rows.find_user(user)
-        if record is None or record.erased_ms is not None:
-            raise NotFound("user: does not exist")
-        return record
-
-    async def list_profiles(self, users: Collection[UserId]) -> list[User]:
-        """Return the records of the existing users among `users`, sorted by id."""
-        records = await self._rows.list_users(users)
-        return [record for record in records if record.erased_ms is None]
-
-    async def put_profile(
-        self,
-        user: UserId,
-        changes: Mapping[str, str | None],
-        *,
-        is_discoverable: bool | None = None,
-    ) -> User:
-        """Change `name` and `about`; None or an empty string removes a field.
-
-        `is_discoverable`: whether others can find the user by name; None keeps the setting.
-
-        Raises:
-            BadRequest, TooLarge: a value is not allowed.
-            NotFound: the user does not exist.
-        """
-        wanted: dict[str, str | None] = {}
-        for field, text in changes.items():
-            wanted[field] = (
-                None
-                if not text
-                else parse_note(text, "about")
-                if field == "about"
-                else parse_name(text)
-            )
-        if not wanted and is_discoverable is None:
-            return await self.get_profile(user)
-        return await self._rows.put_profile(user, wanted, is_discoverable=is_discoverable)
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)
