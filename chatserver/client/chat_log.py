@@ -19,13 +19,13 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from chatserver.client.model import Entry
+from chatserver.protocol.expired_messages import apply_expiry
 from chatserver.protocol.message_change_effects import (
     MESSAGE_CHANGE_KINDS,
     apply_entry,
     build_tombstone,
     is_message,
 )
-from chatserver.protocol.message_expiry import apply_expiry
 
 IDENTITIES_SAVED = 20  # newest entries whose id and time are saved, to compare after a restart
 

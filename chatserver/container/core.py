@@ -22,6 +22,7 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck, PeriodSource
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.blocks import Blocks
@@ -60,6 +61,7 @@ class CoreContainer(abc.ABC):
         self.gateway_stream_writer = GatewayStreamWriter(hot)
         self.inboxes = Inboxes(hot)
         self.chat_log = ChatLog(hot)
+        self.unread_counts = UnreadCounts(hot)
         self.hidden_messages = Hidden(hot)
         self.change_committer = ChangeCommitter(hot, gateway)
         self.hot_membership = HotMembership(hot)
@@ -165,6 +167,7 @@ class CoreContainer(abc.ABC):
             inboxes=self.inboxes,
             audiences=self.audiences,
             log=self.chat_log,
+            unread_counts=self.unread_counts,
             older=self.warm_history,
             directory=self.chat_directory,
             load_user=self.load_user,

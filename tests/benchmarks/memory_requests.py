@@ -35,6 +35,7 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
@@ -128,6 +129,7 @@ class Day:
             inboxes=self.inboxes,
             audiences=self.audiences,
             log=log,
+            unread_counts=UnreadCounts(hot),
             older=warm,  # type: ignore[arg-type]  # not read
             directory=warm,  # type: ignore[arg-type]  # chats are opened only
             load_user=warm.load_user,

@@ -27,7 +27,7 @@ import structlog
 from chatserver.cold.archive import SegmentObjects
 from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData
-from chatserver.protocol import message_expiry
+from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry
 from chatserver.telemetry import metrics
@@ -62,7 +62,7 @@ class RemovalClassifier:
         Raises:
             Unavailable: a store does not respond.
         """
-        if message_expiry.has_expired(message, self._clock.time()):
+        if expired_messages.has_expired(message, self._clock.time()):
             return "expired"
         if message.expires_at is not None and not message.deleted:
             return "missing"  # the archive has no text of messages that expire

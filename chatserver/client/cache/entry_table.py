@@ -12,12 +12,12 @@ import msgspec
 
 from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.model import Entry
+from chatserver.protocol.expired_messages import apply_expiry
 from chatserver.protocol.message_change_effects import (
     MESSAGE_CHANGE_KINDS,
     apply_entry,
     build_tombstone,
 )
-from chatserver.protocol.message_expiry import apply_expiry
 
 ROW_BYTES = 40  # estimated bytes of a row, in addition to the entry's body
 EXPIRED_MAX = 1_000  # maximum number of expired messages that one transaction overwrites

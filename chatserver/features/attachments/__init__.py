@@ -1,8 +1,8 @@
 """File attachments: upload to S3, validation, thumbnails and download.
 
-Start with `model` (rules) and `service.uploads` (use cases). `warm`, `hot` and `cold` read and
-write the data in DynamoDB, Redis and S3. `worker.media` creates thumbnails. `worker.sweep` deletes
-files that no message references.
+Start with `model` (rules), `service.uploads` and `service.download_links` (use cases). `warm`,
+`hot` and `cold` read and write the data in DynamoDB, Redis and S3. `worker.media` creates
+thumbnails. `worker.sweep` deletes files that no message references.
 """
 
 from chatserver.features.registry import Feature, Worker

@@ -10,8 +10,9 @@ from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles, encode_file
 from chatserver.features.attachments.service.attachment_resolver import AttachmentResolver
+from chatserver.features.attachments.service.download_links import DownloadLinks, ReadAccess
 from chatserver.features.attachments.service.references import References
-from chatserver.features.attachments.service.uploads import ReadAccess, Uploads
+from chatserver.features.attachments.service.uploads import Uploads
 from chatserver.features.attachments.warm import Attachments
 
 # Decides who may read a file. By default, the members of the file's chat may.
@@ -34,14 +35,26 @@ class AttachmentContainer:
         )
 
     @cached_property
+    def _readers(self) -> ReadAccess:
+        return self._core.get_port(FILE_READERS) or self._core.members
+
+    @cached_property
+    def download_links(self) -> DownloadLinks:
+        return DownloadLinks(
+            rows=self.rows,
+            objects=self.objects,
+            readers=self._readers,
+            pages=self._core.history,
+        )
+
+    @cached_property
     def uploads(self) -> Uploads:
         return Uploads(
             rows=self.rows,
             objects=self.objects,
             files=self.sendable,
             jobs=self.media_jobs,
-            readers=self._core.get_port(FILE_READERS) or self._core.members,
-            pages=self._core.history,
+            readers=self._readers,
             settings=self._core.settings.attachments,
             clock=self._core.clock,
         )

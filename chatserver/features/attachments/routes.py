@@ -24,7 +24,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.service.attachment_resolver import build_attachment
-from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.attachments.service.download_links import Link
 from chatserver.protocol import frames
 
 READ, WRITE = user_or_key("attachments:read"), user_or_key("attachments:write")
@@ -137,7 +137,7 @@ def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def find_link(actor: Actor, name: str, seq: int | None, thumb: int) -> Link:
-        return await container.get(AttachmentContainer).uploads.get_link(
+        return await container.get(AttachmentContainer).download_links.get(
             actor, name, seq=seq, is_thumb=thumb == 1
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.attachments.service.download_links import Link
 from chatserver.features.social.service.pictures import SocialFiles
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.warm.chats.directory import Directory

@@ -230,7 +230,7 @@ class PushState:
     ) -> dict[UserId, tuple[PushNeed, Seq]]:
         keys = self._hot.keys
         reply = await self._hot.run(
-            load_script("find_push_targets"),
+            load_script("find_push_needs"),
             {"gateways": keys.gateways(partition)},
             {"chat_id": chat},
             [

@@ -20,7 +20,7 @@ from chatserver.errors import NotFound
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.routes import FileLink, NewAttachment, Upload
 from chatserver.features.attachments.service.attachment_resolver import build_attachment
-from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.attachments.service.download_links import Link
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import (
     POST_CHARS_MAX,

@@ -2,8 +2,7 @@
 
 Data: ``{pN}:log:<chat>`` has the newest `log_max` entries and all unpersisted ones. An entry whose
 text was deleted moves to ``{pN}:over:<chat>`` as a tombstone; reads return it at the entry's
-position. ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread:
-deleted messages, and entries that are not messages.
+position.
 
 Invariant: entries are in order. A gap that no tombstone fills means that Redis has lost recent
 writes, so readers check that the result is contiguous.
@@ -11,15 +10,12 @@ writes, so readers check that the result is contiguous.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts
-from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.messages import ChatHead, LogEntry
-from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import codec
 
@@ -37,7 +33,6 @@ class ChatLog:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
-        self._expiring = ExpiringMessages(hot)
 
     def get_epoch(self, chat: ChatId) -> Epoch:
         """Return the epoch of the chat's Redis partition."""
@@ -75,36 +70,6 @@ class ChatLog:
         if not (gate or b"").startswith(f"{epoch}:".encode()):
             return None
         return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
-
-    async def count_unread(
-        self, chat: ChatId, read: Seq, top: Seq, now_s: float, hidden: HiddenSeqs
-    ) -> int:
-        """Return how many of the messages after `read`, up to `top`, are unread for a reader.
-
-        Entries that are not messages, deleted and expired messages, and messages that the reader
-        has cleared or deleted for themselves (`hidden`) do not count. Redis records only the newest
-        500 entries that never count, and the 500 messages with the latest expiry times; all beyond
-        these count as unread.
-        """
-        after = max(read, hidden.upto)
-        if top <= after:
-            return 0
-        excluded = await self._count_unread_exclusions(chat, after, top, now_s, hidden.single)
-        return max(0, top - after - excluded)
-
-    async def _count_unread_exclusions(
-        self, chat: ChatId, after: int, top: int, now_s: float, hidden: Collection[int]
-    ) -> int:
-        key = self._hot.keys.unread_exclusions(chat)
-        count, expired = await asyncio.gather(
-            self._hot.call("ZCOUNT", key, f"({after}", top),
-            self._expiring.list_expired(chat, now_s),
-        )
-        own = [seq for seq in {*hidden, *expired} if after < seq <= top]
-        if not own:
-            return int(count)
-        scores: list[bytes | None] = await self._hot.call("ZMSCORE", key, *own)
-        return int(count) + scores.count(None)
 
     async def is_earlier_history_readable(self, chat: ChatId) -> bool:
         """Return whether members can read messages from before they joined."""

@@ -19,6 +19,7 @@ from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import is_message
@@ -67,6 +68,7 @@ class Chats:
         inboxes: Inboxes,
         audiences: Audiences,
         log: ChatLog,
+        unread_counts: UnreadCounts,
         older: WarmHistory,
         directory: ChatDirectory,
         load_user: Callable[[UserId], Awaitable[None]],
@@ -79,6 +81,7 @@ class Chats:
         self._inboxes = inboxes
         self._audiences = audiences
         self._log = log
+        self._unread_counts = unread_counts
         self._older = older
         self._directory = directory
         self._load_user = load_user
@@ -241,7 +244,7 @@ class Chats:
             return 0
         hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
         now_s = self._clock.time()
-        return await self._log.count_unread(
+        return await self._unread_counts.count(
             chat, read, top, now_s, hidden.get(chat, NOTHING_HIDDEN)
         )
 

@@ -22,7 +22,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError, CorruptData, Unavailable
-from chatserver.protocol import message_expiry
+from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
@@ -108,7 +108,7 @@ class ColdLog:
         items = await self._items.list_between(chat, entries[0].ts, entries[-1].ts)
         now_s = self._clock.time()
         return [
-            message_expiry.apply_expiry(entry, now_s)
+            expired_messages.apply_expiry(entry, now_s)
             for entry in apply_late_changes(entries, items)
         ]
 

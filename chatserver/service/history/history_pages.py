@@ -2,7 +2,7 @@
 
 A page is contiguous in seq. `History` checks this, and does not return entries beyond a gap.
 `chatserver.service.history.warm_and_cold_log` reads the warm and the cold tier. `reader_views`
-hides what the reader may not see; expired messages are tombstones (`protocol.message_expiry`).
+hides what the reader may not see; expired messages are tombstones (`protocol.expired_messages`).
 
 A reader who left and rejoined has several membership periods. A page covers only one of them; the
 next page continues with the adjacent one.

@@ -25,7 +25,7 @@ from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import Hidden
-from chatserver.protocol import codec, message_expiry
+from chatserver.protocol import codec, expired_messages
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.protocol.message_change_effects import build_tombstone
 
@@ -74,7 +74,7 @@ class View:
             message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
             if self._is_hidden(message):
                 return codec.encode_tail(build_tombstone(message, message.rev))
-        return message_expiry.apply_expiry_to_tail(entry.seq, entry.ts, tail, now_s)
+        return expired_messages.apply_expiry_to_tail(entry.seq, entry.ts, tail, now_s)
 
     def render_message(self, message: Message, now_s: float) -> Message:
         """Return the warm-tier entry as the reader sees it, with changes applied."""
@@ -88,7 +88,7 @@ class View:
             message = newer if newer.rev > message.rev else message
         if self._is_hidden(message):
             return build_tombstone(message, message.rev)
-        return message_expiry.apply_expiry(message, now_s)
+        return expired_messages.apply_expiry(message, now_s)
 
     def _is_hidden(self, message: Message) -> bool:
         target = message.target or 0

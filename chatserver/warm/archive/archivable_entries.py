@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import CorruptData, Unavailable
-from chatserver.protocol import message_expiry
+from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -203,7 +203,7 @@ class ArchivableMessages:
         now_s = self._clock.time()
 
         async def remove(entry: Message) -> bool:
-            ends = entry.expires_at is not None and not message_expiry.has_expired(entry, now_s)
+            ends = entry.expires_at is not None and not expired_messages.has_expired(entry, now_s)
             if ends and not entry.deleted:
                 return False
             return await self._remove(entry)

@@ -46,7 +46,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.errors import CorruptData
-from chatserver.protocol import message_expiry
+from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import build_shredded_tombstone, is_message
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
@@ -354,7 +354,7 @@ class MessageRepository:
         if removed and (not items or _get_place(items[0]).seq < _get_place(removed[0]).seq):
             return removed_message_markers.decode_marker(removed[0])
         return (
-            message_expiry.apply_expiry(decode_item(items[0]), self._clock.time())
+            expired_messages.apply_expiry(decode_item(items[0]), self._clock.time())
             if items
             else None
         )
@@ -435,7 +435,9 @@ class MessageRepository:
         """
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         messages = await decode_items(items, self._bodies)
-        by_seq = {message.seq: message_expiry.apply_expiry(message, now_s) for message in messages}
+        by_seq = {
+            message.seq: expired_messages.apply_expiry(message, now_s) for message in messages
+        }
         run = _run(by_seq, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired or was lost, it has a marker.

@@ -1,15 +1,11 @@
-"""Attachment use cases: upload, validation and download links.
+"""Upload and validation of attachments.
 
 ::
 
     begin ──► item in `directory`, form for S3 ·· the client uploads ··· finish ──► ready
                                                                                │
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
-    read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
-
-Users can download a file only while they can see a message with the file (guarantee P7). They lose
-access, for example, when they leave the chat or when the message is deleted. Before a file is sent,
-only its owner can download it.
+    read ──► link: see `download_links`
 """
 
 from __future__ import annotations
@@ -17,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId, new_id
-from chatserver.domain.membership_periods import Reader
 from chatserver.errors import NotFound
 from chatserver.features.attachments.cold import Files, UploadForm
 from chatserver.features.attachments.file_types import RASTER_TYPES, parse_type
@@ -34,38 +29,19 @@ from chatserver.features.attachments.model import (
     parse_checksum,
     parse_file_name,
 )
+from chatserver.features.attachments.service.download_links import ReadAccess
 from chatserver.features.attachments.warm import Attachments
-from chatserver.protocol import codec, frames
 from chatserver.service.fair_semaphore import FairSemaphore
-from chatserver.service.history.history_pages import History
 
 WAITING_MAX = 20  # maximum uploads per user that no message references yet
 UNREFERENCED_S = 86_400  # an upload that no message references is deleted after this time
 UPLOAD_S = 300  # lifetime of an upload form; the upload must start within this time
 IMAGE_BYTES_MAX = 20_971_520  # images with more bytes get no thumbnail
-LINK_S = 300  # lifetime of a download URL
 
 CHECKS_MAX = 4  # maximum concurrent validations per process; at most one per owner
 CHECKS_WAITING_MAX = 64  # maximum waiting validations per owner
-SEQS_TRIED_MAX = 3
 POLL_S = 0.05
 ROW_POLL_S = 0.5  # interval for polling DynamoDB, if Redis does not have the metadata
-NOT_READABLE = "attachment: does not exist, or you do not have access to it"
-
-
-class ReadAccess(Protocol):
-    """Checks whether a user may read the messages in a chat.
-
-    Profile and post pictures have the id of their owner's picture space instead of a chat id. Only
-    the owner may read a picture space.
-    """
-
-    async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
-        """Return the range of messages that a user may read.
-
-        Raises:
-            NotFound: the user is not a member of the chat.
-        """
 
 
 class StartedUpload(NamedTuple):
@@ -76,16 +52,8 @@ class StartedUpload(NamedTuple):
     expires_s: int
 
 
-class Link(NamedTuple):
-    """A URL that is valid for `expires_s`, and the current state of the file."""
-
-    url: str
-    expires_s: int
-    file: File
-
-
 class Uploads:
-    """Upload and download use cases, for the HTTP API."""
+    """Upload use cases, for the HTTP API."""
 
     def __init__(
         self,
@@ -95,7 +63,6 @@ class Uploads:
         files: SendableFiles,
         jobs: MediaJobs,
         readers: ReadAccess,
-        pages: History,
         settings: Settings,
         clock: Clock,
     ) -> None:
@@ -104,7 +71,6 @@ class Uploads:
         self._files = files
         self._jobs = jobs
         self._readers = readers
-        self._pages = pages
         self._settings = settings
         self._clock = clock
         self._checks = FairSemaphore(
@@ -227,51 +193,6 @@ class Uploads:
         if file is None or file.owner != owner:
             raise NotFound(NO_SUCH_FILE)
         return file
-
-    async def get_link(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
-        """Return a download URL for a file or its thumbnail.
-
-        `seq` is the seq of a message with the file. Without it, the `SEQS_TRIED_MAX` newest
-        messages that reference the file are tried. If no message references it, its owner can load
-        it while they are a member of the chat.
-
-        Raises:
-            NotFound: the file or thumbnail does not exist, or the reader may not see it.
-        """
-        file = await self._rows.find_file(id_)
-        if file is None or file.phase != "ready" or (is_thumb and not file.has_thumb):
-            raise NotFound(NOT_READABLE)
-        if not await self._is_visible(reader, file, seq):
-            raise NotFound(NOT_READABLE)
-        lifetime_s = LINK_S
-        sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
-        return Link(await sign(file, lifetime_s), lifetime_s, file)
-
-    async def _is_visible(self, reader: UserId, file: File, seq: int | None) -> bool:
-        try:
-            if seq is None and file.is_unreferenced:
-                await self._readers.get_reader(file.chat, reader)
-                return reader == file.owner
-            seqs = sorted(file.seqs, reverse=True)[:SEQS_TRIED_MAX] if seq is None else [seq]
-            for one_seq in seqs:
-                if await self._has_file(reader, file, one_seq):
-                    return True
-        except NotFound:
-            return False  # do not reveal to non-members whether the file exists
-        return False
-
-    async def _has_file(self, reader: UserId, file: File, seq: int) -> bool:
-        if seq < 1:
-            return False
-        page = await self._pages.get_page(
-            reader, frames.History(id=0, chat=file.chat, after=seq - 1, limit=1)
-        )
-        messages = [codec.decode_message(raw) for raw in page.messages]
-        return any(
-            message.seq == seq
-            and any(attachment.id == file.id for attachment in message.attachments)
-            for message in messages
-        )
 
 
 def _derive_id(owner: UserId, chat: ChatId, key: str) -> str:

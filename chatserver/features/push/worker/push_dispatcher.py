@@ -38,6 +38,7 @@ from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
@@ -92,6 +93,7 @@ class PushDispatcher:
         self._muted_chats = muted_chats
         self._sender = sender
         self._log = ChatLog(container.hot)
+        self._unread_counts = UnreadCounts(container.hot)
         self._blocks = Blocks(container.hot)
         self._hidden = Hidden(container.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
@@ -275,7 +277,7 @@ class PushDispatcher:
             return 0
         hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, NOTHING_HIDDEN)
         now_s = self._container.clock.time()
-        return await self._log.count_unread(chat, read, top, now_s, hidden)
+        return await self._unread_counts.count(chat, read, top, now_s, hidden)
 
     async def _get_name(self, user: UserId) -> str:
         now = self._container.clock.monotonic()

@@ -29,7 +29,7 @@ from chatserver.features.attachments.model import (
     with_message,
     without_message,
 )
-from chatserver.features.attachments.service.uploads import LINK_S, NOT_READABLE, Link
+from chatserver.features.attachments.service.download_links import LINK_S, NOT_READABLE, Link
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.chats.membership import MemberCheck
 

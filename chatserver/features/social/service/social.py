@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
-from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.attachments.service.download_links import Link
 from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import (
     Counts,

@@ -150,7 +150,7 @@ class FileStack:
         self, reader: UserId, file: str, **options: Any
     ) -> tuple[dict[str, str], bytes]:
         """Download a file with a reader's link; return headers and content."""
-        link = await self.uploads.get_link(
+        link = await self.api.get(AttachmentContainer).download_links.get(
             reader, file, seq=options.get("seq"), is_thumb=options.get("is_thumb", False)
         )
         async with self.http.get(link.url) as answer:

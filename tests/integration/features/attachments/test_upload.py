@@ -8,6 +8,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.service.pictures import get_picture_space
 from chatserver.protocol import frames
@@ -225,7 +226,9 @@ async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -
     assert (await graph.get_profile(bob, alice)).info.avatar == file.id
     assert (await graph.get_avatar_link(carol, alice, is_thumb=False)).file.id == file.id
     with pytest.raises(NotFound):  # without the post, only the owner may download it
-        await store.uploads.get_link(bob, file.id, seq=None, is_thumb=False)
+        await store.api.get(AttachmentContainer).download_links.get(
+            bob, file.id, seq=None, is_thumb=False
+        )
     await graph.put_avatar(alice, None)
     assert (await store.rows.find_file(file.id)).due is None  # type: ignore[union-attr]  # the post has it
     await graph.edit_post(alice, post.id, {"image": None})

@@ -104,7 +104,9 @@ async def test_image_sent_before_processing_gets_its_thumbnail_later(store: File
     await store.persist()
 
     async def link() -> File:
-        found = await store.uploads.get_link(bob, file.id, seq=ack.seq, is_thumb=False)
+        found = await store.api.get(AttachmentContainer).download_links.get(
+            bob, file.id, seq=ack.seq, is_thumb=False
+        )
         return found.file
 
     early = await link()

@@ -12,6 +12,7 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.hot.chats.persist_backlog import Backlog
+from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import codec
@@ -99,13 +100,15 @@ async def test_range_much_longer_than_the_log_is_read_in_little_memory(log: Chat
     assert peak_bytes < 2_000_000
 
 
+@pytest.mark.usefixtures("log")
 @pytest.mark.parametrize("top", [10, TOP])
-async def test_unread_count_has_only_visible_messages(log: ChatLog, top: int) -> None:
+async def test_unread_count_has_only_visible_messages(hot: HotClient, top: int) -> None:
     """Neither deleted messages nor the entries that delete them count, also those above `top`."""
     hidden = HiddenSeqs([-2, 6])  # cleared up to 2; 6 is deleted for this reader
+    counts = UnreadCounts(hot)
 
-    everything = await log.count_unread(CHAT, Seq(0), Seq(top), 0.0, HiddenSeqs())
-    after_clearing = await log.count_unread(CHAT, Seq(0), Seq(top), 0.0, hidden)
-    read = await log.count_unread(CHAT, Seq(10), Seq(top), 0.0, hidden)
+    everything = await counts.count(CHAT, Seq(0), Seq(top), 0.0, HiddenSeqs())
+    after_clearing = await counts.count(CHAT, Seq(0), Seq(top), 0.0, hidden)
+    read = await counts.count(CHAT, Seq(10), Seq(top), 0.0, hidden)
 
     assert (everything, after_clearing, read) == (6, 4, 0)

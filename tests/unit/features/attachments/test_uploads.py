@@ -15,8 +15,6 @@ from chatserver.errors import RateLimited
 from chatserver.features.attachments.cold import UploadForm
 from chatserver.features.attachments.model import Bounds, File
 from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Uploads
-from chatserver.protocol import frames
-from chatserver.service.history.history_pages import Page
 
 CHAT = ChatId("g-1")
 MALLORY = UserId("mallory")
@@ -61,20 +59,11 @@ class _FakeStores:
     async def delete_upload(self, file: File) -> None:
         pass
 
-    async def sign_link(self, file: File, lifetime_s: int) -> str:
-        raise NotImplementedError
-
-    async def sign_thumb_link(self, file: File, lifetime_s: int) -> str:
-        raise NotImplementedError
-
     async def add(self, file: str) -> None:
         pass
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         return Reader(Seq(1), Seq(0))
-
-    async def get_page(self, reader: UserId, frame: frames.History) -> Page:
-        raise NotImplementedError
 
     def uploads(self) -> Uploads:
         return Uploads(
@@ -83,7 +72,6 @@ class _FakeStores:
             files=self,
             jobs=self,
             readers=self,
-            pages=self,
             settings=Settings(),
             clock=SystemClock(),
         )

@@ -280,7 +280,7 @@ def test_find_push_targets_returns_devices_foreground_and_read_mark(scripts: Scr
     scripts.redis.zadd(scripts.keys.gateways(0), {"gw1": now_ms + 1, "gw2": now_ms})
 
     reply = scripts.run(
-        "find_push_targets",
+        "find_push_needs",
         {"gateways": scripts.keys.gateways(0)},
         {"chat_id": CHAT},
         [

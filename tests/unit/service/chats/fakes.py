@@ -82,7 +82,7 @@ class Hot:
     async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
         return []
 
-    async def count_unread(
+    async def count(
         self, chat: ChatId, read: Seq, top: Seq, now_s: float, hidden: HiddenSeqs
     ) -> int:
         return sum(

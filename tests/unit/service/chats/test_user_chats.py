@@ -26,6 +26,7 @@ def make_chats(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Ch
         inboxes=hot,
         audiences=audiences,
         log=hot,
+        unread_counts=hot,
         older=warm,
         directory=warm,
         load_user=warm.load_user,
