@@ -45,7 +45,7 @@ _CEILING: Final = "ceiling"
 # chatserver.dev, which cli must not import.
 BENCHMARKS: Final = {
     "direct": (
-        "chatserver.loadtest.bench.direct:direct",
+        "chatserver.loadtest.bench.direct_messages:direct",
         "Direct messages: rate, latency, CPU per message.",
     ),
     "groups": (

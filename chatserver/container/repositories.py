@@ -7,9 +7,9 @@ import dataclasses
 from functools import cached_property
 from typing import Literal
 
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectStore
 from chatserver.cold.long_bodies import BodyFiles
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Settings
 from chatserver.container import storage_feature_ports
 from chatserver.container.core import CoreContainer

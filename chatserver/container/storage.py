@@ -45,9 +45,9 @@ from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
-from chatserver.service.history.merged_messages import MergedMessages
 from chatserver.service.history.message_context import MessageContext
 from chatserver.service.history.message_queries import MessageQueries
+from chatserver.service.history.messages_of_all_chats import MessagesOfAllChats
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.group_membership import Membership
 from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
@@ -336,8 +336,8 @@ class StorageContainer(TierContainer):
         )
 
     @cached_property
-    def merged_messages(self) -> MergedMessages:
-        return MergedMessages(
+    def messages_of_all_chats(self) -> MessagesOfAllChats:
+        return MessagesOfAllChats(
             chats=self.chats,
             days=self.active_days,
             messages=self.message_indexes,

@@ -17,8 +17,8 @@ from chatserver.config import Warm
 from chatserver.errors import Conflict, NotFound
 from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number, get_text
 from chatserver.warm.dynamo.items import find_item
-from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 

@@ -21,9 +21,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Archive, Warm
 from chatserver.dev.servers import Server, dynamodb_launch, ministack_launch
 from chatserver.domain.clock import SystemClock
@@ -41,7 +41,7 @@ from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import FixedClock, settings_for
 from tests.support.servers.processes import free_port
 from workers.archive.archiver import Archiver
-from workers.archive.ttl_removals import RemovalClassifier
+from workers.archive.ttl_removal_checks import RemovalClassifier
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "removal.json"
 COUNT: Final = 10_000

@@ -24,7 +24,7 @@ from chatserver.domain.ids import (
     direct_chat_id,
     new_id,
 )
-from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
+from chatserver.domain.membership_change_types import ChangeEntry, MembershipChange
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter

@@ -20,7 +20,7 @@ from typing import Any
 
 import redis
 
-from chatserver.cold.segments import encode_segment
+from chatserver.cold.segment_format import encode_segment
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.protocol import codec

@@ -27,7 +27,7 @@ from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import TimeRange
-from chatserver.service.history.merged_messages import MergedMessages
+from chatserver.service.history.messages_of_all_chats import MessagesOfAllChats
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS
 from chatserver.warm.messages.active_days import DAY_US
@@ -104,9 +104,9 @@ async def write(container: StorageContainer, user: UserId, count: int) -> dict[s
     return {name: round(value / count / MESSAGES, 3) for name, value in found.items()}
 
 
-def lists_of(container: StorageContainer) -> MergedMessages:
+def lists_of(container: StorageContainer) -> MessagesOfAllChats:
     """Return the use case with an empty cache."""
-    return MergedMessages(
+    return MessagesOfAllChats(
         chats=container.chats,
         days=container.active_days,
         messages=container.message_indexes,
@@ -124,7 +124,7 @@ async def read(container: StorageContainer, user: UserId) -> dict[str, Any]:
     rng, found = random.Random(1), {}
     kinds: dict[str, list[tuple[float, float, float]]] = {"first": [], "next": [], "any time": []}
 
-    async def page(kind: str, lists: MergedMessages, times: TimeRange, start: Any) -> Any:
+    async def page(kind: str, lists: MessagesOfAllChats, times: TimeRange, start: Any) -> Any:
         units.clear()
         began = time.perf_counter()
         got = await lists.list_page(user, user, None, times, LIMIT, start)

@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock

@@ -9,7 +9,7 @@ from chatserver.warm.messages.ttl_undo import RemovedItems
 from chatserver.warm.streams.checkpoints import StreamRows
 from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
-from workers.archive.ttl_removals import RemovalClassifier, RemovalHandler
+from workers.archive.ttl_removal_checks import RemovalClassifier, RemovalHandler
 
 
 class ArchiveContainer:

@@ -79,7 +79,7 @@ class BodySweeper:
         """Return whether an orphaned object may be deleted.
 
         If TTL removed an item before it was archived, the Stream reader restores the item
-        (`workers.archive.ttl_removals`). The restored item needs the object.
+        (`workers.archive.ttl_removal_checks`). The restored item needs the object.
         """
         archive, place = self._container.settings.archive, parse_object_key(key)
         if place is None or archive.removal != "ttl" or not archive.retention_s:

@@ -20,9 +20,9 @@ import math
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Final, NamedTuple
 
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import open_s3
 from chatserver.cold.long_bodies import BodyFiles
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Settings
 from chatserver.domain.archive_segments import Restored, Segment
 from chatserver.domain.clock import Clock

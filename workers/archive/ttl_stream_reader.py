@@ -1,6 +1,6 @@
 """Reads the Stream of table `messages`, and restores items that TTL removed too early.
 
-`workers.archive.ttl_removals` checks the removals.
+`workers.archive.ttl_removal_checks` checks the removals.
 
 ::
 
@@ -38,7 +38,7 @@ from chatserver.warm.streams.reader import Record, Streams
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
-from workers.archive.ttl_removals import RemovedItemsHandler
+from workers.archive.ttl_removal_checks import RemovedItemsHandler
 
 log = structlog.get_logger()
 

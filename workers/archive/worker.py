@@ -94,7 +94,7 @@ class ArchiveWorker:
                 await self._archiver.merge_changes(late.chat)
                 if self._settings.retention_s:
                     # Archive the chat, too: items restored after a TTL removal can be newer than
-                    # the newest archived entry (`workers.archive.ttl_removals`).
+                    # the newest archived entry (`workers.archive.ttl_removal_checks`).
                     await self._archiver.archive_chat(late.chat)
                 if is_settled:
                     await self._container.manifests.delete_late(late)

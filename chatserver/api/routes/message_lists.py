@@ -255,7 +255,7 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             container,
             f"messages of user {actor}, {direction}",
             window,
-            lambda *page: container.merged_messages.list_page(actor, actor, direction, *page),
+            lambda *page: container.messages_of_all_chats.list_page(actor, actor, direction, *page),
         )
 
     @get("/v1/me/sent", opt={"rule": READ}, dependencies=WINDOW)
@@ -326,7 +326,9 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
             container,
             f"messages of user {user} for the host, {direction}",
             window,
-            lambda *page: container.merged_messages.list_page(None, UserId(user), direction, *page),
+            lambda *page: container.messages_of_all_chats.list_page(
+                None, UserId(user), direction, *page
+            ),
         )
 
     @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY}, dependencies=WINDOW)

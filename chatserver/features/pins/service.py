@@ -25,7 +25,7 @@ import structlog
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER, Group
-from chatserver.domain.message_changes import HiddenSeqs
+from chatserver.domain.message_change_types import HiddenSeqs
 from chatserver.domain.write_restrictions import WriteRestriction, build_refusal
 from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, compute_request_digest

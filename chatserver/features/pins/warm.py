@@ -23,9 +23,9 @@ from chatserver.config import Warm
 from chatserver.features.pins.model import PINS_MAX, Pin, PinCount, PinOutcome
 from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import get_number
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.messages.chat_partition_reads import build_key
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.directory_attributes import PinField as Field

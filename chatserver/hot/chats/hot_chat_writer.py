@@ -7,7 +7,7 @@ from typing import Any
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.membership_changes import ChangePlace, MembershipChange
+from chatserver.domain.membership_change_types import ChangePlace, MembershipChange
 from chatserver.domain.messages import (
     REF_TTL_S,
     compute_stored_digest,

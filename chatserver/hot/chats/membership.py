@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
-from chatserver.domain.membership_changes import (
+from chatserver.domain.membership_change_types import (
     ChangedChatHead,
     ChangePlace,
     MembershipChange,

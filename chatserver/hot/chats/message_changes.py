@@ -13,7 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
-from chatserver.domain.message_changes import ChangeResult, HiddenSeqs, Hide, MessageChange, Outcome
+from chatserver.domain.message_change_types import (
+    ChangeResult,
+    HiddenSeqs,
+    Hide,
+    MessageChange,
+    Outcome,
+)
 from chatserver.domain.messages import REF_TTL_S, format_name, get_generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient

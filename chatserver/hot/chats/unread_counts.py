@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection
 
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.message_changes import HiddenSeqs
+from chatserver.domain.message_change_types import HiddenSeqs
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
 

@@ -25,10 +25,10 @@ from chatserver.domain.ids import Epoch
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis import epochs
 from chatserver.hot.redis.connection_setup import Address
+from chatserver.hot.redis.durability import Durable
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire, find_first_key
 from chatserver.hot.redis.replies import (
-    Durable,
     NoScript,
     set_future,
     translate_reply_error,

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.redis.cluster_map import Member, View
 from chatserver.hot.redis.connection_setup import Address
+from chatserver.hot.redis.durability import Durable
 from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
-from chatserver.hot.redis.replies import Durable
 from chatserver.hot.redis.scripts import Value
 
 HELD_MAX = 5_000

@@ -25,8 +25,8 @@ from typing import Final
 
 import msgspec
 
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectMissing
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable
 
 import structlog
 
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.long_bodies import BodyFiles
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock

@@ -97,9 +97,9 @@ async def _trace(
     members_max: int,
 ) -> tuple[Trace | None, str, list[str]]:
     """Return `(trace, reason, problems)`; `reason` explains why the trace is None."""
-    from chatserver.cold.archive import SegmentObjects
     from chatserver.cold.client import open_s3
     from chatserver.cold.long_bodies import BodyFiles
+    from chatserver.cold.segment_cache import SegmentObjects
     from chatserver.domain.clock import SystemClock
     from chatserver.hot.redis.factory import open_hot
     from chatserver.operations.trace.hot import HotTrace

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Warm
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId

@@ -18,8 +18,8 @@ from chatserver.domain.write_restrictions import BLOCKED
 from chatserver.errors import BadRequest, Forbidden, NotFound
 from chatserver.protocol import frames
 from chatserver.service.chats.chat_loader import ChatLoader
-from chatserver.service.membership.change_records import ChangeRecord, encode_record
 from chatserver.service.membership.invitations import Invitations
+from chatserver.service.membership.unstored_membership_changes import ChangeRecord, encode_record
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.directory import Directory
 

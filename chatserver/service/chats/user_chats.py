@@ -12,7 +12,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.inboxes import InboxState, UserChat
 from chatserver.domain.membership_rules import ChatKind
-from chatserver.domain.message_changes import NOTHING_HIDDEN
+from chatserver.domain.message_change_types import NOTHING_HIDDEN
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.domain.text_validation import parse_name

@@ -15,7 +15,7 @@ from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.service.membership.change_records import is_large_in_inboxes
+from chatserver.service.membership.unstored_membership_changes import is_large_in_inboxes
 from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions

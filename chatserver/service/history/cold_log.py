@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError, CorruptData, Unavailable

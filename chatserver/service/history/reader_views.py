@@ -19,7 +19,7 @@ import structlog
 
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Reader
-from chatserver.domain.message_changes import HiddenSeqs
+from chatserver.domain.message_change_types import HiddenSeqs
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog

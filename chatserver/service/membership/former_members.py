@@ -12,7 +12,7 @@ from typing import Final
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, MembershipChange
+from chatserver.domain.membership_change_types import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import Hidden

@@ -43,14 +43,6 @@ from chatserver.domain.write_restrictions import format_mute
 from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames
-from chatserver.service.membership.change_records import (
-    ChangedMember,
-    ChangeRecord,
-    add_unstored,
-    encode_record,
-    find_first_transition,
-    find_unstored,
-)
 from chatserver.service.membership.change_requests import (
     compute_request_digest,
     format_muted_until,
@@ -63,6 +55,14 @@ from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, Grou
 from chatserver.service.membership.invitations import Invitations
 from chatserver.service.membership.membership_change_queue import ChatSerializer
 from chatserver.service.membership.membership_propagation import MembershipPropagation
+from chatserver.service.membership.unstored_membership_changes import (
+    ChangedMember,
+    ChangeRecord,
+    add_unstored,
+    encode_record,
+    find_first_transition,
+    find_unstored,
+)
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory_items import Chat, Member

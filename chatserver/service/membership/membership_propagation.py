@@ -18,7 +18,7 @@ import structlog
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import AppendResult, Delivery
-from chatserver.domain.membership_changes import ChangedChatHead, MembershipChange
+from chatserver.domain.membership_change_types import ChangedChatHead, MembershipChange
 from chatserver.domain.messages import Audience
 from chatserver.domain.write_restrictions import format_write_policy
 from chatserver.errors import ChatError, NotFound, Unavailable
@@ -30,14 +30,14 @@ from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.membership_notices import MembershipNotice
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.service.membership.change_records import (
+from chatserver.service.membership.former_members import FormerMembers
+from chatserver.service.membership.unstored_membership_changes import (
     ChangeRecord,
     decode_record,
     find_change,
     find_unstored,
     list_unstored_from,
 )
-from chatserver.service.membership.former_members import FormerMembers
 from chatserver.warm.chats.directory_items import Chat
 from chatserver.warm.chats.memberships import Memberships
 
@@ -110,7 +110,7 @@ class MembershipPropagation:
             return False
         await self._former_members.correct_periods(chat, changes, head)
         # Keep the oldest change whose entries are not stored, and all later changes; see
-        # `change_records.add_unstored`.
+        # `unstored_membership_changes.add_unstored`.
         first_unstored = next(
             (change.version for change in changes if not head.is_stored(change)), None
         )

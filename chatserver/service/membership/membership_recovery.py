@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_changes import MembershipChange
+from chatserver.domain.membership_change_types import MembershipChange
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.protocol import frames
 from chatserver.service.history.warm_and_cold_log import OlderTiers
-from chatserver.service.membership.change_records import find_change_to_load, find_unstored
+from chatserver.service.membership.unstored_membership_changes import (
+    find_change_to_load,
+    find_unstored,
+)
 from chatserver.warm.chats.directory_items import Chat
 
 _PAGE = 200

@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
-from chatserver.domain.message_changes import MessageChange, Outcome
+from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.domain.messages import compute_digest
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences

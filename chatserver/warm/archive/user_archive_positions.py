@@ -20,8 +20,8 @@ from chatserver.config import Warm
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import find_number
 from chatserver.warm.dynamo.items import find_item
-from chatserver.warm.dynamo.row_fields import find_number
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import UserPositionField as Field
 

@@ -33,7 +33,7 @@ from chatserver.domain.membership_periods import (
 from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.dynamo.row_fields import find_texts
+from chatserver.warm.dynamo.item_attributes import find_texts
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 FORMING = "forming"  # the member items are being written; to readers, the chat does not exist yet

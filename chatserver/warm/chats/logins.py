@@ -27,8 +27,8 @@ from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number, get_text
 from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
-from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 

@@ -9,8 +9,9 @@
 |             |            |                        | unknown earlier days                        |
 
 Listing all of a user's messages means reading the user's chats
-(`chatserver.service.history.merged_messages`). Chats that have no message on the days in question
-are skipped. One item per chat serves all members, so the cost does not grow with the group.
+(`chatserver.service.history.messages_of_all_chats`). Chats that have no message on the days in
+question are skipped. One item per chat serves all members, so the cost does not grow with the
+group.
 
 Invariant: a day is added to the item before a message from that day is written to table `messages`.
 Days are never removed, so a day may have no messages left. Chats without an item may have messages

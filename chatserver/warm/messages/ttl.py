@@ -7,7 +7,7 @@
 
 The archive worker copies old items before the margin ends, so TTL removes only archived items
 (`workers.archive.archiver`). If TTL removes an item too early, the reader of the table's Stream
-restores it (`workers.archive.ttl_removals`).
+restores it (`workers.archive.ttl_removal_checks`).
 
 Invariant: if the item of an archived entry has a `ttl`, the archive contains the same entry, or the
 message expires. A change to an item that may have been archived therefore removes its `ttl`.

@@ -11,8 +11,8 @@ from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
 from chatserver.domain.inboxes import Delivery, ListedChat
-from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
-from chatserver.domain.message_changes import MessageChange, Outcome
+from chatserver.domain.membership_change_types import ChangeEntry, MembershipChange
+from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.domain.messages import PendingDraft, compute_digest
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.errors import Unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.message_changes import HiddenSeqs
+from chatserver.domain.message_change_types import HiddenSeqs
 
 
 @given(st.sets(st.integers(1, 30)), st.sets(st.integers(1, 30)))

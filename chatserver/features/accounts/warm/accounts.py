@@ -24,8 +24,8 @@ from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.logins import LoginRows, Value, encode_login, make_update
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import get_number, get_text
 from chatserver.warm.dynamo.items import write_conditionally
-from chatserver.warm.dynamo.row_fields import get_number, get_text
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import DirectoryField as Field
 

@@ -20,9 +20,9 @@ from chatserver.config import Warm
 from chatserver.features.accounts.search_words import is_match
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import find_texts
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.dynamo.row_fields import find_texts
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 

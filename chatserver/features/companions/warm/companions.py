@@ -32,9 +32,9 @@ from chatserver.features.companions.model import NO_COMPANION, Changes, Companio
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import get_number, get_text
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, read_page
-from chatserver.warm.dynamo.row_fields import get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 from chatserver.warm.schema.tables import CompanionField as Field
 

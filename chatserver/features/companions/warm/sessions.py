@@ -32,9 +32,9 @@ from chatserver.features.companions.model import (
 )
 from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import find_number, get_number, get_text
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
-from chatserver.warm.dynamo.row_fields import find_number, get_number, get_text
 from chatserver.warm.schema.tables import (
     CHAT_SESSION,
     DIRECTORY,

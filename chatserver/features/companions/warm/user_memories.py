@@ -31,8 +31,8 @@ from chatserver.features.companions.user_memory import Entry, UserMemory
 from chatserver.features.companions.warm.sessions import active_key, old_key
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import find_number, get_number, get_text
 from chatserver.warm.dynamo.items import find_item
-from chatserver.warm.dynamo.row_fields import find_number, get_number, get_text
 from chatserver.warm.schema.tables import CHAT_SESSION
 from chatserver.warm.schema.tables import SessionField as Field
 

@@ -32,8 +32,8 @@ from chatserver.features.social.warm.social_items import INFO
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number, get_text
 from chatserver.warm.dynamo.items import find_item, write_conditionally
-from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import JobField as Field
 

@@ -28,7 +28,7 @@ from chatserver.features.companions.frames import describe_session
 from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
-from chatserver.features.privacy.worker.jobs import (
+from chatserver.features.privacy.worker.job_leases import (
     ClaimedJob,
     JobLost,
     JobWorker,

@@ -29,7 +29,7 @@ from chatserver import config
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.message_changes import NOTHING_HIDDEN
+from chatserver.domain.message_change_types import NOTHING_HIDDEN
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
 from chatserver.features.push.mentions import find_mentions

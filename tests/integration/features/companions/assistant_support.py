@@ -16,7 +16,7 @@ from chatserver.config import Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, Seq, UserId
-from chatserver.domain.message_changes import MessageChange, Outcome
+from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.response_stream import Deltas

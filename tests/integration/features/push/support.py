@@ -13,7 +13,7 @@ from chatserver.config import Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
-from chatserver.domain.message_changes import MessageChange, Outcome
+from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.container import PushContainer

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import UserId
-from chatserver.domain.message_changes import Outcome
+from chatserver.domain.message_change_types import Outcome
 from chatserver.domain.messages import format_place, reference_key
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
-from chatserver.domain.message_changes import HiddenSeqs, MessageChange, Outcome
+from chatserver.domain.message_change_types import HiddenSeqs, MessageChange, Outcome
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.message_changes import ChangeCommitter

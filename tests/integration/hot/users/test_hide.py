@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.message_changes import Hide
+from chatserver.domain.message_change_types import Hide
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.chats.persist_backlog import Backlog, HideEntry
 from chatserver.hot.redis.client import HotClient

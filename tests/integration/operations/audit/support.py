@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from chatserver.cold.segments import encode_segment
+from chatserver.cold.segment_format import encode_segment
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import new_id
 from chatserver.operations.audit.chat_audit import Tally

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.service.history import chat_message_iterator, merged_messages
+from chatserver.service.history import chat_message_iterator, messages_of_all_chats
 from chatserver.service.history.chat_query_pages import TimeRange
-from chatserver.service.history.merged_messages import Direction, MergedMessages
+from chatserver.service.history.messages_of_all_chats import Direction, MessagesOfAllChats
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
@@ -160,10 +160,10 @@ class Chats:
         )
         await archiver.archive_chat(chat)
 
-    def lists(self) -> MergedMessages:
+    def lists(self) -> MessagesOfAllChats:
         """Create the use case with an empty cache, like another process."""
         core = self.world.container
-        return MergedMessages(
+        return MessagesOfAllChats(
             chats=core.chats,
             days=core.active_days,
             messages=PersistingQueries(core.message_indexes, self),  # type: ignore[arg-type]  # a wrapper
@@ -202,10 +202,10 @@ async def test_pages_lose_and_repeat_nothing_in_any_tier(
 ) -> None:
     """Ranges, orders and page sizes are random, while messages are persisted and archived."""
     # Small limits, so that a few messages reach them.
-    monkeypatch.setattr(merged_messages, "READS_MAX", 5)
-    monkeypatch.setattr(merged_messages, "ENTRIES_MAX", 12)
-    monkeypatch.setattr(merged_messages, "_WAVE_MIN", 1)
-    monkeypatch.setattr(merged_messages, "_WAVE_MAX", 2)
+    monkeypatch.setattr(messages_of_all_chats, "READS_MAX", 5)
+    monkeypatch.setattr(messages_of_all_chats, "ENTRIES_MAX", 12)
+    monkeypatch.setattr(messages_of_all_chats, "_WAVE_MIN", 1)
+    monkeypatch.setattr(messages_of_all_chats, "_WAVE_MAX", 2)
     monkeypatch.setattr(chat_message_iterator, "FIRST_READ", 1)
     monkeypatch.setattr(chat_message_iterator, "_HOT_READ", 2)
     chats = await make_chats(archive_world, seed)

@@ -13,7 +13,7 @@ from chatserver.domain.messages import Audience
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import frames
-from chatserver.service.membership import change_records, group_membership
+from chatserver.service.membership import group_membership, unstored_membership_changes
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,
@@ -293,7 +293,7 @@ async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
 ) -> None:
     """The row holds a limited number. A retry succeeds once earlier changes are stored."""
     chat = group.chat
-    monkeypatch.setattr(change_records, "UNSTORED_MAX", 3)
+    monkeypatch.setattr(unstored_membership_changes, "UNSTORED_MAX", 3)
     monkeypatch.setattr(group_membership, "ATTEMPTS_MAX", 2)
     await change_three_times(container, chat)
     more = make_request(frames.UpdateChat, chat, name="More")
@@ -326,11 +326,15 @@ async def test_redis_drops_the_seqs_of_the_oldest_changes_first(
     await rename(*range(20))
     await persist(container)
     await begin_epoch(container)
-    await rename(*range(20, change_records.UNSTORED_MAX))
+    await rename(*range(20, unstored_membership_changes.UNSTORED_MAX))
     await begin_epoch(container)
     await container.audiences.get(chat)
     assert not await container.membership_propagation.finish(chat)
-    await rename(*range(change_records.UNSTORED_MAX, 20 + change_records.UNSTORED_MAX))
+    await rename(
+        *range(
+            unstored_membership_changes.UNSTORED_MAX, 20 + unstored_membership_changes.UNSTORED_MAX
+        )
+    )
 
     await persist(container)
 

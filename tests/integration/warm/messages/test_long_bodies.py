@@ -8,8 +8,8 @@ import secrets
 
 import pytest
 
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.long_bodies import BodyFiles
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.privacy.warm.user_data import PersonalRows

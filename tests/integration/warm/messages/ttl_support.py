@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Archive
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive.manifests import Manifests
@@ -22,7 +22,7 @@ from tests.integration.warm.support import FixedClock
 from tests.integration.workers.archive.support import World
 from workers.archive.archiver import Archiver
 from workers.archive.container import ArchiveContainer
-from workers.archive.ttl_removals import RemovalHandler
+from workers.archive.ttl_removal_checks import RemovalHandler
 
 SETTINGS = {"removal": "ttl", "retention_s": 1, "segment_entries_min": 1, "wait_s": 0}
 RETENTION = ItemRetention.by(Archive(removal="ttl", retention_s=1))

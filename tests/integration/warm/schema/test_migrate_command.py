@@ -25,7 +25,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import Mid, Ref, Seq
-from chatserver.domain.message_changes import MessageChange
+from chatserver.domain.message_change_types import MessageChange
 from chatserver.domain.messages import Audience
 from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.hot.leases import Lease

@@ -11,9 +11,9 @@ import pytest
 import zstandard
 
 from chatserver import config
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.config import Cold, Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.archive_segments import Segment

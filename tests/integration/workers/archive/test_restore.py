@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.domain.archive_segments import Restored
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id

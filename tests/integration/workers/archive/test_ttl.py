@@ -22,10 +22,10 @@ from tests.integration.workers.archive.support import Crashed, World, at_step, c
 from tests.integration.workers.support import variables_of
 from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import StreamServer
-from workers.archive import ttl_removals
+from workers.archive import ttl_removal_checks
 from workers.archive.container import ArchiveContainer
 from workers.archive.ttl_emulation import ExpirySweeper
-from workers.archive.ttl_removals import RemovalHandler
+from workers.archive.ttl_removal_checks import RemovalHandler
 from workers.archive.worker import ArchiveWorker
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
@@ -221,7 +221,7 @@ async def test_restore_of_deleted_items_that_crashed_is_completed_by_a_retry(
             raise Crashed
 
     with monkeypatch.context() as patch:
-        patch.setattr(ttl_removals, "failpoint", failpoint)
+        patch.setattr(ttl_removal_checks, "failpoint", failpoint)
         with pytest.raises(Crashed):
             await ttl_world.removals.handle(removed)
     await ttl_world.removals.handle(removed)
@@ -276,7 +276,7 @@ async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: Tt
                 each.name: getattr(ttl_world.removals, each.name)
                 for each in dataclasses.fields(RemovalHandler)
             },
-            "classifier": ttl_removals.RemovalClassifier(
+            "classifier": ttl_removal_checks.RemovalClassifier(
                 world.container.manifests, ttl_world.archiver._objects, world.container.clock
             ),
         }

@@ -9,7 +9,7 @@ import pytest
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
-from chatserver.domain.message_changes import ChangeResult, Hide, MessageChange
+from chatserver.domain.message_change_types import ChangeResult, Hide, MessageChange
 from chatserver.domain.messages import Audience, compute_digest
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.membership import HotMembership

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import AppendResult, MarkResult, UserChat
-from chatserver.domain.message_changes import HiddenSeqs
+from chatserver.domain.message_change_types import HiddenSeqs
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import ChatError, NotFound
 from chatserver.hot.bus.rpc import HistoryRun

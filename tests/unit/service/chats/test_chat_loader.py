@@ -7,7 +7,7 @@ import pytest
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Unavailable
 from chatserver.service.history.newest_messages import RECENT_MESSAGES
-from chatserver.service.membership.change_records import ChangeRecord, encode_record
+from chatserver.service.membership.unstored_membership_changes import ChangeRecord, encode_record
 from tests.unit.service.builders import ALICE, BOB
 from tests.unit.service.chats.chats_world import Hot, Warm, make_chat_loader, message
 

@@ -12,7 +12,7 @@ import pytest
 from chatserver.domain.archive_segments import NOTHING_ARCHIVED, ArchiveTop
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Period, Periods, Reader
-from chatserver.domain.message_changes import HiddenSeqs
+from chatserver.domain.message_change_types import HiddenSeqs
 from chatserver.domain.messages import ChatHead
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, Mid, Ref, Seq, Ts, UserId
-from chatserver.domain.membership_changes import (
+from chatserver.domain.membership_change_types import (
     ChangedChatHead,
     ChangeEntry,
     ChangePlace,

@@ -11,7 +11,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import AppendResult
-from chatserver.domain.message_changes import ChangeResult, Hide, MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeResult, Hide, MessageChange, Outcome
 from chatserver.domain.messages import ChatHead, format_place
 from chatserver.errors import (
     BadRequest,

@@ -1,4 +1,4 @@
-"""Attribute getters for items of table `directory`, with type checks."""
+"""Attribute getters for DynamoDB items, with type checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def get_text(item: Item, name: str) -> str:
     text = find_text(item, name)
     if text is None:
         raise CorruptData(
-            f"table directory: {_format_key(item)}: attribute {name} is missing or not a string"
+            f"DynamoDB item {_format_key(item)}: attribute {name} is missing or not a string"
         )
     return text
 
@@ -28,7 +28,7 @@ def get_number(item: Item, name: str) -> int:
     number = find_number(item, name)
     if number is None:
         raise CorruptData(
-            f"table directory: {_format_key(item)}: attribute {name} is missing or not an integer"
+            f"DynamoDB item {_format_key(item)}: attribute {name} is missing or not an integer"
         )
     return number
 
@@ -41,7 +41,7 @@ def find_number(item: Item, name: str) -> int | None:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
         raise CorruptData(
-            f"table directory: {_format_key(item)}: attribute {name} is missing or not an integer"
+            f"DynamoDB item {_format_key(item)}: attribute {name} is missing or not an integer"
         ) from exc
 
 

@@ -70,7 +70,7 @@ class _CachedDays(NamedTuple):
     read_at_s: float
 
 
-class MergedMessages:
+class MessagesOfAllChats:
     """Lists a user's messages across all chats."""
 
     def __init__(

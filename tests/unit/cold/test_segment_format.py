@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.cold.segments import RAW_BYTES_MAX, decode_segment, encode_segment
+from chatserver.cold.segment_format import RAW_BYTES_MAX, decode_segment, encode_segment
 from chatserver.domain.archive_segments import Segment
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message

@@ -24,7 +24,7 @@ from typing import Final, Literal, Protocol
 
 import structlog
 
-from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.segment_cache import SegmentObjects
 from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData
 from chatserver.protocol import expired_messages

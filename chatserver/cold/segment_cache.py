@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
-from chatserver.cold.segments import (
+from chatserver.cold.segment_format import (
     Unpacked,
     decrypt_bodies,
     encode_segment,

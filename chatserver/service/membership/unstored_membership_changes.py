@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
-from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, MembershipChange
+from chatserver.domain.membership_change_types import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.protocol import codec, frames
 from chatserver.warm.chats.directory_items import Chat
 
