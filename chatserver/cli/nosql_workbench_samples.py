@@ -63,7 +63,7 @@ from chatserver.warm.schema.tables import (
     Table,
     UserPositionField,
 )
-from chatserver.warm.tenant_states import TenantRecord, encode_record
+from chatserver.warm.tenant_states import TenantState, encode_record
 
 # Fixed timestamps, so that each run generates the same NoSQL Workbench model.
 TS: Final = 1_795_000_000_000_000
@@ -217,7 +217,7 @@ def _make_operations() -> Iterable[Item]:
     yield encode_key(StoredKey(1, None, MS, MS + 60_000))
     yield encode_key(StoredKey(2, wrapped, MS))
     yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": '{"version":2}'}}
-    yield encode_record(TenantRecord("acme", "blocked", MS, "j3"))
+    yield encode_record(TenantState("acme", "blocked", MS, "j3"))
     process = {SchemaField.ACTS_BY: _make_number(1), SchemaField.SEEN: _make_number(MS)}
     process[SchemaField.EXPIRES_AT] = _make_number(S + 86_400)
     yield build_key(f"{PROCESS_PREFIX}api-1") | process

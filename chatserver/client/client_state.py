@@ -35,7 +35,7 @@ from chatserver.client.inbox_sync import InboxSync
 from chatserver.client.model import Bounds, parse_entry
 from chatserver.client.outbox import Outbox, OutboxEntry, OutboxSender
 from chatserver.client.presence_subscriptions import PresenceSubscriptions
-from chatserver.client.request_queue import Fields, Request, Requests, check_text
+from chatserver.client.request_queue import Fields, Request, RequestQueue, check_text
 from chatserver.errors import ChatError
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 
@@ -69,7 +69,7 @@ class ClientState:
         self.outbox = Outbox(self.bounds.outbox_max)
         self.is_online = False
         self._connection = 0
-        self._requests = Requests(self.bounds.requests_max)
+        self._requests = RequestQueue(self.bounds.requests_max)
         self.catch_up = CatchUp(self._send_connection_request, self._emit, self.bounds.fill_max)
         self.companion_responses = CompanionResponses(self._send_connection_request, self._emit)
         self._sender = OutboxSender(

@@ -63,7 +63,7 @@ class Request:
     not_before: float = 0.0  # time of the earliest retry after a conflict
 
 
-class Requests:
+class RequestQueue:
     def __init__(self, requests_max: int) -> None:
         self._requests_max = requests_max
         self._queued: dict[int, Request] = {}

@@ -14,7 +14,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature, list_features, load
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
-from chatserver.hot.chats.answered_direct_chats import DirectChats
+from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
@@ -251,5 +251,5 @@ class CoreContainer(abc.ABC):
             users_max=SUBSCRIBED_USERS_MAX,
             clock=self.clock,
             blocks=self.blocks,
-            direct_chats=DirectChats(self.hot, self.audiences.get),
+            direct_chats=AnsweredDirectChats(self.hot, self.audiences.get),
         )

@@ -24,13 +24,13 @@ from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_archive_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.logins import LoginRows
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
-from chatserver.warm.chats.read_marks_and_hidden import MemberState
+from chatserver.warm.chats.read_marks_and_hidden_messages import MemberState
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
@@ -153,9 +153,9 @@ class TierContainer(CoreContainer, abc.ABC):
         return OlderTiers(messages, self.cold_log)
 
     @cached_property
-    def user_positions(self) -> UserPositions:
+    def user_positions(self) -> UserArchivePositions:
         usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "archive")
-        return UserPositions(usage, self.settings.warm)
+        return UserArchivePositions(usage, self.settings.warm)
 
     @cached_property
     def active_days(self) -> ActiveDaysRepository:

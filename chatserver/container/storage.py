@@ -25,7 +25,7 @@ from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.answered_direct_chats import DirectChats
+from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
@@ -194,7 +194,9 @@ class StorageContainer(TierContainer):
         return Invitations(
             rows=InvitationRows(self.dynamodb.for_feature("membership"), self.settings.warm),
             follows=self.follow_graph,
-            direct_chats=DirectChats(self.hot, self.load_chat, self.directory.find_existing),
+            direct_chats=AnsweredDirectChats(
+                self.hot, self.load_chat, self.directory.find_existing
+            ),
             quotas=GroupQuotas(self.hot),
             contacts=Contacts(self.hot, chats.new_contacts_per_day),
             inboxes=self.inboxes,

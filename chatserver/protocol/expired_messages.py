@@ -1,4 +1,4 @@
-"""Message expiry on read: replaces expired messages with tombstones, in every tier.
+"""Expired messages: replaces them with tombstones on read, in every tier.
 
 From `expires_at` (Unix seconds) on, readers get a tombstone: it is ``deleted``, with the same seq,
 ts and ids, but no body. The chat stays contiguous (guarantee P6), and nothing is rewritten.

@@ -1,4 +1,4 @@
-"""Records of tenants that have been blocked, deleted or restored, with the deletion receipts.
+"""Tenant states: records of blocked, deleted and restored tenants, with the deletion receipts.
 
 The keys of these records have no tenant prefix. So deleting a tenant does not delete its record,
 and the IAM role of a tenant's processes cannot read it. Records contain no personal data.
@@ -24,7 +24,7 @@ PREFIX: Final = "tenant#"
 State = Literal["active", "blocked", "deleting", "deleted", "restoring"]
 
 
-class TenantRecord(NamedTuple):
+class TenantState(NamedTuple):
     """Last operation on a tenant. `progress` and `receipt` are JSON."""
 
     tenant: str
@@ -35,7 +35,7 @@ class TenantRecord(NamedTuple):
     receipt: str = ""
 
 
-class TenantRecords:
+class TenantStates:
     """Repository of the records. The client must have no tenant."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
@@ -43,17 +43,17 @@ class TenantRecords:
         self._client = client
         self._table = DIRECTORY.name_in(settings)
 
-    async def find(self, tenant: str) -> TenantRecord | None:
+    async def find(self, tenant: str) -> TenantState | None:
         """Return the record of a tenant, or None. Strongly consistent."""
         item = await find_item(self._client, self._table, _key(tenant))
         return None if item is None else _decode(item)
 
-    async def put(self, record: TenantRecord) -> None:
+    async def put(self, record: TenantState) -> None:
         """Replace the record of a tenant. Idempotent."""
         request = {"TableName": self._table, "Item": encode_record(record)}
         await self._client.call("put_item", request)
 
-    async def list_all(self, after: str, limit: int) -> list[TenantRecord]:
+    async def list_all(self, after: str, limit: int) -> list[TenantState]:
         """Return at most `limit` records with names greater than `after`, by name."""
         request: dict[str, Any] = {
             "TableName": self._table,
@@ -69,7 +69,7 @@ class TenantRecords:
         return [_decode(item) for item in (await self._client.call("query", request))["Items"]]
 
 
-def encode_record(record: TenantRecord) -> Item:
+def encode_record(record: TenantState) -> Item:
     item = _key(record.tenant) | {
         Field.STATE: {"S": record.state},
         Field.AT: {"N": str(record.at_ms)},
@@ -85,9 +85,9 @@ def _key(tenant: str) -> Item:
     return {Field.PK: {"S": PARTITION}, Field.SK: {"S": PREFIX + tenant}}
 
 
-def _decode(item: Item) -> TenantRecord:
+def _decode(item: Item) -> TenantState:
     state: Any = item[Field.STATE]["S"]
-    return TenantRecord(
+    return TenantState(
         item[Field.SK]["S"].removeprefix(PREFIX),
         state,
         int(item[Field.AT]["N"]),

@@ -32,7 +32,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_archive_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.messages.ttl import ItemRetention
@@ -122,7 +122,7 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         client, clock = Metered(plain, warm), SystemClock()
         objects = SegmentObjects(store, settings)
         manifests, archivable = Manifests(client, warm), ArchivableMessages(client, warm, clock)
-        rows, users = RestoredRows(client, warm), UserPositions(client, warm)
+        rows, users = RestoredRows(client, warm), UserArchivePositions(client, warm)
         archiver = Archiver(manifests, objects, archivable, settings, clock, rows, users)
         sent = make_messages(chat)
         with metered(client, found, "written"):

@@ -96,7 +96,7 @@ class Day:
         self.count = 0
         self.others_bytes = 0
         self.hot = hot
-        self.loader = HotChatWriter(hot)
+        self.writer = HotChatWriter(hot)
         self.inboxes = Inboxes(hot)
         self.membership = HotMembership(hot)
         self.audiences = Audiences(hot, self._load, self._charge)
@@ -159,7 +159,7 @@ class Day:
 
     async def _open(self, chat: ChatId, kind: str, users: Sequence[UserId]) -> None:
         members = dict.fromkeys(users, ("member", 1))
-        assert await self.loader.open_chat(chat, kind, NAME, 1, members, (0, 0), ())
+        assert await self.writer.open_chat(chat, kind, NAME, 1, members, (0, 0), ())
 
     async def load_user(self, user: UserId) -> None:
         """Do nothing: no user has stored data."""

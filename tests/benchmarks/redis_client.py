@@ -39,7 +39,7 @@ from chatserver.hot.chats.group_commit import GroupCommit
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
+from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.single_server import SingleClient
 from chatserver.loadtest import machine
 from chatserver.loadtest.bench.server_stack import find_free_port, run_server
@@ -103,13 +103,13 @@ async def open_chats(hot: HotClient) -> list[Audience]:
     async def never(_: str) -> None:
         raise AssertionError("the chats are open")
 
-    loader, audiences = HotChatWriter(hot), Audiences(hot, never)
+    writer, audiences = HotChatWriter(hot), Audiences(hot, never)
     found = []
     for number in range(_CHATS):
         users = (UserId(f"s{number}"), UserId(f"r{number}"))
         chat = direct_chat_id(*users)
         members = dict.fromkeys(users, ("member", 1))
-        await loader.open_chat(chat, "direct", None, 1, members, (0, 0), ())
+        await writer.open_chat(chat, "direct", None, 1, members, (0, 0), ())
         found.append(await audiences.get(chat))
     return found
 
@@ -169,10 +169,12 @@ async def open_redis_py(port: int) -> AsyncIterator[Call]:
 
 
 @contextlib.asynccontextmanager
-async def open_wire(port: int) -> AsyncIterator[Call]:
-    """Call through `Wire`, with a future as in `HotClient.call`."""
+async def open_connection(port: int) -> AsyncIterator[Call]:
+    """Call through `PipelinedConnection`, with a future as in `HotClient.call`."""
     loop = asyncio.get_running_loop()
-    _, wire = await loop.create_connection(lambda: Wire("benchmark", 5.0), HOST, port)
+    _, wire = await loop.create_connection(
+        lambda: PipelinedConnection("benchmark", 5.0), HOST, port
+    )
 
     async def call(arguments: Arguments) -> Any:
         future: asyncio.Future[Reply] = loop.create_future()
@@ -191,7 +193,7 @@ async def compare(port: int, redis_pid: int) -> dict[str, dict[str, float]]:
     settings = config.Redis(url=f"redis://{HOST}:{port}/0", backlog_max=100_000_000)
     for size in _BATCHES:
         for in_flight in (1, 2):
-            for name, opened in (("redis-py", open_redis_py), ("wire", open_wire)):
+            for name, opened in (("redis-py", open_redis_py), ("wire", open_connection)):
                 async with redis.asyncio.Redis(host=HOST, port=port) as admin:
                     await admin.flushall()
                 async with open_hot(settings) as hot:
@@ -208,7 +210,7 @@ async def compare(port: int, redis_pid: int) -> dict[str, dict[str, float]]:
 @click.option("--load-core", default=1, show_default=True)
 @click.option("--out", type=Path, help="Write the medians to this file.")
 def main(runs: int, server_core: int, load_core: int, out: Path | None) -> None:
-    """Compare the cost of a script call through redis-py and through `Wire`."""
+    """Compare the cost of a script call through redis-py and through `PipelinedConnection`."""
     os.sched_setaffinity(0, {load_core})
     found: list[dict[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory(prefix="chatserver-load-") as folder:

@@ -51,7 +51,7 @@ from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_archive_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.ttl import ItemRetention
 
@@ -92,7 +92,7 @@ class Archiver:
         settings: Archive,
         clock: Clock,
         restored: RestoredRows,
-        users: UserPositions,
+        users: UserArchivePositions,
     ) -> None:
         self._tracer = tracer()
         self._restored = restored

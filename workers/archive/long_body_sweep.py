@@ -28,7 +28,7 @@ LEASE_S = 120.0
 UNWRITTEN_S_MAX = 900.0
 
 
-class BodySweeper:
+class LongBodySweeper:
     """Deletes orphaned body objects periodically, in the process that holds the lease."""
 
     def __init__(

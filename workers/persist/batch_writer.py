@@ -33,7 +33,7 @@ from chatserver.service.messaging.direct_chats import list_for_users
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
-from chatserver.warm.chats.read_marks_and_hidden import Mark
+from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
 from chatserver.warm.messages.message_repository import PersistItem
 from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_changes import (

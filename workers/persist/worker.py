@@ -52,7 +52,7 @@ from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
-from chatserver.warm.chats.read_marks_and_hidden import Mark
+from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
 from chatserver.warm.messages.message_repository import PersistItem
 from workers.partition_workers import run_partitions
 from workers.persist.active_day_recorder import DayRecorder

@@ -47,7 +47,7 @@ from chatserver.protocol.frames import Cursor
 CHANGES_MAX = 5_000  # maximum unwritten changes; at this number, the server holds back events
 
 
-class Recorder:
+class ChangeRecorder:
     """The changes to a client's message cache that have not been written yet."""
 
     def __init__(self, state: ClientState) -> None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from chatserver.client import saved_state
 from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
-from chatserver.client.cache.change_recorder import Recorder
+from chatserver.client.cache.change_recorder import ChangeRecorder
 from chatserver.client.cache.message_cache import CachedPage, Unverified
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.client_state import ClientState
@@ -40,7 +40,7 @@ class LocalStore:
         self._state = state
         self._clock = clock
         self._server = server
-        self._recorder = Recorder(state) if self._cache is not None else None
+        self._recorder = ChangeRecorder(state) if self._cache is not None else None
         self.unverified = asyncio.Event()  # set if messages must be compared with the server
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chat-store")
         self._lock = asyncio.Lock()

@@ -50,12 +50,11 @@ class SqliteStore:
         A page has no gap: evicted and missed entries are read from the server.
         A cached message is in its state at the last save. Edits, reactions and deletions (including
         the erasure of a user) arrive as events and are applied. If the client has missed events or
-        the server has lost data (see `Recorder`), cached entries are unverified: they are not read
-        until a page of history has replaced them (see `revalidation`). A chat that the user has
-        left is deleted.
-        Entries that the user has cleared are deleted, and not cached again.
-        An expired message is a tombstone from its `expires_at` on, also offline.
-        Deleted and expired text is overwritten in the file, at the latest when the file is closed.
+        the server has lost data (see `ChangeRecorder`), cached entries are unverified: they are not
+        read until a page of history has replaced them (see `revalidation`). A chat that the user
+        has left is deleted. Entries that the user has cleared are deleted, and not cached again. An
+        expired message is a tombstone from its `expires_at` on, also offline. Deleted and expired
+        text is overwritten in the file, at the latest when the file is closed.
     """
 
     def __init__(
@@ -73,23 +72,23 @@ class SqliteStore:
         self._entries_per_chat_max = entries_per_chat_max
         self._bytes_max = bytes_max
         self._connection: sqlite3.Connection | None = None
-        self._message_cache: MessageCache | None = None
+        self._opened_cache: MessageCache | None = None
 
     @property
-    def _tables(self) -> MessageCache:
-        if self._message_cache is None:
+    def _cache(self) -> MessageCache:
+        if self._opened_cache is None:
             connection = self._connection = sqlite_file.open_file(self._path)
-            self._message_cache = MessageCache(
+            self._opened_cache = MessageCache(
                 connection,
                 entries_per_chat_max=self._entries_per_chat_max,
                 bytes_max=self._bytes_max,
                 chats_max=CHATS_MAX,
             )
-        return self._message_cache
+        return self._opened_cache
 
     @property
     def _database(self) -> sqlite3.Connection:
-        assert self._tables is not None
+        assert self._cache is not None
         assert self._connection is not None
         return self._connection
 
@@ -137,11 +136,11 @@ class SqliteStore:
         records = {"place": saved.position, "deeds": saved.outbox}
         rows = [(name, value) for name, value in records.items() if value is not None]
         with sqlite_file.translate_errors(self._path):
-            tables = self._tables
-            with tables.transaction():
-                tables.apply(changes, infos, now_s)
+            cache = self._cache
+            with cache.transaction():
+                cache.apply(changes, infos, now_s)
                 self._database.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
-            tables.vacuum()
+            cache.vacuum()
 
     def close(self) -> None:
         """Close the file. A later call opens it again."""
@@ -149,7 +148,7 @@ class SqliteStore:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._connection.close()
-        self._connection = self._message_cache = None
+        self._connection = self._opened_cache = None
 
     def delete(self) -> None:
         self.close()
@@ -160,39 +159,37 @@ class SqliteStore:
     def list_chats(self) -> list[CachedChat]:
         """Return the cached chats, most recently used last."""
         with sqlite_file.translate_errors(self._path):
-            return [CachedChat(*row) for row in self._tables.list_chats()]
+            return [CachedChat(*row) for row in self._cache.list_chats()]
 
     @property
     def epoch(self) -> str:
         """The epoch of the cached entries. It may be newer than that of the saved cursor."""
         with sqlite_file.translate_errors(self._path):
-            return self._tables.epoch
+            return self._cache.epoch
 
     def list_newest(self, chat: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
         """Return the newest entries of a chat up to `upto` that cannot be outdated, in order."""
         with sqlite_file.translate_errors(self._path):
-            return self._tables.list_newest(chat, upto, limit, now_s)
+            return self._cache.list_newest(chat, upto, limit, now_s)
 
     def read_page(
         self, chat: str, *, before: int | None, after: int | None, limit: int, now_s: float
     ) -> CachedPage | None:
         """Return a page of entries that cannot be outdated, or None if it is not cached."""
         with sqlite_file.translate_errors(self._path):
-            return self._tables.read_page(
-                chat, before=before, after=after, limit=limit, now_s=now_s
-            )
+            return self._cache.read_page(chat, before=before, after=after, limit=limit, now_s=now_s)
 
     def find_unverified(self) -> Unverified | None:
         """Return the next page to compare with the server."""
         with sqlite_file.translate_errors(self._path):
-            return self._tables.find_unverified()
+            return self._cache.find_unverified()
 
     @property
     def size(self) -> int:
         """The size of the cached entries in bytes."""
-        return self._tables.size
+        return self._cache.size
 
     @property
     def entries(self) -> int:
         """The number of cached entries."""
-        return self._tables.entries
+        return self._cache.entries

@@ -1,4 +1,4 @@
-"""Screen mode of the terminal client: messages above a prompt, drawn by `prompt_toolkit`."""
+"""Full-screen mode of the terminal client: messages above a prompt, drawn by `prompt_toolkit`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _MARKS = {
 }
 
 
-class ScreenChat:
-    """Screen mode: header, messages, prompt."""
+class FullScreenChat:
+    """Full-screen mode: header, messages, prompt."""
 
     def __init__(
         self,

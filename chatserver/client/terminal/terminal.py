@@ -46,11 +46,11 @@ async def run_chat(
     store = None if cache is None else SqliteStore(cache)
     if sys.stdin.isatty() and sys.stdout.isatty():
         try:
-            from chatserver.client.terminal.full_screen import ScreenChat
+            from chatserver.client.terminal.full_screen import FullScreenChat
         except ImportError as exc:
             hint = "the terminal client is not installed: pip install 'tierchat[terminal]'"
             raise ConfigError([hint]) from exc
-        await ScreenChat(
+        await FullScreenChat(
             url=url, get_token=get_token, conversation=conversation, api_url=api_url, store=store
         ).run()
     else:

@@ -1,8 +1,8 @@
 """User accounts with passwords: registration, login, devices and profiles.
 
 A host application with its own accounts does not need this feature. Start with
-`service.password_logins` (use cases) and `service.login_tokens` (login lifecycle); `warm` holds the
-DynamoDB items.
+`service.password_logins` (registration and login), `service.profiles` and `service.login_tokens`
+(login lifecycle); `warm` holds the DynamoDB items.
 """
 
 from chatserver.features.registry import Feature

@@ -223,10 +223,10 @@ def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
 async def _query(settings: Settings, sql: str, rows_max: int) -> Result:
     from chatserver.cold.client import open_s3
     from chatserver.features.analytics.cold import ParquetFiles
-    from chatserver.features.analytics.exported_file_queries import query_objects
+    from chatserver.features.analytics.exported_file_queries import query_exported_files
 
     async with open_s3(settings.cold) as store:
-        return await query_objects(ParquetFiles(store), sql, rows_max)
+        return await query_exported_files(ParquetFiles(store), sql, rows_max)
 
 
 def _print_result(result: Result, form: str) -> None:

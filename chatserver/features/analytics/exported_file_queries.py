@@ -13,7 +13,7 @@ from chatserver.features.analytics.model import is_compacted
 TRIES_MAX: Final = 5
 
 
-async def query_objects(files: ParquetFiles, sql: str, rows_max: int) -> Result:
+async def query_exported_files(files: ParquetFiles, sql: str, rows_max: int) -> Result:
     """Run a statement and return its first `rows_max` rows.
 
     Guarantees:

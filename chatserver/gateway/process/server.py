@@ -322,7 +322,7 @@ class GatewayServer:
         periodic = [
             asyncio.create_task(stats.run(), name="process-stats"),
             asyncio.create_task(self._run_heartbeat(), name="heartbeat"),
-            asyncio.create_task(self._gateway_stream_echo.run(), name="gateway stream-check"),
+            asyncio.create_task(self._gateway_stream_echo.run(), name="gateway-stream-echo"),
             asyncio.create_task(self._refresher.run(), name="refresh"),
             asyncio.create_task(self._read_stream(), name="gateway_stream"),
             asyncio.create_task(

@@ -1,4 +1,4 @@
-"""Session context: dependencies and hot-path counters shared by all sessions of a gateway."""
+"""Shared session context: dependencies and hot-path counters of all sessions of a gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct contacts: whether a user has written to another user in their direct chat.
+"""Answered direct chats: has a user written to another user in their direct chat?
 
 Data: field ``s:<user>`` of ``{pN}:chat:<chat>`` is the seq of the user's newest message. The commit
 writes it. Loading a chat restores it for the senders of the newest messages.
@@ -19,7 +19,7 @@ _ATTEMPTS_MAX = 2
 FindExisting = Callable[[Collection[ChatId]], Awaitable[Collection[ChatId]]]
 
 
-class DirectChats:
+class AnsweredDirectChats:
     """Reads direct chats.
 
     `open_chat` loads a chat into Redis, or raises NotFound. `find_existing` returns which of the

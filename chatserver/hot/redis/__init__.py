@@ -1,6 +1,6 @@
 """Redis access: connections, cluster routing, key names and Lua scripts.
 
 Start with `client` (the interface) and `keys` (the data model). `factory` opens the configured
-client: `single_server` or `cluster`. `pipelined_connection` is one connection; `epochs` detects
-data loss; `scripts` loads the Lua files.
+client: `single_server` or `cluster`. `pipelined_connection` sends calls over one connection, in
+order; `epochs` detects data loss; `scripts` loads the Lua files.
 """

@@ -27,7 +27,12 @@ from chatserver.hot.redis import epochs
 from chatserver.hot.redis.connection_setup import Address
 from chatserver.hot.redis.durability import Durable
 from chatserver.hot.redis.keys import Keys
-from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire, find_first_key
+from chatserver.hot.redis.pipelined_connection import (
+    OnReply,
+    PipelinedConnection,
+    Reply,
+    find_first_key,
+)
 from chatserver.hot.redis.replies import (
     NoScript,
     set_future,
@@ -348,11 +353,13 @@ class HotClient(abc.ABC):
         )
         return client
 
-    async def _load_epoch(self, wire: Wire, partition: int, replid: str, came_from: str) -> Epoch:
+    async def _load_epoch(
+        self, wire: PipelinedConnection, partition: int, replid: str, came_from: str
+    ) -> Epoch:
         """Return the partition's epoch; see `epochs.load_epoch`.
 
         Raises:
-            ConfigError: Redis is blocked, or has data of another tenant or partition count.
+            ConfigError: Redis is blocked, or belongs to another tenant or partition count.
         """
         loaded = await epochs.load_epoch(
             wire, self.keys, self.settings, partition, replid, came_from

@@ -1,4 +1,4 @@
-"""Client of a Redis Cluster: one `Wire` to each master, and a `Route` for each slot in use.
+"""Client of a Redis Cluster: a connection to each master, and a `Route` for each slot in use.
 
 ::
 
@@ -35,12 +35,17 @@ from chatserver.hot.redis.connection_setup import (
     Address,
     handshake_deadline,
     log_in,
-    open_wire,
+    open_connection,
     prepare,
     read_replid,
 )
 from chatserver.hot.redis.keys import get_slot
-from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire, find_first_key
+from chatserver.hot.redis.pipelined_connection import (
+    OnReply,
+    PipelinedConnection,
+    Reply,
+    find_first_key,
+)
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.slot_routes import Node, Route
@@ -165,7 +170,7 @@ class ClusterClient(HotClient):
         """Refresh the cluster map immediately."""
         self._refresh_requested.set()
 
-    def find_wire(self, address: str) -> Wire | None:
+    def find_wire(self, address: str) -> PipelinedConnection | None:
         """Return the connection to the node with this address, or None."""
         wires = (n.wire for n in self._nodes.values() if address in (n.place, n.name))
         return next(wires, None)
@@ -197,14 +202,14 @@ class ClusterClient(HotClient):
             self._start_reconnects(node)
 
     async def _read_view_once(self, address: Address) -> View:
-        wire = await open_wire(address, self.settings)
+        wire = await open_connection(address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, address)
             view = await self._query_view(wire, address)
         wire.abort("the query is complete")
         return view
 
-    async def _query_view(self, wire: Wire, address: Address) -> View:
+    async def _query_view(self, wire: PipelinedConnection, address: Address) -> View:
         # Read the replication id before the slots. If it changes in between, the next refresh
         # detects that.
         replid = await read_replid(wire)
@@ -224,7 +229,7 @@ class ClusterClient(HotClient):
 
         If its replication id is new, calls to it wait until `_switch_routes` has read its epochs.
         """
-        wire = await open_wire(node.address, self.settings)
+        wire = await open_connection(node.address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, node.address)
             await prepare(wire, self.settings)

@@ -14,7 +14,7 @@ from redis.asyncio.connection import parse_url
 
 from chatserver import config
 from chatserver.errors import ConfigError, CorruptData, Unavailable
-from chatserver.hot.redis.pipelined_connection import Wire
+from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import all_scripts
 
@@ -65,7 +65,7 @@ class Address:
         return Address(urllib.parse.urlunsplit(parts._replace(netloc=netloc)))
 
 
-async def open_wire(address: Address, settings: config.Redis) -> Wire:
+async def open_connection(address: Address, settings: config.Redis) -> PipelinedConnection:
     """Open a connection.
 
     Raises:
@@ -73,8 +73,8 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
     """
     loop = asyncio.get_running_loop()
 
-    def make() -> Wire:
-        return Wire(address.name, settings.call_timeout_s)
+    def make() -> PipelinedConnection:
+        return PipelinedConnection(address.name, settings.call_timeout_s)
 
     try:
         async with asyncio.timeout(settings.call_timeout_s):
@@ -99,7 +99,9 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
 
 
 @contextlib.asynccontextmanager
-async def handshake_deadline(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
+async def handshake_deadline(
+    wire: PipelinedConnection, settings: config.Redis
+) -> AsyncIterator[None]:
     """Limit the time for a connection's handshake; close the connection on failure.
 
     Raises:
@@ -116,7 +118,7 @@ async def handshake_deadline(wire: Wire, settings: config.Redis) -> AsyncIterato
         raise
 
 
-async def log_in(wire: Wire, address: Address) -> None:
+async def log_in(wire: PipelinedConnection, address: Address) -> None:
     """Authenticate, and select the database."""
     credentials = address.credentials()
     if credentials:
@@ -125,7 +127,7 @@ async def log_in(wire: Wire, address: Address) -> None:
         await call_on(wire, "SELECT", address.database)
 
 
-async def prepare(wire: Wire, settings: config.Redis) -> None:
+async def prepare(wire: PipelinedConnection, settings: config.Redis) -> None:
     """Check the server's version and configuration, then load the scripts.
 
     Guarantees:
@@ -158,7 +160,7 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
     await asyncio.gather(*(call_on(wire, "SCRIPT", "LOAD", script.source) for script in missing))
 
 
-async def _require_fsync(wire: Wire, version: str) -> None:
+async def _require_fsync(wire: PipelinedConnection, version: str) -> None:
     try:
         await call_on(wire, "WAITAOF", 1, 0, 1)
     except CorruptData as exc:
@@ -170,7 +172,7 @@ async def _require_fsync(wire: Wire, version: str) -> None:
         ) from exc
 
 
-async def _read_policy(wire: Wire) -> str:
+async def _read_policy(wire: PipelinedConnection) -> str:
     """Return the server's eviction policy; empty if a managed service hides it."""
     try:
         reply = await call_on(wire, "CONFIG", "GET", "maxmemory-policy")
@@ -184,6 +186,6 @@ def parse_info(text: bytes) -> dict[str, str]:
     return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
 
 
-async def read_replid(wire: Wire) -> str:
+async def read_replid(wire: PipelinedConnection) -> str:
     """Return the replication id, which changes if the server may have lost recent writes."""
     return parse_info(await call_on(wire, "INFO", "replication"))["master_replid"]

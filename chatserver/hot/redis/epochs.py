@@ -17,15 +17,15 @@ from chatserver.domain.access.tenants import format_tenant
 from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
 from chatserver.errors import ConfigError
 from chatserver.hot.redis.keys import Keys
-from chatserver.hot.redis.pipelined_connection import Wire
+from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import load_script
 
 
 class LoadedEpoch(NamedTuple):
-    """A partition's epoch, and what Redis was initialized with.
+    """A partition's epoch, and the settings stored in Redis.
 
-    `blocked`: why an operator blocked this Redis; empty if it is not blocked.
+    `blocked`: the reason for which an operator blocked this Redis, or empty.
     """
 
     epoch: Epoch
@@ -53,7 +53,12 @@ class LoadedEpoch(NamedTuple):
 
 
 async def load_epoch(
-    wire: Wire, keys: Keys, settings: config.Redis, partition: int, replid: str, came_from: str
+    wire: PipelinedConnection,
+    keys: Keys,
+    settings: config.Redis,
+    partition: int,
+    replid: str,
+    came_from: str,
 ) -> LoadedEpoch:
     """Return the partition's epoch, or a new one if its server may have lost recent writes.
 

@@ -47,7 +47,7 @@ def find_first_key(args: Sequence[str | bytes | int]) -> str | bytes | None:
     return key if isinstance(key, str | bytes) else None
 
 
-class Wire(asyncio.Protocol):
+class PipelinedConnection(asyncio.Protocol):
     """A connection, usable after `connection_made`. `closed` completes when the connection ends."""
 
     def __init__(self, name: str, timeout_s: float) -> None:

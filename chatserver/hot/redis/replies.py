@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from chatserver.errors import ChatError, ConfigError, CorruptData, Overloaded, Unavailable
-from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
+from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.scripts import Value
 
 _REFUSING = (
@@ -61,7 +61,7 @@ def set_future(future: asyncio.Future[Any]) -> OnReply:
     return on_reply
 
 
-async def call_on(wire: Wire, *args: Value) -> Any:
+async def call_on(wire: PipelinedConnection, *args: Value) -> Any:
     """Send a call on one connection and return its reply. Raises like `HotClient.call`."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     wire.send(set_future(future), *args)

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from chatserver import config
 from chatserver.errors import ChatError, Unavailable
-from chatserver.hot.redis.connection_setup import Address, handshake_deadline, log_in, open_wire
-from chatserver.hot.redis.pipelined_connection import Wire
+from chatserver.hot.redis.connection_setup import (
+    Address,
+    handshake_deadline,
+    log_in,
+    open_connection,
+)
+from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.replies import call_on
 
 
@@ -38,7 +43,7 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
 
 
 async def _query_sentinel(sentinel: Address, settings: config.Redis) -> tuple[str, int] | None:
-    wire = await open_wire(sentinel, settings)
+    wire = await open_connection(sentinel, settings)
     async with handshake_deadline(wire, settings):
         await log_in(wire, sentinel)
         words = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", settings.sentinel_master)
@@ -47,7 +52,7 @@ async def _query_sentinel(sentinel: Address, settings: config.Redis) -> tuple[st
     return None if reply is None else (reply[0].decode(), int(reply[1]))
 
 
-async def require_master(wire: Wire) -> None:
+async def require_master(wire: PipelinedConnection) -> None:
     """Check that the server is a master.
 
     Raises:

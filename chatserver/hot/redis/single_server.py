@@ -19,11 +19,11 @@ from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.redis.connection_setup import (
     handshake_deadline,
     log_in,
-    open_wire,
+    open_connection,
     prepare,
     read_replid,
 )
-from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
+from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.sentinels import find_master, require_master
@@ -38,7 +38,7 @@ class SingleClient(HotClient):
 
     def __init__(self, settings: config.Redis) -> None:
         super().__init__(settings)
-        self._wire: Wire | None = None
+        self._wire: PipelinedConnection | None = None
 
     @property
     def is_up(self) -> bool:
@@ -70,7 +70,7 @@ class SingleClient(HotClient):
         if is_watched:
             self.address = await find_master(self.address, self.settings)
             self.name = self.address.name
-        wire = await open_wire(self.address, self.settings)
+        wire = await open_connection(self.address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, self.address)
             if is_watched:
@@ -87,7 +87,7 @@ class SingleClient(HotClient):
         # Set `_wire` last: a call with an earlier epoch must not reach this Redis.
         self._wire = wire
 
-    async def _load_epochs(self, wire: Wire) -> None:
+    async def _load_epochs(self, wire: PipelinedConnection) -> None:
         replid = await read_replid(wire)
         epochs = await asyncio.gather(
             *(self._load_epoch(wire, number, replid, "") for number in range(len(self.epochs)))

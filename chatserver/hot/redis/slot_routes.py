@@ -24,7 +24,7 @@ from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.redis.cluster_map import Member, View
 from chatserver.hot.redis.connection_setup import Address
 from chatserver.hot.redis.durability import Durable
-from chatserver.hot.redis.pipelined_connection import OnReply, Reply, Wire
+from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.scripts import Value
 
 HELD_MAX = 5_000
@@ -44,7 +44,7 @@ class Node:
         self.place = member.address
         self.address = address
         self.name = address.name
-        self.wire: Wire | None = None
+        self.wire: PipelinedConnection | None = None
         self.replid = ""
         # The node's first reply to CLUSTER NODES with its current replication id.
         self.first_view: View | None = None
@@ -96,7 +96,7 @@ class Call:
         self._before: Reply = None  # the second-to-last reply
         self._on_call_reply: OnCallReply | None = None
 
-    def send_on(self, wire: Wire, on_call_reply: OnCallReply) -> None:
+    def send_on(self, wire: PipelinedConnection, on_call_reply: OnCallReply) -> None:
         """Send the call on `wire`; `on_call_reply` receives the last reply."""
         self.refusal = ""
         self._replies_left = len(self.commands)
@@ -127,7 +127,7 @@ class Route:
         slot: int,
         partitions: Sequence[int],
         refresh_map: Callable[[], None],
-        find_wire: Callable[[str], Wire | None],
+        find_wire: Callable[[str], PipelinedConnection | None],
         timeout_s: float,
     ) -> None:
         self.slot = slot
@@ -148,7 +148,7 @@ class Route:
         self._pause_s = _PAUSE_S
 
     @property
-    def wire(self) -> Wire | None:
+    def wire(self) -> PipelinedConnection | None:
         """The connection to the node that serves the slot, or None."""
         return self.node.wire if self.node is not None else None
 
@@ -302,7 +302,9 @@ class Route:
         else:
             self._request_refresh()
 
-    async def _send_and_wait(self, call: Call, wire: Wire, *, is_asking: bool) -> Reply:
+    async def _send_and_wait(
+        self, call: Call, wire: PipelinedConnection, *, is_asking: bool
+    ) -> Reply:
         result: asyncio.Future[Reply] = self._loop.create_future()
 
         def on_call_reply(_: Call, reply: Reply) -> None:

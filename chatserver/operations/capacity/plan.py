@@ -1,4 +1,4 @@
-"""The plan of `chatserver plan`: the evaluated model with constants and prices.
+"""Capacity plan: evaluates the model with the given inputs, constants and prices.
 
 The packaged constants (`constants.json`) and the results of `chatserver load` (docs/load.md) have
 the same format:
@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import importlib.resources
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from chatserver.errors import ConfigError
-from chatserver.operations.capacity.formula_evaluation import Value
-from chatserver.operations.capacity.plan_inputs import Node, compute_plan
-from chatserver.operations.capacity.recommendations import list_warnings
+from chatserver.operations.capacity import plan_formulas
+from chatserver.operations.capacity.formula_evaluation import Value, compute
+from chatserver.operations.capacity.plan_inputs import Node
+from chatserver.operations.capacity.plan_warnings import list_warnings
 from chatserver.operations.cost.prices import GB, Prices
 
 SCHEMA: Final = 1
@@ -127,6 +128,29 @@ def make_plan(
         from_results=from_results,
         warnings=list_warnings(all_values, node),
     )
+
+
+def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
+    """Evaluate the capacity model; return its rows and the Redis node type.
+
+    `by_name` contains all inputs, constants and prices; results are added to it. The node type is
+    the smallest for which one cluster is enough. If there is none, it is the largest.
+    """
+    values = compute((*plan_formulas.LOAD, *plan_formulas.GATEWAYS, *plan_formulas.REDIS), by_name)
+    for node in sorted(nodes, key=lambda option: option.memory_bytes):
+        by_name |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
+        sized = compute(plan_formulas.REDIS_NODES, by_name)
+        if by_name["deployments"] <= 1:
+            break
+    values += sized
+    rest = (
+        *plan_formulas.WORKERS,
+        *plan_formulas.DYNAMODB,
+        *plan_formulas.S3,
+        *plan_formulas.NETWORK,
+        *plan_formulas.TOTAL,
+    )
+    return values + compute(rest, by_name), node
 
 
 def _list_prices(prices: Prices) -> dict[str, float]:

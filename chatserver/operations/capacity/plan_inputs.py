@@ -1,19 +1,11 @@
-"""The inputs of `chatserver plan`, and the evaluation of its capacity model. No I/O."""
+"""Inputs of `chatserver plan`. No I/O."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Final
 
 from chatserver.domain.quantities import Kind
-from chatserver.operations.capacity import plan_formulas
-from chatserver.operations.capacity.formula_evaluation import Value, compute
-
-PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
-TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: maximum read or write units per second of a table
-PARTITION_WRITE_UNITS: Final = 1000  # AWS: maximum write units per second of a DynamoDB partition
-CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,26 +77,3 @@ class Node:
     name: str
     memory_bytes: float
     per_hour_usd: float
-
-
-def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
-    """Evaluate the capacity model; return its rows and the Redis node type.
-
-    `by_name` contains all inputs, constants and prices; results are added to it. The node type is
-    the smallest for which one cluster is enough. If there is none, it is the largest.
-    """
-    values = compute((*plan_formulas.LOAD, *plan_formulas.GATEWAYS, *plan_formulas.REDIS), by_name)
-    for node in sorted(nodes, key=lambda option: option.memory_bytes):
-        by_name |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
-        sized = compute(plan_formulas.REDIS_NODES, by_name)
-        if by_name["deployments"] <= 1:
-            break
-    values += sized
-    rest = (
-        *plan_formulas.WORKERS,
-        *plan_formulas.DYNAMODB,
-        *plan_formulas.S3,
-        *plan_formulas.NETWORK,
-        *plan_formulas.TOTAL,
-    )
-    return values + compute(rest, by_name), node

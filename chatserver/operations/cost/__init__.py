@@ -1,5 +1,6 @@
 """`chatserver cost`: the cost of DynamoDB usage, by feature and chat, and of storage, by tier.
 
-`recorder` adds each process's usage to the daily totals in `hot`; `report` computes the cost with
-`prices`; `table_sizes` and `bucket_sizes` read the sizes of DynamoDB and S3. Start with `report`.
+`usage_recorder` adds each process's usage to the daily totals in `hot`; `report` computes the cost
+with `prices`; `table_sizes` and `bucket_sizes` read the sizes of DynamoDB and S3. Start with
+`report`.
 """

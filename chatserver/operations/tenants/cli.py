@@ -103,12 +103,12 @@ async def _unblock(settings: Settings, tenant: str, *, is_deleted: bool, has_red
 
 
 async def _record(work: OpenTenant, state: Any) -> None:
-    from chatserver.warm.tenant_states import TenantRecord
+    from chatserver.warm.tenant_states import TenantState
 
     record = await work.records.find(work.tenant)
     receipt = "" if record is None else record.receipt
     now_ms = int(work.clock.time() * 1000)
-    await work.records.put(TenantRecord(work.tenant, state, now_ms, "", receipt=receipt))
+    await work.records.put(TenantState(work.tenant, state, now_ms, "", receipt=receipt))
 
 
 async def _require_tenant(work: OpenTenant) -> None:

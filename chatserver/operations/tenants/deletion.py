@@ -30,7 +30,7 @@ from chatserver.operations.tenants.tenant_block import (
 )
 from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.tenant_states import TenantRecord
+from chatserver.warm.tenant_states import TenantState
 
 CHECKS_MAX: Final = 5  # Data from late writes is deleted at most this many times.
 LEFT_SHOWN_MAX: Final = 10
@@ -43,7 +43,7 @@ class Deletion:
     def __init__(self, work: OpenTenant, report: Report) -> None:
         self._work = work
         self._report = report
-        self._record: TenantRecord
+        self._record: TenantState
         self._progress: dict[str, Any] = {}
 
     async def run(self, *, is_again: bool = False) -> dict[str, Any]:
@@ -75,13 +75,13 @@ class Deletion:
         checked = await self._check()
         return await self._finish(checked)
 
-    async def _begin(self, record: TenantRecord | None) -> None:
+    async def _begin(self, record: TenantState | None) -> None:
         now = self._work.clock.time()
         if record is not None and record.state == "deleting":
             self._record, self._progress = record, json.loads(record.progress)
             return
         self._progress = {"started": now, "done": [], "deleted": {}}
-        self._record = TenantRecord(self._work.tenant, "deleting", int(now * 1000), new_id())
+        self._record = TenantState(self._work.tenant, "deleting", int(now * 1000), new_id())
         await self._save()
         failpoint("tenants.delete.recorded")
 
@@ -147,7 +147,7 @@ class Deletion:
             await self._work.redis.block(self._work.tenant, reason)
         failpoint("tenants.delete.finishing")
         await self._work.records.put(
-            TenantRecord(
+            TenantState(
                 self._work.tenant,
                 "deleted",
                 int(finished * 1000),

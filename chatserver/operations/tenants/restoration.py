@@ -30,7 +30,7 @@ from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.active_version import PROCESS_PREFIX, SCHEMA_KEY
 from chatserver.warm.schema.directory_attributes import SchemaField
 from chatserver.warm.schema.tables import TABLES
-from chatserver.warm.tenant_states import TenantRecord
+from chatserver.warm.tenant_states import TenantState
 
 ITEMS_AT_ONCE: Final = 400
 LEFT_MAX: Final = 20
@@ -77,11 +77,11 @@ class Restoration:
         await unblock(self._work)
         now_ms = int(self._work.clock.time() * 1000)
         await self._work.records.put(
-            TenantRecord(self._work.tenant, "active", now_ms, record.job, receipt=record.receipt)
+            TenantState(self._work.tenant, "active", now_ms, record.job, receipt=record.receipt)
         )
         return manifest
 
-    async def _begin(self) -> TenantRecord:
+    async def _begin(self) -> TenantState:
         existing = await self._work.records.find(self._work.tenant)
         if existing is not None and existing.state == "restoring":
             return existing
@@ -99,7 +99,7 @@ class Restoration:
             )
         now_ms = int(self._work.clock.time() * 1000)
         receipt = "" if existing is None else existing.receipt
-        record = TenantRecord(self._work.tenant, "restoring", now_ms, new_id(), receipt=receipt)
+        record = TenantState(self._work.tenant, "restoring", now_ms, new_id(), receipt=receipt)
         await self._work.records.put(record)
         return record
 

@@ -28,7 +28,7 @@ from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import Table
 from chatserver.warm.tenant_item_scans import TenantItems
-from chatserver.warm.tenant_states import TenantRecords
+from chatserver.warm.tenant_states import TenantStates
 
 TENANTS_MAX: Final = 10_000
 
@@ -104,7 +104,7 @@ async def list_tenants(
                     add(prefix, "s3")
             after = prefixes[-1]
     async with open_dynamodb(shared.warm) as dynamodb:
-        records = TenantRecords(dynamodb.for_feature("operations"), shared.warm)
+        records = TenantStates(dynamodb.for_feature("operations"), shared.warm)
         after = ""
         while records_page := await records.list_all(after, 1000):
             for record in records_page:

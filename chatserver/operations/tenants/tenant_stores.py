@@ -21,7 +21,7 @@ from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.tables import TABLES, Table
 from chatserver.warm.tenant_item_scans import TenantItems, is_block
-from chatserver.warm.tenant_states import TenantRecords
+from chatserver.warm.tenant_states import TenantStates
 
 OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
 
@@ -57,7 +57,7 @@ class OpenTenant:
     objects: TenantObjects
     bucket: ObjectStore
     schema: SchemaRows
-    records: TenantRecords
+    records: TenantStates
     features: Sequence[TenantStore]
     units_per_s: float | None = None
 
@@ -115,7 +115,7 @@ async def open_tenant(
             objects=TenantObjects(bucket),
             bucket=bucket,
             schema=SchemaRows(dynamodb.for_feature("schema"), own.warm),
-            records=TenantRecords(unprefixed.for_feature("operations"), shared.warm),
+            records=TenantStates(unprefixed.for_feature("operations"), shared.warm),
             features=features,
             units_per_s=units_per_s,
         )

@@ -179,7 +179,7 @@ _SOURCES = {
     "backlog": "the backlog",
     "hot": "the log of its chat in Redis",
     "warm": "DynamoDB",
-    "marker": "DynamoDB, as an expiry marker",
+    "marker": "DynamoDB, as a removal marker",
     "cold": "the archive",
 }
 

@@ -25,7 +25,7 @@ from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages import removed_message_markers
-from chatserver.warm.messages.chat_partition_reads import ALL_AT_ONCE, ChatRows
+from chatserver.warm.messages.chat_partition_reads import ALL_AT_ONCE, ChatPartitionReads
 from chatserver.warm.messages.checksums import verify
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.message_repository import decode_each, decode_item
@@ -45,7 +45,7 @@ class WarmTrace:
         self._settings = settings
         self._bodies = bodies
         self._segments = segments
-        self._rows = ChatRows(client, settings)
+        self._rows = ChatPartitionReads(client, settings)
         self._manifests = Manifests(client, settings)
         self._memberships = Memberships(client, settings)
         self._directory = Directory(client, settings)

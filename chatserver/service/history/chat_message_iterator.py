@@ -24,7 +24,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.service.history.chat_query_pages import ChatQueryPage, TimeRange
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_filter import QueryView
+from chatserver.service.history.message_query_filter import QueryFilter
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
@@ -36,7 +36,7 @@ _ATTEMPTS_MAX: Final = 5
 
 
 class ChatTiers:
-    """The tiers that streams read, and the `QueryView` that renders entries for the reader."""
+    """The tiers that streams read, and the `QueryFilter` that renders entries for the reader."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ChatTiers:
         log: ChatLog,
         older: OlderTiers,
         cold: ColdLog,
-        view: QueryView,
+        view: QueryFilter,
     ) -> None:
         self.messages = messages
         self.log = log
@@ -269,7 +269,7 @@ class ChatStream:
             self._reads_log = False  # the next entries are now in the warm tier or the archive
 
 
-def _get_first_seq(view: QueryView, chat: ChatId) -> int:
+def _get_first_seq(view: QueryFilter, chat: ChatId) -> int:
     oldest = view.spans[chat].find_period_after(0)
     return 1 if oldest is None else oldest.first
 

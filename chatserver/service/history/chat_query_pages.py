@@ -24,7 +24,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_filter import QueryView
+from chatserver.service.history.message_query_filter import QueryFilter
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.message_indexes import ReaderView
@@ -82,7 +82,7 @@ class ChatQueryPage:
         is_match: Callable[[Message], bool],
         older: OlderTiers,
         cold: ColdLog,
-        view: QueryView,
+        view: QueryFilter,
         chat: ChatId,
         first: int,
         limit: int,

@@ -25,10 +25,10 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import ChatQuery, ChatQueryPage, TimeRange
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_filter import QueryView
+from chatserver.service.history.message_query_filter import QueryFilter
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.warm_and_cold_log import OlderTiers
-from chatserver.warm.archive.user_archive_positions import Direction, UserPositions
+from chatserver.warm.archive.user_archive_positions import Direction, UserArchivePositions
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.chat_files import ChatFiles
@@ -62,7 +62,7 @@ class MessageQueries:
         log: ChatLog,
         older: OlderTiers,
         cold: ColdLog,
-        users: UserPositions,
+        users: UserArchivePositions,
         views: Views,
         clock: Clock,
     ) -> None:
@@ -198,8 +198,8 @@ class MessageQueries:
             return UserMessages(page, None)
         return UserMessages(page, newest + 1)
 
-    def _open_view(self, reader: UserId | None) -> QueryView:
-        return QueryView(
+    def _open_view(self, reader: UserId | None) -> QueryFilter:
+        return QueryFilter(
             reader,
             memberships=self._memberships,
             log=self._log,
@@ -208,7 +208,7 @@ class MessageQueries:
             now_s=self._clock.time(),
         )
 
-    async def _open_chat_view(self, reader: UserId | None, chat: ChatId) -> QueryView:
+    async def _open_chat_view(self, reader: UserId | None, chat: ChatId) -> QueryFilter:
         view = self._open_view(reader)
         if reader is None:
             await self._memberships.get_chat(chat)

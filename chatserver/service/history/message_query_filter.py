@@ -1,6 +1,6 @@
-"""The view for one message query: the messages that its reader may see, in their current state.
+"""Filter of a message query: returns the messages that the reader may see, in their current state.
 
-The view removes messages that are unreadable, deleted or expired, or that the reader has deleted
+It removes messages that are unreadable, deleted or expired, or that the reader has deleted
 for themselves. It applies changes that have not been stored yet.
 """
 
@@ -33,7 +33,7 @@ class ArchivedEntry(NamedTuple):
     message: Message | None
 
 
-class QueryView:
+class QueryFilter:
     """Implements `ReaderView` for one query. It caches the reader's access to each chat."""
 
     def __init__(

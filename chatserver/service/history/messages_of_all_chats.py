@@ -35,7 +35,7 @@ from chatserver.service.chats.user_chats import Chats
 from chatserver.service.history.chat_message_iterator import ChatStream, ChatTiers
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_filter import QueryView
+from chatserver.service.history.message_query_filter import QueryFilter
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.chats.memberships import Memberships
@@ -138,8 +138,8 @@ class MessagesOfAllChats:
         )
         return await _Merge(streams, tiers, limit, is_descending=times.is_newest_first).read()
 
-    def _open_view(self, reader: UserId | None, user: UserId) -> QueryView:
-        return QueryView(
+    def _open_view(self, reader: UserId | None, user: UserId) -> QueryFilter:
+        return QueryFilter(
             reader,
             memberships=self._memberships,
             log=self._log,

@@ -1,8 +1,8 @@
 """Device sync: inbox events that a device missed, with the messages they refer to.
 
 Messages are read from the chat logs. If a chat was evicted (`chatserver.hot.chats.eviction`), its
-messages are read from the warm tier. Whether Redis still has all missed events:
-`chatserver.domain.cursor_coverage`.
+messages are read from the warm tier. `chatserver.domain.cursor_coverage` decides whether Redis
+still has all missed events.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.invitations import Invitation, ListedKind, Policy
 from chatserver.errors import BadRequest, NotFound, RateLimited, TooLarge
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.answered_direct_chats import DirectChats
+from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
 from chatserver.hot.users.contact_limits import Contacts
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
@@ -54,7 +54,7 @@ class Invitations:
         *,
         rows: InvitationRows,
         follows: FollowGraph,
-        direct_chats: DirectChats,
+        direct_chats: AnsweredDirectChats,
         quotas: GroupQuotas,
         contacts: Contacts,
         inboxes: Inboxes,

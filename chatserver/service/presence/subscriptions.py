@@ -19,7 +19,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId, direct_chat_id
 from chatserver.domain.presence import PresenceRecord, State
 from chatserver.errors import BadRequest, ChatError, NotFound
-from chatserver.hot.chats.answered_direct_chats import DirectChats
+from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_states import PresenceStates
@@ -74,7 +74,7 @@ class PresenceSubscriptions:
         users_max: int,
         clock: Clock,
         blocks: Blocks | None = None,
-        direct_chats: DirectChats | None = None,
+        direct_chats: AnsweredDirectChats | None = None,
     ) -> None:
         self._states = states
         self._inboxes = inboxes

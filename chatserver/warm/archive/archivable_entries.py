@@ -22,7 +22,7 @@ from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages import removed_message_markers
-from chatserver.warm.messages.chat_partition_reads import ChatRows
+from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.message_repository import (
@@ -74,7 +74,7 @@ class ArchivableMessages:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._table = MESSAGES.name_in(settings)
-        self._rows = ChatRows(client, settings, self._clock, shards)
+        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
 
     async def list_between(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None

@@ -34,7 +34,7 @@ _ATTRIBUTES: Final[dict[Direction, str]] = {
 _WRITES_IN_FLIGHT_MAX: Final = 16
 
 
-class UserPositions:
+class UserArchivePositions:
     """Repository of users' archive positions."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:

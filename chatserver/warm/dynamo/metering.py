@@ -113,7 +113,7 @@ class Meter:
 
     def _count_messages(self, request: Mapping[str, Any], response: Mapping[str, Any]) -> None:
         items = _list_items("batch_write_item", self._messages, request, response)
-        # Do not count expiry markers: they are in the same table, but have no status.
+        # Do not count removal markers: they are in the same table, but have no status.
         self.usage.record_messages(sum(MessageField.STATUS in item for item in items))
 
 

@@ -35,7 +35,7 @@ _NAMED = ("ExpressionAttributeNames", "ExpressionAttributeValues")
 _DIGITS = 20  # number of digits of the ts in sort keys of index `status`
 
 
-class ChatRows:
+class ChatPartitionReads:
     """Locates and reads the items of chats."""
 
     def __init__(

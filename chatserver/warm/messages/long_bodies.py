@@ -36,7 +36,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.messages.chat_partition_reads import ChatRows
+from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -108,7 +108,7 @@ class LongBodies:
         self._client = client
         self._objects = objects
         self._clock = clock or SystemClock()
-        self._rows = ChatRows(client, settings, self._clock, shards)
+        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
         self._table = MESSAGES.name_in(settings)
         self._inline_max = settings.body_inline_bytes_max
         self._timeout_s = BODY_PUT_TIMEOUT_S
@@ -160,7 +160,7 @@ class LongBodies:
         return item
 
     async def drop(self, key: str) -> None:
-        """Remove an object that no item points to. If this fails, `body_sweep` removes it later."""
+        """Remove an object that no item points to, or leave it to `long_body_sweep` on failure."""
         failpoint("bodies.before_drop")
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -260,10 +260,10 @@ class NoBodies:
         return list(items)
 
     async def drop(self, key: str) -> None:
-        """Do nothing; `body_sweep` removes the object."""
+        """Do nothing; `long_body_sweep` removes the object."""
 
     async def drop_all(self, chat: str, ts: int) -> None:
-        """Do nothing; `body_sweep` removes the objects."""
+        """Do nothing; `long_body_sweep` removes the objects."""
 
     async def load(
         self, items: Sequence[Item], messages: list[Message], decode: Decode

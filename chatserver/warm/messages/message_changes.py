@@ -22,7 +22,7 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
-from chatserver.warm.messages.chat_partition_reads import ChatRows
+from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.message_repository import (
     PersistItem,
@@ -92,7 +92,7 @@ class MessageChanges:
         self._bodies = bodies or NoBodies()
         self._release = release
         self._table = MESSAGES.name_in(settings)
-        self._rows = ChatRows(client, settings, None, shards)
+        self._rows = ChatPartitionReads(client, settings, None, shards)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
         """Apply `entries`, sorted by seq, to the message at `ts`, if that message exists.

@@ -26,7 +26,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
-from chatserver.warm.messages.chat_partition_reads import ChatRows, get_row_chat
+from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads, get_row_chat
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.message_repository import (
     STATUS_ACTIVE,
@@ -83,7 +83,7 @@ class MessageIndexes:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._table = MESSAGES.name_in(settings)
-        self._rows = ChatRows(client, settings, self._clock, shards)
+        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
 
     async def list_chat(
         self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]

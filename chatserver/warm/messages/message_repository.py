@@ -30,7 +30,7 @@ consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
 Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
 seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
-item is deleted, an expiry marker (`chatserver.warm.messages.removed_message_markers`) has the same
+item is deleted, a removal marker (`chatserver.warm.messages.removed_message_markers`) has the same
 effect.
 """
 
@@ -53,7 +53,7 @@ from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span, check_limit
 from chatserver.warm.messages import removed_message_markers
-from chatserver.warm.messages.chat_partition_reads import ChatRows, add_partition_key
+from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads, add_partition_key
 from chatserver.warm.messages.checksums import compute_checksum
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
@@ -269,7 +269,7 @@ class MessageRepository:
         self._clock = clock or SystemClock()
         self._retention = retention
         self._table = MESSAGES.name_in(settings)
-        self._rows = ChatRows(client, settings, self._clock, shards)
+        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
 
     async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
         """Store messages with sequential calls of 25 items each.

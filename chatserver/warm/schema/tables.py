@@ -61,9 +61,9 @@ class MessageField:
     ATTACHMENTS: Final = "attachments"  # JSON, as sent to clients
     FILES_OF: Final = "files_of"  # the chat id, on messages with attachments
     AI: Final = "ai"  # JSON: the model, the outcome and the token counts of an AI response
-    AUTHOR: Final = "author"  # expiry markers: the message's sender, not in any index
+    AUTHOR: Final = "author"  # removal markers: the message's sender, not in any index
     COPY: Final = "copy"  # legal hold copies: the message as JSON
-    ENDS: Final = "ends"  # expiry markers: the message's `expires_at`, not read by TTL
+    ENDS: Final = "ends"  # removal markers: the message's `expires_at`, not read by TTL
     SUM: Final = "sum"  # checksum of the message, see `chatserver.warm.messages.checksums`
     RESTORED: Final = "restored"  # restored items: end of the restore, seconds since 1970
     SHREDDED: Final = "shredded"  # the body cannot be decrypted: its data key was deleted

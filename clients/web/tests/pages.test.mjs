@@ -14,9 +14,22 @@ const { canShowResults } = await load("people/people_search.ts");
 const metrics = await load("operations/metrics.ts");
 const units = await load("operations/units.ts");
 const draft = await load("companions/companion_draft.ts");
+const { choosePage } = await load("data/use_pages.ts");
 
 const post = (id, more = {}) => ({ id, user: "ann", likes: 0, liked: false, ...more });
 const ids = (posts) => posts.map(({ id }) => id);
+
+test("a failed request is repeated; after it, the list goes on with the next page", () => {
+  const idle = { isLoading: false, isInitial: false, error: null, next: "2" };
+  const failed = { ...idle, error: new Error("unavailable") };
+
+  assert.equal(choosePage(failed, true), "first"); // else the first page would be listed twice
+  assert.equal(choosePage(failed, false), "next");
+  assert.equal(choosePage({ ...idle, isInitial: true, next: null }, true), "first");
+  assert.equal(choosePage(idle, true), "next");
+  assert.equal(choosePage({ ...idle, next: null }, true), null);
+  assert.equal(choosePage({ ...idle, isLoading: true }, true), null);
+});
 
 test("posts are listed once, newest first; newer copies replace older ones", () => {
   const posts = feed.mergePosts([post("3"), post("1")], [post("2"), post("3", { likes: 2 })], 0);

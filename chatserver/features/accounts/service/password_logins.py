@@ -1,4 +1,4 @@
-"""Use cases for accounts with passwords: registration, login and change of the password.
+"""Password use cases: registration, login, password checks and password changes.
 
 A wrong user name and a wrong password get the same response, after the same work. Rate limits apply
 before that work:
@@ -48,7 +48,7 @@ _USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
 
 
 class PasswordLogins:
-    """Registration and login with a password. `reserved`: names that cannot be registered."""
+    """Password use cases. `reserved`: names that cannot be registered."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Use cases for users' records: creation without a password, name and profile."""
+"""User profiles: creation without a password, lookup and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Download links: who may download a file, and the URL to download it from.
+"""Download links: checks access to a file, and signs a URL that is valid for `LINK_S`.
 
 Users can download a file only while they can see a message with the file (guarantee P7). They lose
 access, for example, when they leave the chat or when the message is deleted. Before a file is sent,

@@ -5,7 +5,8 @@
     begin ──► item in `directory`, form for S3 ·· the client uploads ··· finish ──► ready
                                                                                │
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
-    read ──► link: see `download_links`
+
+Downloads: `download_links`.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Uploads:
         The media worker then creates the thumbnail of an image and determines its dimensions. The
         call waits up to `wait_s` for this. If the returned file is not `is_processed`, repeat the
         call to wait longer. A message that is sent before the image has been processed lacks the
-        thumbnail and the dimensions; `get_link` returns them.
+        thumbnail and the dimensions; `DownloadLinks.get` returns them.
 
         Guarantees:
             Idempotent.

@@ -19,7 +19,7 @@ from chatserver.features.attachments.warm import SHARDS, DueFile
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
-from workers.archive.long_body_sweep import BodySweeper
+from workers.archive.long_body_sweep import LongBodySweeper
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
@@ -98,4 +98,4 @@ async def run_sweep(container: StorageContainer, owner: str) -> None:
     """
     async with open_task_group() as group:
         group.create_task(Sweeper(container, owner).run(), name="sweep-files")
-        group.create_task(BodySweeper(container, owner).run(), name="sweep-bodies")
+        group.create_task(LongBodySweeper(container, owner).run(), name="sweep-bodies")

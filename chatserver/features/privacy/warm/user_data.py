@@ -21,7 +21,7 @@ from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, iter_pages
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages.chat_partition_reads import ChatRows
+from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.message_repository import decode_items
 from chatserver.warm.messages.sharded_chats import ShardList
@@ -47,7 +47,7 @@ class PersonalRows:
         self._client = client
         self._bodies = bodies or NoBodies()
         self._settings = settings
-        self._rows = ChatRows(client, settings, None, shards)
+        self._rows = ChatPartitionReads(client, settings, None, shards)
         self._directory = DIRECTORY.name_in(settings)
         self._messages = MESSAGES.name_in(settings)
 

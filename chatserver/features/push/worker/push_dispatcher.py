@@ -38,7 +38,6 @@ from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import Hidden
-from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
@@ -93,7 +92,7 @@ class PushDispatcher:
         self._muted_chats = muted_chats
         self._sender = sender
         self._log = ChatLog(container.hot)
-        self._unread_counts = UnreadCounts(container.hot)
+        self._unread_counts = container.unread_counts
         self._blocks = Blocks(container.hot)
         self._hidden = Hidden(container.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)

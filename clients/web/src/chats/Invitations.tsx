@@ -17,7 +17,8 @@ const SHOWN_MAX = 20;
 export function Invitations() {
   const text = useText();
   const client = useClient();
-  const { items, reload, update } = usePages("invitations", () =>
+  const [isStarted, setStarted] = useState(client.isOnline);
+  const { items, reload, update } = usePages(isStarted ? "invitations" : null, () =>
     client.http.call("list_invitations", { limit: SHOWN_MAX }),
   );
   const [busy, setBusy] = useState<string | null>(null);
@@ -25,7 +26,10 @@ export function Invitations() {
     addEventListener("focus", reload);
     return () => removeEventListener("focus", reload);
   }, [reload]);
-  useEvent("connected", reload);
+  useEvent("connected", () => {
+    setStarted(true); // loads the first time
+    reload();
+  });
   useEvent("signalReceived", ({ kind }) => {
     if (kind === "invitation") reload();
   });
@@ -40,7 +44,7 @@ export function Invitations() {
     } catch (error) {
       showToast(getErrorText(error), { kind: "error" });
     } finally {
-      reload(); // also drops a pending request, whose result may be out of date
+      reload(); // an older request is dropped: its result may be out of date
       setBusy(null);
     }
   };

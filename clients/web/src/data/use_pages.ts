@@ -21,6 +21,7 @@ export interface Pages<T> {
   isLoading: boolean;
   hasMore: boolean;
   error: ChatError | null;
+  /** Load the next page; after an error, repeat the request that failed. */
   loadMore: () => void;
   /** Load the first page again; the items stay until it is loaded. */
   reload: () => void;
@@ -48,13 +49,24 @@ export function appendPage<T>(
   return { items, next: items.length < ITEMS_MAX ? (page.next ?? null) : null };
 }
 
+/** Return the page for `loadMore`. `wasFirst`: the last request was for the first page. */
+export function choosePage(
+  { isLoading, isInitial, error, next }: Omit<State<unknown>, "key" | "items">,
+  wasFirst: boolean,
+): "first" | "next" | null {
+  if (isLoading) return null;
+  if (error !== null) return wasFirst ? "first" : "next"; // repeat the request that failed
+  if (isInitial) return "first";
+  return next === null ? null : "next";
+}
+
 /** Load a list page by page; a new `key` starts a new list, null loads nothing. */
 export function usePages<T>(
   key: string | null,
   load: (cursor: string | undefined) => Promise<Page<T>>,
 ): Pages<T> {
   const [state, setState] = useState<State<T>>({ key, ...empty });
-  const latest = useRef({ load, state, generation: 0 });
+  const latest = useRef({ load, state, generation: 0, isFirst: true });
   latest.current.load = load;
   latest.current.state = state;
 
@@ -62,6 +74,7 @@ export function usePages<T>(
     (isFirst: boolean) => {
       if (key === null) return;
       const generation = (latest.current.generation += 1); // older responses are dropped
+      latest.current.isFirst = isFirst;
       const { next } = latest.current.state;
       setState((previous) => ({ ...previous, isLoading: true, error: null }));
       latest.current.load(isFirst ? undefined : (next ?? undefined)).then(
@@ -95,7 +108,8 @@ export function usePages<T>(
 
   const reload = useCallback(() => request(true), [request]);
   const loadMore = useCallback(() => {
-    if (!latest.current.state.isLoading) request(latest.current.state.isInitial);
+    const page = choosePage(latest.current.state, latest.current.isFirst);
+    if (page !== null) request(page === "first");
   }, [request]);
   const update = useCallback((change: (items: readonly T[]) => readonly T[]) => {
     setState((previous) => ({ ...previous, items: change(previous.items) }));

@@ -15,7 +15,7 @@ from chatserver.container.storage_feature_ports import REWRITE_EXPORTED
 from chatserver.errors import ChatError
 from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.container import AnalyticsContainer
-from chatserver.features.analytics.exported_file_queries import query_objects
+from chatserver.features.analytics.exported_file_queries import query_exported_files
 from chatserver.features.analytics.worker import compaction
 from chatserver.features.analytics.worker.compaction import CompactionTally, Compactor
 from chatserver.features.analytics.worker.export_passes import make_compactor, make_lease
@@ -79,7 +79,7 @@ async def make_files(lake: Lake, count: int = FILES_MIN) -> list[DirectChat]:
 async def query(lake: Lake, sql: str) -> list[tuple[Any, ...]]:
     """Run SQL over the files."""
     files = lake.container.get(AnalyticsContainer).files
-    return list((await query_objects(files, sql, 1000)).rows)
+    return list((await query_exported_files(files, sql, 1000)).rows)
 
 
 async def check_rows(lake: Lake, chats: list[DirectChat]) -> None:

@@ -14,7 +14,7 @@ import uvloop
 from chatserver.errors import Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.pipelined_connection import Reply, Wire
+from chatserver.hot.redis.pipelined_connection import PipelinedConnection, Reply
 from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import Server, eventually
 from tests.support.servers.tcp_proxy import TcpProxy
@@ -38,10 +38,12 @@ class Answers:
         return on_reply
 
 
-async def open_wire(port: int, timeout_s: float = 60.0) -> Wire:
+async def open_connection(port: int, timeout_s: float = 60.0) -> PipelinedConnection:
     """Connect to a port of this machine."""
     loop = asyncio.get_running_loop()
-    _, wire = await loop.create_connection(lambda: Wire("test", timeout_s), "127.0.0.1", port)
+    _, wire = await loop.create_connection(
+        lambda: PipelinedConnection("test", timeout_s), "127.0.0.1", port
+    )
     return wire
 
 
@@ -71,7 +73,7 @@ async def test_wire_ten_thousand_pipelined_calls_get_replies_in_order(
     redis_server: Server, redis_url: str
 ) -> None:
     """Each call gets its own reply, and Redis runs the calls in order."""
-    wire, answers = await open_wire(redis_server.port), Answers()
+    wire, answers = await open_connection(redis_server.port), Answers()
 
     for number in range(10_000):
         if number % 2:
@@ -91,13 +93,13 @@ def test_wire_on_uvloop_behaves_the_same(redis_server: Server, redis_url: str) -
     """Production runs on uvloop, which has its own transports."""
 
     async def main() -> None:
-        wire, answers = await open_wire(redis_server.port), Answers()
+        wire, answers = await open_connection(redis_server.port), Answers()
         for number in range(1_000):
             wire.send(answers.of(number), "ECHO", f"e{number}")
         await eventually(lambda: len(answers.by_call) == 1_000)
         assert list(answers.by_call.values()) == [b"e%d" % number for number in range(1_000)]
         wire.abort("done")
-        wire = await open_wire(redis_server.port, timeout_s=0.2)
+        wire = await open_connection(redis_server.port, timeout_s=0.2)
         wire.send(answers.of(-1), "BLPOP", "nothing", 0)
         await asyncio.wait_for(wire.closed, 20)
         await eventually(lambda: isinstance(answers.by_call.get(-1), Unavailable))
@@ -109,7 +111,7 @@ async def test_wire_calls_over_many_ticks_keep_their_order(
     redis_server: Server, redis_url: str
 ) -> None:
     """The calls of a tick are one write; the writes keep their order."""
-    wire, answers = await open_wire(redis_server.port), Answers()
+    wire, answers = await open_connection(redis_server.port), Answers()
 
     for number in range(300):
         wire.send(answers.of(number), "RPUSH", "list", number)
@@ -126,7 +128,7 @@ async def test_wire_large_and_binary_arguments_arrive_unchanged(
     redis_server: Server, redis_url: str
 ) -> None:
     """This includes bytes that look like protocol syntax."""
-    wire, answers = await open_wire(redis_server.port), Answers()
+    wire, answers = await open_connection(redis_server.port), Answers()
     values = [b"", b"\r\n$3\r\nx\r\n", bytes(range(256)), b"x" * 3_000_000, "näive 🙂".encode()]
 
     for number, value in enumerate(values):
@@ -139,7 +141,7 @@ async def test_wire_large_and_binary_arguments_arrive_unchanged(
 
 async def test_wire_error_reply_affects_its_call_only(redis_server: Server, redis_url: str) -> None:
     """A refused call does not affect others."""
-    wire, answers = await open_wire(redis_server.port), Answers()
+    wire, answers = await open_connection(redis_server.port), Answers()
 
     wire.send(answers.of(1), "NOSUCHCOMMAND")
     wire.send(answers.of(2), "PING")
@@ -169,7 +171,7 @@ async def test_wire_without_reply_at_the_deadline_closes_and_fails_all_calls(
     async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    wire, answers = await open_wire(await scripted(silent), timeout_s=0.1), Answers()
+    wire, answers = await open_connection(await scripted(silent), timeout_s=0.1), Answers()
     started = time.monotonic()
     for number in range(5):
         wire.send(answers.of(number), "PING")
@@ -197,7 +199,7 @@ def test_wire_of_a_paused_process_does_not_time_out(
     async def main() -> None:
         async with await asyncio.start_server(pong, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            wire, answers = await open_wire(port, timeout_s=0.2), Answers()
+            wire, answers = await open_connection(port, timeout_s=0.2), Answers()
             for number in range(3):
                 wire.send(answers.of(number), "PING")
             time.sleep(0.5)  # as if the process had been stopped
@@ -222,7 +224,7 @@ async def test_wire_late_reply_is_dropped(
         await may_answer.wait()
         writer.write(b"+LATE\r\n" * 3)
 
-    wire, answers = await open_wire(await scripted(late), timeout_s=0.05), Answers()
+    wire, answers = await open_connection(await scripted(late), timeout_s=0.05), Answers()
     wire.send(answers.of(1), "PING")
     await eventually(lambda: answers.by_call)
 
@@ -248,7 +250,7 @@ async def test_wire_truncated_reply_fails_pending_calls(
         await writer.drain()
         writer.close()
 
-    wire, answers = await open_wire(await scripted(tear)), Answers()
+    wire, answers = await open_connection(await scripted(tear)), Answers()
     for number in range(3):
         wire.send(answers.of(number), "PING")
 
@@ -271,7 +273,7 @@ async def test_wire_to_another_protocol_closes(
         writer.write(junk)
         await reader.read()
 
-    wire, answers = await open_wire(await scripted(other)), Answers()
+    wire, answers = await open_connection(await scripted(other)), Answers()
     wire.send(answers.of(1), "PING")
 
     await eventually(lambda: answers.by_call)
@@ -290,7 +292,7 @@ async def test_wire_unexpected_reply_closes(
         writer.write(b"+ONE\r\n+TWO\r\n")
         await reader.read()
 
-    wire, answers = await open_wire(await scripted(chatty)), Answers()
+    wire, answers = await open_connection(await scripted(chatty)), Answers()
     wire.send(answers.of(1), "PING")
 
     await asyncio.wait_for(wire.closed, 20)
@@ -300,7 +302,7 @@ async def test_wire_unexpected_reply_closes(
 
 async def test_wire_that_is_closed_fails_later_calls(redis_server: Server, redis_url: str) -> None:
     """The callback is never called before `send` has returned."""
-    wire, answers = await open_wire(redis_server.port), Answers()
+    wire, answers = await open_connection(redis_server.port), Answers()
     wire.send(answers.of(1), "PING")
     wire.abort("this process is stopping")
 

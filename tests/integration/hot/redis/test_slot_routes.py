@@ -12,7 +12,7 @@ import pytest
 
 from chatserver.errors import Unavailable
 from chatserver.hot.redis import slot_routes
-from chatserver.hot.redis.pipelined_connection import Wire
+from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.slot_routes import Route
 from tests.support.servers.processes import eventually
 
@@ -25,7 +25,7 @@ class Node:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.wire: Wire | None = None
+        self.wire: PipelinedConnection | None = None
         self.answers: list[str] = []
         self.received: list[str] = []
         self.may_answer = asyncio.Event()
@@ -53,7 +53,9 @@ async def open_node(name: str) -> AsyncIterator[Node]:
     async with await asyncio.start_server(node.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(lambda: Wire(name, TIMEOUT_S), "127.0.0.1", port)
+        _, wire = await loop.create_connection(
+            lambda: PipelinedConnection(name, TIMEOUT_S), "127.0.0.1", port
+        )
         node.wire = wire
         yield node
         node.may_answer.set()
@@ -66,13 +68,13 @@ class Cluster:
 
     def __init__(self) -> None:
         self.refreshes = 0
-        self.wires: dict[str, Wire | None] = {}
+        self.wires: dict[str, PipelinedConnection | None] = {}
 
     def refresh_soon(self) -> None:
         """Count the call."""
         self.refreshes += 1
 
-    def find_wire(self, address: str) -> Wire | None:
+    def find_wire(self, address: str) -> PipelinedConnection | None:
         """Return the connection that the test set for an address."""
         return self.wires.get(address)
 

@@ -9,7 +9,7 @@ import pytest
 from chatserver.errors import BadRequest, Conflict, NotFound
 from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.directory_items import Chat, Member, User
-from chatserver.warm.chats.read_marks_and_hidden import Mark, MemberState
+from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
 from chatserver.warm.dynamo.paging import Page
 from tests.integration.warm.support import Faults, Tables, refuse, reply
 

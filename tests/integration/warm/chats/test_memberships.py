@@ -13,7 +13,7 @@ from chatserver.errors import NotFound
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.directory_items import Chat, Member
 from chatserver.warm.chats.memberships import CHANGED_MAX, Memberships
-from chatserver.warm.chats.read_marks_and_hidden import MemberState
+from chatserver.warm.chats.read_marks_and_hidden_messages import MemberState
 from tests.integration.warm.support import Tables
 
 pytest_plugins = ["tests.integration.warm.fixtures"]

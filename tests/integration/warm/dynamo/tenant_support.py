@@ -29,7 +29,7 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.chats.muted_chats import MutedChats
-from chatserver.warm.chats.read_marks_and_hidden import Mark, MemberState
+from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges

@@ -17,7 +17,7 @@ from chatserver.warm.messages.message_repository import MessageRepository
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import message
 from tests.integration.workers.archive.support import World
-from workers.archive.long_body_sweep import BodySweeper
+from workers.archive.long_body_sweep import LongBodySweeper
 
 INLINE_MAX = 300
 LONG = "a long text ⟨é⟩ " * 60
@@ -54,7 +54,7 @@ class LongBodyWorld(World):
 
     async def sweep(self, settle_s: float = -60.0) -> int:
         """Remove unreferenced objects, by default of any age."""
-        sweeper = BodySweeper(self.container, "test", settle_s)
+        sweeper = LongBodySweeper(self.container, "test", settle_s)
         return await sweeper.sweep(f"bodies/{self.chat}/")
 
     def archivable_with_bodies(self) -> ArchivableMessages:

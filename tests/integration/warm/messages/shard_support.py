@@ -34,7 +34,7 @@ async def read_layout(client: DynamoClient, settings: Warm, chat: str) -> Layout
 
 
 async def raw_seqs(client: DynamoClient, settings: Warm, chat: str) -> dict[str, list[int]]:
-    """Return the seqs in each partition of a chat, without expiry markers, by a Scan."""
+    """Return the seqs in each partition of a chat, without removal markers, by a Scan."""
     found: dict[str, list[int]] = collections.defaultdict(list)
     request: dict[str, Any] = {"TableName": MESSAGES.name_in(settings), "ConsistentRead": True}
     while True:

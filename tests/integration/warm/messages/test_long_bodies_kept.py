@@ -29,7 +29,7 @@ from tests.integration.workers.support import (
     with_attributes,
 )
 from tests.support.servers.processes import eventually
-from workers.archive.long_body_sweep import BodySweeper
+from workers.archive.long_body_sweep import LongBodySweeper
 
 pytest_plugins = ["tests.integration.warm.messages.long_bodies_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -293,7 +293,7 @@ async def test_object_of_an_item_deleted_too_early_by_ttl_is_kept(
         update={"removal": "ttl", "retention_s": retention_s}
     )
     settings = world.container.settings.model_copy(update={"archive": archive})
-    sweeper = BodySweeper(with_attributes(world.container, settings=settings), "test", -60.0)
+    sweeper = LongBodySweeper(with_attributes(world.container, settings=settings), "test", -60.0)
 
     await sweeper.sweep(f"bodies/{world.chat}/")
 

@@ -30,7 +30,7 @@ from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.social_items import LIKED_PREFIX
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_archive_positions import UserPositions
+from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.invitations import InvitationRows
 from chatserver.warm.chats.legal_holds import Holds
@@ -42,7 +42,7 @@ from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.migrations.state import MigrationRows
 from chatserver.warm.streams.checkpoints import StreamRows
-from chatserver.warm.tenant_states import TenantRecords
+from chatserver.warm.tenant_states import TenantStates
 from tests.integration.warm.support import FixedClock, Tables
 from tests.unit.warm.schema.test_nosql_workbench import DECODERS, FILE, Model
 
@@ -143,7 +143,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
         "Schema": lambda: SchemaRows(*arguments).get_state(),
-        "Tenant": lambda: TenantRecords(*arguments).find("acme"),
+        "Tenant": lambda: TenantStates(*arguments).find("acme"),
         "Process": lambda: SchemaRows(*arguments).list_processes(NOW),
         "Sharded chats": sharded,
         "Horizon of write sharding": sharded,
@@ -157,7 +157,9 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Archive of a chat": lambda: manifests.get_top("g-archived"),
         "Chat with restored ranges": RestoredRows(*arguments).list_due,
         "Chat with late changes": manifests.list_late,
-        "Archive position of a user": lambda: UserPositions(*arguments).find("sent", "alice"),
+        "Archive position of a user": lambda: UserArchivePositions(*arguments).find(
+            "sent", "alice"
+        ),
         "Archived segments of a user": names("alice", "archived#"),
     }
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import invariant, rule
 
 from chatserver.client import saved_state
 from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
-from chatserver.client.cache.change_recorder import Recorder
+from chatserver.client.cache.change_recorder import ChangeRecorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.client_state import ClientState
 from chatserver.client.model import Entry, parse_entry
@@ -44,16 +44,16 @@ class CachedMachine(ClientMachine):
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.recorder: Recorder | None = None
+        self.recorder: ChangeRecorder | None = None
         super().__init__()
         self.answered: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.requests: dict[int, dict[str, Any]] = {}
         self.store = self.open_store()
         self.store.claim(Owner(ME, "server"))
-        self.recorder = Recorder(self.client)
+        self.recorder = ChangeRecorder(self.client)
         self.saved_checker = copy.deepcopy(self.checker)
         self.client = ClientState("phone", BOUNDS)
-        self.recorder = Recorder(self.client)
+        self.recorder = ChangeRecorder(self.client)
         self.session = None
         self.save()
 
@@ -213,7 +213,7 @@ class CachedMachine(ClientMachine):
         self.is_busy = False
         self.checker = copy.deepcopy(self.saved_checker)
         self.client = ClientState("phone", BOUNDS)
-        self.recorder = Recorder(self.client)
+        self.recorder = ChangeRecorder(self.client)
         self.store = self.open_store()
         self.client.user = self.store.claim(Owner("", "server")).user
         saved = self.store.load()

@@ -20,7 +20,7 @@ from chatserver.client.terminal.conversation_link import (
     SearchReport,
     State,
 )
-from chatserver.client.terminal.full_screen import CHARS_MAX, ScreenChat, split_messages
+from chatserver.client.terminal.full_screen import CHARS_MAX, FullScreenChat, split_messages
 
 
 class FakeLink:
@@ -50,7 +50,7 @@ async def type_keys(*pieces: str) -> FakeLink:
     """Type keys, then exit."""
     link = FakeLink()
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-        chat = ScreenChat(
+        chat = FullScreenChat(
             url="ws://none",
             get_token=cast("ConversationLink", None),  # type: ignore[arg-type]
             conversation=Conversation("bob"),
@@ -96,7 +96,7 @@ def test_search_results_are_between_messages_and_prompt(height: int) -> None:
     link = FakeLink()
     link.report = SearchReport("lunch", lines, has_more=True)
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-        chat = ScreenChat(
+        chat = FullScreenChat(
             url="ws://none",
             get_token=cast("ConversationLink", None),  # type: ignore[arg-type]
             conversation=Conversation("bob"),

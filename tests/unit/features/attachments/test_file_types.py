@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.errors import BadRequest
-from chatserver.features.attachments.file_types import check_content, detect_type
+from chatserver.features.attachments.file_types import check_content, detect_type, parse_type
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from chatserver.features.attachments.file_types import check_content, detect_typ
         (b"", None),
     ],
 )
-def test_sniff_detects_the_type_from_the_first_bytes(head: bytes, found: str | None) -> None:
+def test_type_is_detected_from_the_first_bytes(head: bytes, found: str | None) -> None:
     """The declared name does not matter."""
     assert detect_type(head) == found
 
@@ -33,3 +33,10 @@ def test_content_of_another_type_is_refused() -> None:
     for type_ in ("image/png", "image/gif", "application/pdf"):
         with pytest.raises(BadRequest):
             check_content(type_, b"<html>")
+
+
+def test_types_are_in_lower_case_without_parameters() -> None:
+    assert parse_type("Text/HTML; charset=utf-8") == "text/html"
+    for text in ("text", "a/b\r\nc"):
+        with pytest.raises(BadRequest):
+            parse_type(text)

@@ -32,28 +32,28 @@ class FakeStreamWriter:
         self.sent.append(echo)
 
 
-async def test_stream_check_without_a_recent_echo_reports_a_problem(
+async def test_gateway_stream_without_a_recent_echo_reports_a_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The gateway is not ready before the first echo and when the last one is too old."""
     monkeypatch.setattr(gateway_stream_echo, "INTERVAL_S", 0.0)
     monkeypatch.setattr(gateway_stream_echo, "FIRST_S", 0.0)
     writer, clock = FakeStreamWriter(), Clock()
-    check = GatewayStreamEcho(cast(Any, writer), clock)
-    before = check.find_problem()
-    task = asyncio.create_task(check.run())
+    echo = GatewayStreamEcho(cast(Any, writer), clock)
+    before = echo.find_problem()
+    task = asyncio.create_task(echo.run())
     async with asyncio.timeout(20):
         while len(writer.sent) < 3:
             await asyncio.sleep(0)
     task.cancel()
 
-    check.record_arrival(Echo(99))  # sent before this process started
-    after_unknown_echo = check.find_problem()
-    check.record_arrival(writer.sent[0])
-    fresh = check.find_problem()
+    echo.record_arrival(Echo(99))  # sent before this process started
+    after_unknown_echo = echo.find_problem()
+    echo.record_arrival(writer.sent[0])
+    fresh = echo.find_problem()
     clock.now += LATE_S + 1
-    late = check.find_problem()
-    check.record_arrival(writer.sent[2])
+    late = echo.find_problem()
+    echo.record_arrival(writer.sent[2])
 
     assert (
         before
@@ -62,4 +62,4 @@ async def test_stream_check_without_a_recent_echo_reports_a_problem(
     )
     assert fresh == ""
     assert late == "the gateway receives no echoes through its stream; check Redis"
-    assert check.find_problem() == ""
+    assert echo.find_problem() == ""

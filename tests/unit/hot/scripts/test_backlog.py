@@ -170,7 +170,7 @@ def test_move_checkpoint_keeps_progress_beyond_the_checkpoint(scripts: ScriptRun
     assert scripts.redis.exists(scripts.keys.progress(0)) == 0
 
 
-def test_record_progress_without_the_lease_records_nothing(scripts: ScriptRunner) -> None:
+def test_record_persisted_seqs_without_the_lease_records_nothing(scripts: ScriptRunner) -> None:
     """A worker that lost its lease cannot record progress for its successor."""
     fill(scripts)
 

@@ -267,7 +267,7 @@ def test_finish_due_push_with_a_delay_makes_the_chat_due_once_more(scripts: Scri
     assert scripts.redis.hget(scripts.keys.since(0), CHAT) == "3"
 
 
-def test_find_push_targets_returns_devices_foreground_and_read_mark(scripts: ScriptRunner) -> None:
+def test_find_push_needs_returns_devices_foreground_and_read_mark(scripts: ScriptRunner) -> None:
     """No push is sent to users without devices or to a client in the foreground."""
     users = {name: UserId(name) for name in ("none", "away", "unknown", "online", "crashed")}
     for name, gateway in (("away", "gw1"), ("online", "gw1"), ("crashed", "gw2")):

@@ -216,7 +216,7 @@ def test_register_sessions_ignores_sessions_of_an_expired_gateway(scripts: Scrip
     assert scripts.redis.hkeys(scripts.keys.seen(ALICE)) == ["s:s2"]
 
 
-def test_extend_gateway_reports_an_expiry(scripts: ScriptRunner) -> None:
+def test_extend_gateway_expiry_reports_an_expired_gateway(scripts: ScriptRunner) -> None:
     """A late gateway gets 0: other processes may have treated it as down."""
     assert extend(scripts, "gw1") == 0
     scripts.clock.advance_ms(ALIVE_MS - 1)

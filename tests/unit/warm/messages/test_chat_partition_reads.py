@@ -16,7 +16,7 @@ from chatserver.errors import BadRequest
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span, Token, read_page
 from chatserver.warm.messages.chat_partition_reads import (
-    ChatRows,
+    ChatPartitionReads,
     add_partition_key,
     build_key,
     compute_share,
@@ -104,9 +104,9 @@ def layouts(draw: st.DrawFn) -> Layout:
     return Layout(tuple(ShardingPeriod(begin, draw(shards)) for begin in sorted(begins)))
 
 
-def reader_of(table: Table) -> ChatRows:
+def reader_of(table: Table) -> ChatPartitionReads:
     """Return a reader of the table with its layouts."""
-    return ChatRows(cast(Any, table), Warm(), None, cast(Any, table))
+    return ChatPartitionReads(cast(Any, table), Warm(), None, cast(Any, table))
 
 
 def span_of(low: int, high: int, *, is_status: bool) -> Span:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts
 from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
-from chatserver.warm.chats.read_marks_and_hidden import Mark
+from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
 from chatserver.warm.messages.message_repository import PersistItem
 from workers.persist.batch_changes import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece

@@ -10,7 +10,7 @@ import pytest
 from chatserver.errors import Unavailable
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.directory_items import Member
-from chatserver.warm.chats.read_marks_and_hidden import Mark, MemberState
+from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from tests.integration.warm.support import Tables, refuse
 

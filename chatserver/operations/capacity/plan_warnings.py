@@ -1,13 +1,18 @@
-"""Warnings of `chatserver plan`: exceeded limits, and what would be cheaper. No I/O."""
+"""Warnings of `chatserver plan`: exceeded limits and cheaper options. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from chatserver.domain.quantities import format_bytes
-from chatserver.operations.capacity import plan_inputs
 from chatserver.operations.capacity.formula_evaluation import format_number
 from chatserver.operations.capacity.plan_inputs import Node
+
+PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
+TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: maximum read or write units per second of a table
+PARTITION_WRITE_UNITS: Final = 1000  # AWS: maximum write units per second of a DynamoDB partition
+CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
 
 
 def list_warnings(values: Mapping[str, float], node: Node) -> list[str]:
@@ -23,9 +28,9 @@ def list_warnings(values: Mapping[str, float], node: Node) -> list[str]:
     elif values["partitions"] < values["masters"]:
         messages.append(
             f"Redis: {values['masters']:,.0f} masters are too many for "
-            f"{plan_inputs.PARTITIONS_MAX} partitions, the maximum of CHAT_REDIS_PARTITIONS"
+            f"{PARTITIONS_MAX} partitions, the maximum of CHAT_REDIS_PARTITIONS"
         )
-    quota = plan_inputs.TABLE_UNITS_QUOTA
+    quota = TABLE_UNITS_QUOTA
     messages += [
         f"DynamoDB: {peak:,.0f} {kind} units a second at the peak are more than the "
         f"{quota:,} default "
@@ -34,14 +39,14 @@ def list_warnings(values: Mapping[str, float], node: Node) -> list[str]:
         if (peak := values[f"peak_{kind}_units_per_s"]) > quota
     ]
     units = values["write_units_group"]
-    per_chat = plan_inputs.PARTITION_WRITE_UNITS / units
+    per_chat = PARTITION_WRITE_UNITS / units
     group_rate = values["peak"] * values["messages_per_chat_day"] / 86_400
     if group_rate > per_chat:
-        most = per_chat * plan_inputs.CHAT_SHARDS_MAX
+        most = per_chat * CHAT_SHARDS_MAX
         messages.append(
             f"DynamoDB: a chat has {group_rate:,.0f} messages a second at the peak; a partition "
             f"accepts {per_chat:,.0f}. A chat is distributed automatically over up to "
-            f"{plan_inputs.CHAT_SHARDS_MAX} shards, which accept {most:,.0f}; lower the "
+            f"{CHAT_SHARDS_MAX} shards, which accept {most:,.0f}; lower the "
             "peak if that is not enough"
         )
     if values["group_size"] > values["fanout_members_max"]:
