@@ -230,14 +230,14 @@ class CachedMachine(ClientMachine):
             return
         position = self.store.load().position
         shown = {} if position is None else self._shown_in(position, self.store.epoch)
-        for name, chat in self.store._tables._chats.items():
+        for name, chat in self.store._cache._chats.items():
             if not chat.is_empty and not chat.stale and name in shown:
                 assert chat.head >= shown[name], name
             page = self.store.read_page(name, before=None, after=None, limit=100, now_s=0.0)
             seqs = [entry.seq for entry in page.entries] if page is not None else []
             assert seqs == list(range(chat.head + 1 - len(seqs), chat.head + 1)), name
         assert self.store.size <= BYTES_MAX
-        assert all(c.entries <= ENTRIES_MAX for c in self.store._tables._chats.values())
+        assert all(c.entries <= ENTRIES_MAX for c in self.store._cache._chats.values())
 
     @staticmethod
     def _shown_in(position: bytes, epoch: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ from chatserver.domain.ids import Epoch
 from chatserver.errors import ConfigError
 from chatserver.hot.redis.epochs import LoadedEpoch, join_epochs
 
-SETTINGS = config.Redis(partitions=4, tenant="acme")
+SETTINGS = config.Redis(partitions=4).for_tenant("acme")
 
 
 @pytest.mark.parametrize(
