@@ -195,7 +195,7 @@ class Invitations:
         user: UserId,
     ) -> None:
         now_s = self._clock.time()
-        existing = await self._rows.list_for(user, None, 2 * self._pending_max, now_s)
+        existing, _ = await self._rows.list_for(user, None, 2 * self._pending_max, now_s)
         if any(pending.chat == chat for pending in existing):
             return
         if sum(pending.inviter == inviter for pending in existing) >= FROM_ONE_MAX:
@@ -217,10 +217,10 @@ class Invitations:
     ) -> tuple[list[frames.InvitationInfo], str | None]:
         """Return `(invitations, next)`: a page of the user's invitations, sorted by chat.
 
-        `next` is the `after` for the next page, or None.
+        `next` is the `after` for the next page, or None. Declined and expired invitations are
+        omitted, so a page may have fewer than `limit` although there is a next page.
         """
-        invitations = await self._rows.list_for(user, after, limit + 1, self._clock.time())
-        page = invitations[:limit]
+        page, following = await self._rows.list_for(user, after, limit, self._clock.time())
         pending = [
             frames.InvitationInfo(
                 invitation.chat,
@@ -232,7 +232,7 @@ class Invitations:
             for invitation in page
             if invitation.state == "pending"
         ]
-        return pending, page[-1].chat if len(invitations) > limit else None
+        return pending, following
 
     async def get(self, user: UserId, chat: ChatId) -> Invitation:
         """Return the user's pending invitation to the chat. Raises NotFound."""

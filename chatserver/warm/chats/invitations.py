@@ -81,17 +81,20 @@ class InvitationRows:
 
     async def list_for(
         self, user: str, after: str | None, limit: int, now_s: float
-    ) -> list[Invitation]:
-        """Return a user's pending and declined invitations by chat id, starting after `after`.
+    ) -> tuple[list[Invitation], str | None]:
+        """Return `(invitations, next)`: pending and declined ones by chat id, after `after`.
 
-        Strongly consistent.
+        `next` is the `after` for the next page, or None. Expired invitations are omitted, so a page
+        may have fewer than `limit` although there is a next page. Strongly consistent.
         """
         first = PREFIX if after is None else PREFIX + after
         span = Span(DIRECTORY, user_key(user), between=(first, AFTER))
-        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 2}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
-        invitations = [decode_invitation(row) for row in rows if row[Field.SK]["S"] != first]
-        return [invitation for invitation in invitations[:limit] if invitation.expires_s > now_s]
+        found = [decode_invitation(row) for row in rows if row[Field.SK]["S"] != first]
+        page = found[:limit]
+        following = page[-1].chat if len(found) > limit else None
+        return [invitation for invitation in page if invitation.expires_s > now_s], following
 
     async def find(self, user: str, chat: str, now_s: float) -> Invitation | None:
         """Return a user's pending invitation to a chat, or None. Strongly consistent."""

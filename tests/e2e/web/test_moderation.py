@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
-from tests.e2e.web.client_support import Visit, Visitor
+from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.stack_support import PATIENCE_MS, PHONE, WIDE, WebStack
 from tests.support.rawchat import Failed
 
@@ -49,6 +49,12 @@ async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit:
     await expect(invitations).to_have_count(2)
     await expect(invitations.first).to_contain_text(f"{ben} invited you")
     await expect(alice.row("Sailing")).to_have_count(0)
+    await alice.page.evaluate(WORKER_READY)
+    await alice.context.set_offline(True)
+    await alice.page.reload()
+    await expect(alice.banner).to_be_visible()
+    await alice.context.set_offline(False)
+    await expect(invitations).to_have_count(2)
     await invitations.filter(has_text="Spam").get_by_role("button", name="Decline").click()
     await expect(invitations).to_have_count(1)
     await invitations.filter(has_text="Sailing").get_by_role("button", name="Accept").click()
@@ -59,7 +65,7 @@ async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit:
     await expect(alice.row("Sailing")).to_contain_text("Ahoy")
     await expect(invitations).to_have_count(0)
     await expect(alice.page.get_by_text("Spam")).to_have_count(0)
-    await alice.check_is_clean()
+    await alice.check_is_clean(had_outage=True)
 
 
 async def test_accepted_invitation_is_not_shown_again_by_a_slow_request(

@@ -1,7 +1,7 @@
 // Invitations to groups, above the chat list.
 
 import { useEffect, useState } from "react";
-import { useClient, useEvent } from "tierchat/react";
+import { useClient, useConnection, useEvent } from "tierchat/react";
 import { getErrorText } from "../app/errors";
 import { navigate, buildPath } from "../app/router";
 import { PersonName } from "../app/PersonAvatar";
@@ -11,14 +11,17 @@ import { useText } from "../i18n";
 import { Sentence } from "../i18n/Sentence";
 import styles from "./Invitations.module.css";
 
-const SHOWN_MAX = 20;
+const SHOWN_MAX = 100; // as many as a user can have
 
 /** The open invitations; nothing if there are none. */
 export function Invitations() {
   const text = useText();
   const client = useClient();
-  const [isStarted, setStarted] = useState(client.isOnline);
-  const { items, reload, update } = usePages(isStarted ? "invitations" : null, () =>
+  const { isOnline } = useConnection();
+  const [wasOnline, setWasOnline] = useState(isOnline);
+  if (isOnline && !wasOnline) setWasOnline(true);
+  // While offline, the first request would only fail.
+  const { items, reload, update } = usePages(wasOnline ? "invitations" : null, () =>
     client.http.call("list_invitations", { limit: SHOWN_MAX }),
   );
   const [busy, setBusy] = useState<string | null>(null);
@@ -26,10 +29,7 @@ export function Invitations() {
     addEventListener("focus", reload);
     return () => removeEventListener("focus", reload);
   }, [reload]);
-  useEvent("connected", () => {
-    setStarted(true); // loads the first time
-    reload();
-  });
+  useEvent("connected", reload);
   useEvent("signalReceived", ({ kind }) => {
     if (kind === "invitation") reload();
   });
@@ -44,7 +44,7 @@ export function Invitations() {
     } catch (error) {
       showToast(getErrorText(error), { kind: "error" });
     } finally {
-      reload(); // an older request is dropped: its result may be out of date
+      reload(); // even after an error; this also drops the response to an earlier request
       setBusy(null);
     }
   };
@@ -63,12 +63,13 @@ export function Invitations() {
           <div className={styles["buttons"]}>
             <Button
               isBusy={busy === chat}
+              disabled={busy !== null}
               variant="primary"
               onClick={() => void respond(chat, true)}
             >
               {text.chats.accept}
             </Button>
-            <Button disabled={busy === chat} onClick={() => void respond(chat, false)}>
+            <Button disabled={busy !== null} onClick={() => void respond(chat, false)}>
               {text.chats.decline}
             </Button>
           </div>

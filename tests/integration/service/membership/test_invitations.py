@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any
@@ -103,6 +104,30 @@ async def test_user_invited_by_a_stranger_is_a_member_only_after_they_accept(
     assert (await create(container, BOB, ref="one")).count == 2
     third = await create(container, BOB)
     assert (set(third.members), third.invited) == ({ALICE, BOB}, [])
+
+
+async def test_expired_and_declined_invitations_hide_no_later_ones(
+    container: StorageContainer,
+) -> None:
+    """A page may have no invitation, but it has a next page."""
+    rows = InvitationRows(container.dynamodb, container.settings.warm)
+    chats = sorted([(await create(container, BOB)).chat for _ in range(4)])
+    expired, declined, *others = chats
+    invitation = await container.invitations.get(BOB, ChatId(expired))
+    now_s = container.clock.time()
+    await rows.delete(BOB, expired)
+    assert await rows.put(dataclasses.replace(invitation, expires_s=int(now_s) - 1), now_s)
+    await container.invitations.decline(BOB, ChatId(declined))
+
+    found: list[str] = []
+    after: str | None = None
+    for _ in chats:
+        page, after = await container.invitations.list_pending(BOB, after, 1)
+        found += [each.chat for each in page]
+        if after is None:
+            break
+
+    assert (found, after) == (others, None)
 
 
 async def test_declined_invitation_is_not_sent_again(container: StorageContainer) -> None:
