@@ -26,7 +26,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.rpc_queue import CallQueue, ReceivedCall, make_stopping_error
+from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue, make_stopping_error
 from chatserver.protocol import frames
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
@@ -61,11 +61,11 @@ class RpcWorker:
         self,
         container: StorageContainer,
         name: str,
-        queue: CallQueue | None = None,
+        queue: RpcQueue | None = None,
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
     ) -> None:
         self._container = container
-        self._queue = queue or CallQueue(hot=container.hot, consumer=name, clock=container.clock)
+        self._queue = queue or RpcQueue(hot=container.hot, consumer=name, clock=container.clock)
         self._slots = FairSemaphore(
             total_max=in_flight_max,
             user_max=CALLS_OF_USER_MAX,

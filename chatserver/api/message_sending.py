@@ -19,7 +19,7 @@ async def send_message(
     """Send a message and return its ack. `is_system`: see `Draft`.
 
     Guarantees:
-        Same as `Messaging.send`. With ``durability: "stored"``, the message is in DynamoDB when
+        Same as `MessageSender.send`. With ``durability: "stored"``, the message is in DynamoDB when
         the call returns.
 
     Raises:

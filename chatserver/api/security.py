@@ -33,7 +33,7 @@ from chatserver.domain.client_addresses import Network, get_subject, resolve_cli
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
-from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
+from chatserver.hot.users.rate_limits import TOO_MUCH, RateLimits
 from chatserver.protocol.redis_memory_costs import ANSWER_BYTES, ENTRY_BYTES
 from chatserver.protocol.request_costs import BASE, compute_frame_cost, compute_route_cost
 from chatserver.service.chats.user_loader import UserLoader
@@ -95,7 +95,7 @@ class Guard:
     """Guard that authenticates and authorizes every request; see the module docstring."""
 
     def __init__(
-        self, authenticator: Authenticator, limits: Limits, trusted: Sequence[Network]
+        self, authenticator: Authenticator, limits: RateLimits, trusted: Sequence[Network]
     ) -> None:
         self._authenticator = authenticator
         self._limits = limits
@@ -276,7 +276,7 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     return {"principal": Provide(provide_principal), "actor": Provide(provide_actor)}
 
 
-async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
+async def pay_for(limits: RateLimits, user: UserId, frame: Struct) -> None:
     """Charge the user's rate limit for a request's body; `Guard` has charged the base cost.
 
     Raises:

@@ -96,7 +96,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     from chatserver.warm.messages.long_bodies import LongBodies
     from chatserver.warm.messages.message_changes import MessageChanges
     from chatserver.warm.messages.message_repository import MessageRepository
-    from chatserver.warm.messages.sharded_chats import ShardList
+    from chatserver.warm.messages.sharded_chats import ShardedChats
     from chatserver.warm.messages.ttl import ItemRetention
 
     replayed, failed = set[str](), 0
@@ -106,7 +106,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
         open_s3(settings.cold) as store,
     ):
         client = dynamodb.for_feature("operations")
-        shards = ShardList(client, settings.warm)
+        shards = ShardedChats(client, settings.warm)
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), shards=shards)
         repository = MessageRepository(client, settings.warm, shards=shards, bodies=bodies)
         changes = MessageChanges(

@@ -16,7 +16,7 @@ from chatserver.errors import ConfigError
 
 if TYPE_CHECKING:
     from chatserver.encryption.key_ring import KeyRing
-    from chatserver.warm.encryption.key_rows import KeyRows
+    from chatserver.warm.encryption.key_rows import DataKeyRows
     from workers.archive.reencryption import Counts
 
 NO_TENANT = "default"  # tenant name of a deployment without CHAT_WARM_TENANT
@@ -40,7 +40,7 @@ def status() -> None:
     """List the data key versions, newest first. The newest active version encrypts new data."""
     settings = prepare("encryption")
 
-    async def work(rows: KeyRows, _: KeyRing | None) -> None:
+    async def work(rows: DataKeyRows, _: KeyRing | None) -> None:
         click.echo(f"provider: {settings.encryption.provider}", err=True)
         keys = await rows.list_all()
         if not keys:
@@ -66,7 +66,7 @@ def rotate() -> None:
     """
     settings = prepare("encryption")
 
-    async def work(_: KeyRows, ring: KeyRing | None) -> None:
+    async def work(_: DataKeyRows, ring: KeyRing | None) -> None:
         created = await _require_ring(ring).create_version()
         click.echo(f"created version {created.version}")
 
@@ -82,7 +82,7 @@ def rewrap() -> None:
     """
     settings = prepare("encryption")
 
-    async def work(rows: KeyRows, ring: KeyRing | None) -> None:
+    async def work(rows: DataKeyRows, ring: KeyRing | None) -> None:
         count = 0
         for key in await rows.list_all():
             if key.wrapped is not None:
@@ -141,7 +141,7 @@ def shred(tenant: str, *, yes: bool) -> None:
         if click.prompt(question, err=True) != own:
             raise click.ClickException("the name does not match; nothing was deleted")
 
-    async def work(rows: KeyRows, _: KeyRing | None) -> None:
+    async def work(rows: DataKeyRows, _: KeyRing | None) -> None:
         now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
         click.echo(f"deleted {format_count(await rows.shred(now_ms), 'data key')} of {own}")
 
@@ -162,16 +162,16 @@ def _format_date(ms: int | None) -> str:
 
 
 async def _with_keys(
-    settings: Settings, work: Callable[[KeyRows, KeyRing | None], Awaitable[None]]
+    settings: Settings, work: Callable[[DataKeyRows, KeyRing | None], Awaitable[None]]
 ) -> None:
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.encryption.cipher_factory import make_key_ring
-    from chatserver.warm.encryption.key_rows import KeyRows
+    from chatserver.warm.encryption.key_rows import DataKeyRows
 
     async with open_dynamodb(settings.warm) as dynamodb, contextlib.AsyncExitStack() as stack:
         client = dynamodb.for_feature("operations")
         ring = make_key_ring(client, settings.warm, stack)
-        await work(KeyRows(client, settings.warm), ring)
+        await work(DataKeyRows(client, settings.warm), ring)
 
 
 async def _reencrypt(settings: Settings, max_write_units: int | None) -> None:

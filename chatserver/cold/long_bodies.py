@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
-from chatserver.encryption.value_cipher import OVERHEAD_BYTES, BodyCipher, Place, is_encrypted
+from chatserver.encryption.value_cipher import OVERHEAD_BYTES, Place, ValueCipher, is_encrypted
 from chatserver.errors import TooLarge, Unavailable
 
 PAGE_MAX = 1000  # maximum keys per response, an AWS limit
@@ -27,7 +27,7 @@ class Listed(NamedTuple):
 class BodyFiles:
     """Reads, writes and lists body objects."""
 
-    def __init__(self, store: ObjectStore, cipher: BodyCipher | None = None) -> None:
+    def __init__(self, store: ObjectStore, cipher: ValueCipher | None = None) -> None:
         self._store = store
         self._cipher = cipher
 

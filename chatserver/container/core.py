@@ -21,24 +21,24 @@ from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck, PeriodSource
-from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.hot.chats.unread_counts import UnreadCounts
-from chatserver.hot.jwks_cache import KeySets
+from chatserver.hot.jwks_cache import JwksCache
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_states import PresenceStates
-from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, Limits
+from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, RateLimits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.typing_signals import TypingSignals
 from chatserver.service.chats.user_chats import ChatDirectory, Chats
 from chatserver.service.history.history_pages import History, WarmHistory
-from chatserver.service.history.reader_views import Views
+from chatserver.service.history.reader_views import ReaderViews
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.messaging.message_changes import MessageChangeService
-from chatserver.service.messaging.message_sender import Messaging
+from chatserver.service.messaging.message_sender import MessageSender
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
 from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S
 
@@ -62,13 +62,13 @@ class CoreContainer(abc.ABC):
         self.inboxes = Inboxes(hot)
         self.chat_log = ChatLog(hot)
         self.unread_counts = UnreadCounts(hot)
-        self.hidden_messages = Hidden(hot)
-        self.change_committer = ChangeCommitter(hot, gateway)
+        self.hidden_messages = HiddenMessages(hot)
+        self.change_committer = MessageChangeCommitter(hot, gateway)
         self.hot_membership = HotMembership(hot)
         self.blocks = Blocks(hot)
-        self.key_sets = KeySets(hot)
+        self.key_sets = JwksCache(hot)
         self.revocations = Revocations(hot, settings.auth.token_s_max)
-        self.limits = Limits(hot, settings.limits, self.limit_kinds)
+        self.limits = RateLimits(hot, settings.limits, self.limit_kinds)
         self.undelivered_chats = UndeliveredChats(hot, self.gateway_stream_writer)
         self.large_chat_subscriptions = LargeChatSubscriptions(
             hot, gateway, settings.gateway.online_ttl_s
@@ -147,8 +147,8 @@ class CoreContainer(abc.ABC):
         return MemberCheck(self.hot, self.audiences, self.earlier_periods)
 
     @cached_property
-    def views(self) -> Views:
-        return Views(self.chat_log, self.hidden_messages, self.members)
+    def views(self) -> ReaderViews:
+        return ReaderViews(self.chat_log, self.hidden_messages, self.members)
 
     @cached_property
     def history(self) -> History:
@@ -200,8 +200,8 @@ class CoreContainer(abc.ABC):
         )
 
     @cached_property
-    def messaging(self) -> Messaging:
-        return Messaging(
+    def messaging(self) -> MessageSender:
+        return MessageSender(
             commits=PartitionedCommit(self.hot, self.gateway),
             audiences=self.audiences,
             inboxes=self.inboxes,

@@ -14,20 +14,20 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.users.user_gateways import Presence
+from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.hot.users.user_sessions import Sessions
 from chatserver.protocol.redis_memory_costs import Charge
-from chatserver.service.access.host_keyring import KeyRing
+from chatserver.service.access.host_keyring import HostKeyring
 from chatserver.service.access.token_authentication import TokenAuthentication
-from chatserver.service.history.large_chat_log import ChannelLog
+from chatserver.service.history.large_chat_log import LargeChatLog
 from chatserver.service.history.sync import Sync
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S, UserPresence
 
-MakeDelivery = Callable[[GatewayStreamWriter, WarmCalls], DeviceDelivery]
+MakeDelivery = Callable[[GatewayStreamWriter, RpcClient], DeviceDelivery]
 
 
 class GatewayContainer(CoreContainer):
@@ -43,10 +43,10 @@ class GatewayContainer(CoreContainer):
         make_delivery: MakeDelivery,
     ) -> None:
         super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
-        self.warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
+        self.warm = RpcClient(hot, gateway, settings.gateway.rpc_timeout_s)
         self._device_delivery = make_delivery(self.gateway_stream_writer, self.warm)
         self.tokens = Tokens(settings.auth, clock)
-        self.host_keys = KeyRing(
+        self.host_keys = HostKeyring(
             settings=settings.auth,
             cache=self.key_sets,
             fetch=self.warm.load_keys,
@@ -54,7 +54,7 @@ class GatewayContainer(CoreContainer):
             clock=clock,
         )
         self.authentication = TokenAuthentication(self.tokens, self.revocations, self.host_keys)
-        self.presence = Presence(hot, gateway, settings.gateway.online_ttl_s)
+        self.presence = UserGateways(hot, gateway, settings.gateway.online_ttl_s)
         self.user_presence = UserPresence(self.presence_states, settings.presence, clock)
         self.sessions = Sessions(
             hot=hot,
@@ -76,15 +76,15 @@ class GatewayContainer(CoreContainer):
         return self._device_delivery
 
     @property
-    def chat_directory(self) -> WarmCalls:
+    def chat_directory(self) -> RpcClient:
         return self.warm
 
     @property
-    def warm_history(self) -> WarmCalls:
+    def warm_history(self) -> RpcClient:
         return self.warm
 
     @property
-    def earlier_periods(self) -> WarmCalls:
+    def earlier_periods(self) -> RpcClient:
         return self.warm
 
     async def load_chat(self, chat: ChatId) -> None:
@@ -113,8 +113,8 @@ class GatewayContainer(CoreContainer):
         )
 
     @cached_property
-    def large_chat_log(self) -> ChannelLog:
-        return ChannelLog(self.chat_log, self.views, self.clock)
+    def large_chat_log(self) -> LargeChatLog:
+        return LargeChatLog(self.chat_log, self.views, self.clock)
 
 
 @contextlib.asynccontextmanager

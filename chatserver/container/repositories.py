@@ -9,7 +9,7 @@ from typing import Literal
 
 from chatserver.cold.client import ObjectStore
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Settings
 from chatserver.container import storage_feature_ports
 from chatserver.container.core import CoreContainer
@@ -18,10 +18,10 @@ from chatserver.domain.ids import GatewayId, new_id
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.operations.doctor.dynamodb_checks import require_tables
-from chatserver.outbound.http_client import Outbound
+from chatserver.outbound.http_client import HttpClient
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.warm_and_cold_log import OlderTiers
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
@@ -37,7 +37,7 @@ from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.messages.ttl import ItemRetention
 
 Role = Literal["api", "worker"]
@@ -50,7 +50,7 @@ class Connections:
     hot: HotClient
     dynamodb: DynamoClient
     store: ObjectStore
-    outbound: Outbound
+    outbound: HttpClient
 
 
 class TierContainer(CoreContainer, abc.ABC):
@@ -77,7 +77,7 @@ class TierContainer(CoreContainer, abc.ABC):
         self.item_retention = ItemRetention.by(settings.archive)
         self.manifests = Manifests(dynamodb.for_feature("archive"), warm)
         self.restored = RestoredRows(dynamodb.for_feature("archive"), warm)
-        self.segments = SegmentObjects(store, settings.archive, dynamodb.cipher)
+        self.segments = SegmentStore(store, settings.archive, dynamodb.cipher)
 
     async def check_tables(self) -> None:
         """Check that the tables exist and are readable; see `require_tables`."""
@@ -95,7 +95,7 @@ class TierContainer(CoreContainer, abc.ABC):
         )
 
     @property
-    def warm_history(self) -> OlderTiers:
+    def warm_history(self) -> WarmAndColdLog:
         return self.older_tiers
 
     @property
@@ -103,9 +103,9 @@ class TierContainer(CoreContainer, abc.ABC):
         return self.memberships
 
     @cached_property
-    def write_shards(self) -> ShardList:
+    def write_shards(self) -> ShardedChats:
         usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
-        return ShardList(usage, self.settings.warm, self.clock)
+        return ShardedChats(usage, self.settings.warm, self.clock)
 
     @cached_property
     def long_bodies(self) -> LongBodies:
@@ -124,11 +124,11 @@ class TierContainer(CoreContainer, abc.ABC):
         )
 
     @cached_property
-    def archivable(self) -> ArchivableMessages:
+    def archivable(self) -> ArchivableEntries:
         return self._make_archivable(self.dynamodb.for_feature("archive"))
 
-    def _make_archivable(self, client: DynamoClient) -> ArchivableMessages:
-        return ArchivableMessages(
+    def _make_archivable(self, client: DynamoClient) -> ArchivableEntries:
+        return ArchivableEntries(
             client, self.settings.warm, self.clock, self.write_shards, self.long_bodies
         )
 
@@ -143,14 +143,14 @@ class TierContainer(CoreContainer, abc.ABC):
         )
 
     @cached_property
-    def older_tiers(self) -> OlderTiers:
+    def older_tiers(self) -> WarmAndColdLog:
         messages = MessageRepository(
             self.dynamodb.for_feature("history"),
             self.settings.warm,
             shards=self.write_shards,
             bodies=self.long_bodies,
         )
-        return OlderTiers(messages, self.cold_log)
+        return WarmAndColdLog(messages, self.cold_log)
 
     @cached_property
     def user_positions(self) -> UserArchivePositions:

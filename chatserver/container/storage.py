@@ -29,7 +29,7 @@ from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.users.contact_limits import Contacts
+from chatserver.hot.users.contact_limits import ContactLimits
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.rate_limits import ALL_KINDS
 from chatserver.hot.users.revocations import SessionEnder
@@ -39,7 +39,7 @@ from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import open_outbound
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody
 from chatserver.service.access.api_keys import ApiKeys
-from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
+from chatserver.service.access.host_keyring import HostKeyring, KeyFetcher
 from chatserver.service.access.revocation import Revoker
 from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.chats.chat_creator import ChatCreator
@@ -54,10 +54,10 @@ from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, 
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
-from chatserver.service.moderation.blocks_and_reports import Moderation, PublishEvent
+from chatserver.service.moderation.blocks_and_reports import BlocksAndReports, PublishEvent
 from chatserver.service.moderation.retention import Retention
 from chatserver.telemetry.process_stats import BusyChats
-from chatserver.warm.api_keys import KeyRows
+from chatserver.warm.api_keys import ApiKeyRows
 from chatserver.warm.chats.invitations import InvitationRows
 from chatserver.warm.chats.restrictions import RestrictionRows
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
@@ -162,8 +162,8 @@ class StorageContainer(TierContainer):
         )
 
     @cached_property
-    def host_keys(self) -> KeyRing:
-        return KeyRing(
+    def host_keys(self) -> HostKeyring:
+        return HostKeyring(
             settings=self.settings.auth,
             cache=self.key_sets,
             fetch=self.key_fetcher.get,
@@ -198,7 +198,7 @@ class StorageContainer(TierContainer):
                 self.hot, self.load_chat, self.directory.find_existing
             ),
             quotas=GroupQuotas(self.hot),
-            contacts=Contacts(self.hot, chats.new_contacts_per_day),
+            contacts=ContactLimits(self.hot, chats.new_contacts_per_day),
             inboxes=self.inboxes,
             devices=self.device_delivery,
             policy=chats.invitations,
@@ -285,8 +285,8 @@ class StorageContainer(TierContainer):
         )
 
     @cached_property
-    def moderation(self) -> Moderation:
-        return Moderation(
+    def moderation(self) -> BlocksAndReports:
+        return BlocksAndReports(
             rows=self.moderation_rows,
             directory=self.directory,
             memberships=self.memberships,
@@ -376,7 +376,7 @@ class StorageContainer(TierContainer):
 
 def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
     """Create the API key use cases, for the container and `chatserver keys`."""
-    return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), clock)
+    return ApiKeys(ApiKeyRows(dynamodb.for_feature("accounts"), settings.warm), clock)
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Cursor coverage: does the Redis inbox still have every event after a device's cursor? No I/O."""
+"""Cursor coverage: checks that Redis still has all events after a device's cursor. No I/O."""
 
 from __future__ import annotations
 

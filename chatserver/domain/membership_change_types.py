@@ -1,4 +1,4 @@
-"""Changes to a group's members and settings, in the form that is applied to Redis.
+"""Membership changes: a change to a group's members or settings, its entries, and its result.
 
 `chatserver.domain.membership_rules` decides which changes are allowed.
 """

@@ -174,7 +174,7 @@ class SendListener(Protocol):
 
 
 class CommitListener(Protocol):
-    """Callbacks of `Messaging` for the outcome of a commit; exactly one is called per draft."""
+    """Callbacks of `MessageSender` for the outcome of a commit; exactly one is called per draft."""
 
     def on_committed(
         self,

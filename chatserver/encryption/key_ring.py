@@ -58,7 +58,7 @@ class _Cached:
 
 
 class KeyRing:
-    """The data keys of one tenant. Implements `BodyCipher`."""
+    """The data keys of one tenant. Implements `ValueCipher`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class KeyRing:
         return f"KeyRing({self._tenant!r})"
 
     async def get_current(self) -> DataKey:
-        """Return the newest key; see `BodyCipher`."""
+        """Return the newest key; see `ValueCipher`."""
         cached = self._current
         if cached is None or self._clock.monotonic() >= cached.renew_at:
             async with self._loading:
@@ -94,7 +94,7 @@ class KeyRing:
         return cached.key
 
     async def find_for(self, data: bytes) -> DataKey | None:
-        """Return the key for an encrypted value; see `BodyCipher`."""
+        """Return the key for an encrypted value; see `ValueCipher`."""
         version = get_key_version(data)
         cached = self._cached.get(version)
         if cached is None or self._clock.monotonic() >= cached.renew_at:

@@ -109,7 +109,7 @@ class DataKey:
         return header + msgspec.json.encode((self._tenant, *place))
 
 
-class BodyCipher(Protocol):
+class ValueCipher(Protocol):
     """The data keys of one tenant."""
 
     async def get_current(self) -> DataKey:

@@ -20,7 +20,7 @@ class KeySetCopy(NamedTuple):
     body: bytes
 
 
-class KeySets:
+class JwksCache:
     """Reads and writes the cached key set."""
 
     def __init__(self, hot: HotClient) -> None:

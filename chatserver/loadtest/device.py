@@ -17,7 +17,7 @@ from typing import Any, Final
 from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.delivery_checker import ReceivedSeqs, encode_key
-from chatserver.loadtest.device_connection import Link, Refused
+from chatserver.loadtest.device_connection import DeviceConnection, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
@@ -55,7 +55,7 @@ class Device:
         self.in_flight: dict[int, PendingSend] = {}
         self._numbers = self._ids = 0
         self._requests: dict[int, Answer] = {}
-        self._link: Link | None = None
+        self._link: DeviceConnection | None = None
         self._in_flight_max = 64
         self._cursor: frame_reader.Cursor | None = None
         self._large: set[str] = set()
@@ -112,7 +112,7 @@ class Device:
     def handle_unreadable(self, data: bytes) -> None:
         self.state.findings.add("mismatched", f"{self.user}: cannot read {data[:100]!r}")
 
-    def handle_link_close(self, link: Link) -> None:
+    def handle_link_close(self, link: DeviceConnection) -> None:
         """Handle the end of a connection that this device did not close."""
         if link is self._link:
             self._link = None
@@ -163,7 +163,7 @@ class Device:
                 (chat, self.received[chat].last) for chat in self._large if chat in self.received
             )
             fields["large"] = {chat: last for chat, last in places if last is not None}
-        link, welcome = await Link.open(self, self.state.address, fields)
+        link, welcome = await DeviceConnection.open(self, self.state.address, fields)
         self.state.meters.counts["connects"] += 1
         self.state.meters.record_latency("connect", get_now_us() - due_us)
         self._in_flight_max = welcome.limits.sends_in_flight_max

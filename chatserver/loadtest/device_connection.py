@@ -32,10 +32,10 @@ class Owner(Protocol):
 
     def handle_unreadable(self, data: bytes) -> None: ...
 
-    def handle_link_close(self, link: Link) -> None: ...
+    def handle_link_close(self, link: DeviceConnection) -> None: ...
 
 
-class Link(Connection):
+class DeviceConnection(Connection):
     """Passes each frame that follows `welcome` to the owner, and then the disconnect."""
 
     def __init__(self, owner: Owner) -> None:

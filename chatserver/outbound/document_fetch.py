@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.outbound.http_client import Outbound
+from chatserver.outbound.http_client import HttpClient
 
 TIMEOUT_S = 2.0
 BYTES_MAX = 65_536
 
 
-async def fetch_document(outbound: Outbound, url: str) -> bytes:
+async def fetch_document(outbound: HttpClient, url: str) -> bytes:
     """Return the document at `url`, at most 64 KB.
 
     Raises:

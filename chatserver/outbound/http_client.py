@@ -51,7 +51,7 @@ class Answer:
         return 200 <= self.status < 300
 
 
-class Outbound:
+class HttpClient:
     """HTTP client for other servers; see `open_outbound`."""
 
     def __init__(self, session: aiohttp.ClientSession, allowed: Destinations) -> None:
@@ -194,7 +194,7 @@ async def system_lookup(host: str, port: int) -> Sequence[str]:
 @contextlib.asynccontextmanager
 async def open_outbound(
     settings: OutboundSettings, lookup: Lookup = system_lookup
-) -> AsyncIterator[Outbound]:
+) -> AsyncIterator[HttpClient]:
     """Open the client; `lookup` resolves host names."""
     allowed = Destinations(settings.allow_private, settings.ports)
 
@@ -219,4 +219,4 @@ async def open_outbound(
         timeout=aiohttp.ClientTimeout(total=None),  # each call has its own deadline
         headers={"User-Agent": f"chatserver/{__version__}", "Accept-Encoding": "identity"},
     ) as session:
-        yield Outbound(session, allowed)
+        yield HttpClient(session, allowed)

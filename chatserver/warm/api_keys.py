@@ -64,7 +64,7 @@ class KeyRow:
         )
 
 
-class KeyRows:
+class ApiKeyRows:
     """Repository of API keys."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:

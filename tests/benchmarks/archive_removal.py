@@ -23,13 +23,13 @@ from typing import Any, Final
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Archive, Warm
 from chatserver.dev.servers import Server, dynamodb_launch, ministack_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import Message
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
@@ -41,7 +41,7 @@ from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import FixedClock, settings_for
 from tests.support.servers.processes import free_port
 from workers.archive.archiver import Archiver
-from workers.archive.ttl_removal_checks import RemovalClassifier
+from workers.archive.ttl_removal_checks import TtlRemovalClassifier
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "removal.json"
 COUNT: Final = 10_000
@@ -120,8 +120,8 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         await apply_tables(plain, warm, poll_s=0.01)
         await apply_bucket(store, cold)
         client, clock = Metered(plain, warm), SystemClock()
-        objects = SegmentObjects(store, settings)
-        manifests, archivable = Manifests(client, warm), ArchivableMessages(client, warm, clock)
+        objects = SegmentStore(store, settings)
+        manifests, archivable = Manifests(client, warm), ArchivableEntries(client, warm, clock)
         rows, users = RestoredRows(client, warm), UserArchivePositions(client, warm)
         archiver = Archiver(manifests, objects, archivable, settings, clock, rows, users)
         sent = make_messages(chat)
@@ -131,7 +131,7 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
             assert (await archiver.archive_chat(chat)).moved == COUNT
         with metered(client, found, "looked at again"):
             assert (await archiver.archive_chat(chat)).moved == 0
-        classifier = RemovalClassifier(manifests, objects, clock)
+        classifier = TtlRemovalClassifier(manifests, objects, clock)
         with metered(client, found, "removals judged"):
             assert {await classifier.classify(each) for each in sent} == {"archived"}
     return found

@@ -34,7 +34,7 @@ from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.membership import HotMembership
-from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
@@ -47,7 +47,7 @@ from chatserver.protocol.redis_memory_costs import (
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.user_chats import Chats
 from chatserver.service.messaging.message_changes import MessageChangeService
-from chatserver.service.messaging.message_sender import Messaging, deliver_to_all
+from chatserver.service.messaging.message_sender import MessageSender, deliver_to_all
 from tests.support.servers.processes import eventually
 
 GATEWAY = GatewayId("gw-here")
@@ -105,7 +105,7 @@ class Day:
         fakes: Any = FakeDevices()
         stream_writer, log, warm = GatewayStreamWriter(hot), ChatLog(hot), self
         self.fakes = fakes
-        self.messaging = Messaging(
+        self.messaging = MessageSender(
             commits=PartitionedCommit(hot, GATEWAY),
             audiences=self.audiences,
             inboxes=self.inboxes,
@@ -115,8 +115,8 @@ class Day:
             charge=self._charge,
         )
         self.message_changes = MessageChangeService(
-            commits=ChangeCommitter(hot, GATEWAY),
-            hidden=Hidden(hot),
+            commits=MessageChangeCommitter(hot, GATEWAY),
+            hidden=HiddenMessages(hot),
             audiences=self.audiences,
             log=log,
             warm=warm,  # type: ignore[arg-type]  # every message is in Redis

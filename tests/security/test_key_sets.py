@@ -15,13 +15,13 @@ from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.tokens import Tokens
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import Unauthenticated, Unavailable
-from chatserver.hot.jwks_cache import KeySets
+from chatserver.hot.jwks_cache import JwksCache
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import open_outbound
-from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
+from chatserver.service.access.host_keyring import HostKeyring, KeyFetcher
 from chatserver.service.access.token_authentication import TokenAuthentication
 from tests.security.support.tokens import EC, ED, SERVER_SECRET, KeyServer, jwk, key_set, signed
 
@@ -42,9 +42,9 @@ class Process:
         self, hot: HotClient, auth: config.Auth, get: Callable[[], Awaitable[bytes]]
     ) -> None:
         tokens = Tokens(auth, SystemClock())
-        self.ring = KeyRing(
+        self.ring = HostKeyring(
             settings=auth,
-            cache=KeySets(hot),
+            cache=JwksCache(hot),
             fetch=get,
             activate=tokens.replace_key_set,
             clock=SystemClock(),
@@ -74,7 +74,7 @@ async def open_fetcher(
     async with open_outbound(config.Outbound(allow_private=[allowed])) as outbound:
         yield KeyFetcher(
             settings=auth,
-            cache=KeySets(hot),
+            cache=JwksCache(hot),
             fetch=functools.partial(fetch_document, outbound),
             check=functools.partial(parse_jwks, algorithm="EdDSA"),
             clock=SystemClock(),

@@ -11,7 +11,7 @@ from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
 from chatserver.hot.bus.gateway_stream import CallResult, Echo, GatewayStream
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from tests.support.rawchat import Failed, RawChat
@@ -30,11 +30,11 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 
 
 @pytest.fixture
-async def warm_calls(stack: Stack) -> AsyncIterator[WarmCalls]:
+async def warm_calls(stack: Stack) -> AsyncIterator[RpcClient]:
     """Calls to the workers like those of a gateway, but without a session."""
     gateway = GatewayId(f"gw-{new_id().lower()}")
     async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
-        calls = WarmCalls(hot, gateway, 30.0)
+        calls = RpcClient(hot, gateway, 30.0)
         gateway_stream = GatewayStream(hot, gateway, 60)
         await gateway_stream.renew()
         is_reading = asyncio.Event()
@@ -48,7 +48,7 @@ async def warm_calls(stack: Stack) -> AsyncIterator[WarmCalls]:
         reading.cancel()
 
 
-async def _read(gateway_stream: GatewayStream, calls: WarmCalls, is_reading: asyncio.Event) -> None:
+async def _read(gateway_stream: GatewayStream, calls: RpcClient, is_reading: asyncio.Event) -> None:
     async for records in gateway_stream.iter_records():
         for record in records or ():
             if isinstance(record, Echo):
@@ -58,7 +58,7 @@ async def _read(gateway_stream: GatewayStream, calls: WarmCalls, is_reading: asy
 
 
 async def test_row_3_internal_calls_are_authorized_by_the_worker(
-    alice: RawChat, bob: RawChat, group: str, warm_calls: WarmCalls
+    alice: RawChat, bob: RawChat, group: str, warm_calls: RpcClient
 ) -> None:
     """The worker checks the permissions of the user in a call."""
     bob_id, stranger = UserId(bob.user), UserId("a-stranger")

@@ -22,10 +22,10 @@ from chatserver.domain.messages import Audience
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.protocol import frames
 from chatserver.service.history.history_pages import History, Page
-from chatserver.service.history.reader_views import Views
+from chatserver.service.history.reader_views import ReaderViews
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.support import Gateway, make_direct
 
@@ -91,7 +91,7 @@ def history_of(container: StorageContainer) -> History:
         older=container.older_tiers,
         members=MemberCheck(hot, audiences),
         clock=SystemClock(),
-        views=Views(log, Hidden(hot)),
+        views=ReaderViews(log, HiddenMessages(hot)),
     )
 
 

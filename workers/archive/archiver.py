@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
@@ -48,7 +48,7 @@ from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, tracer
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
@@ -87,8 +87,8 @@ class Archiver:
     def __init__(
         self,
         manifests: Manifests,
-        objects: SegmentObjects,
-        archivable: ArchivableMessages,
+        objects: SegmentStore,
+        archivable: ArchivableEntries,
         settings: Archive,
         clock: Clock,
         restored: RestoredRows,

@@ -6,17 +6,17 @@ from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
 from chatserver.warm.messages.ttl_undo import RemovedItems
-from chatserver.warm.streams.checkpoints import StreamRows
+from chatserver.warm.streams.checkpoints import StreamCheckpoints
 from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
-from workers.archive.ttl_removal_checks import RemovalClassifier, RemovalHandler
+from workers.archive.ttl_removal_checks import TtlRemovalClassifier, TtlRemovalHandler
 
 
 class ArchiveContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("archive")
-        self.stream_rows = StreamRows(self._client, core.settings.warm, LEASE_S)
+        self.stream_rows = StreamCheckpoints(self._client, core.settings.warm, LEASE_S)
 
     @cached_property
     def archiver(self) -> Archiver:
@@ -32,10 +32,10 @@ class ArchiveContainer:
         )
 
     @cached_property
-    def removals(self) -> RemovalHandler:
+    def removals(self) -> TtlRemovalHandler:
         core = self._core
-        return RemovalHandler(
-            RemovalClassifier(core.manifests, core.segments, core.clock),
+        return TtlRemovalHandler(
+            TtlRemovalClassifier(core.manifests, core.segments, core.clock),
             core.manifests,
             core.archivable,
             RemovedItems(self._client, core.settings.warm, core.long_bodies),

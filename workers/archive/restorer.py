@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from chatserver.cold.client import open_s3
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Settings
 from chatserver.domain.archive_segments import Restored, Segment
 from chatserver.domain.clock import Clock
@@ -33,7 +33,7 @@ from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
 from chatserver.warm.chats.directory import Directory
@@ -41,7 +41,7 @@ from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_repository import PersistItem
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 
 PAGE: Final = 100
 ROWS_PAGE: Final = 100
@@ -79,7 +79,7 @@ class Restorer:
         manifests: Manifests,
         rows: RestoredRows,
         cold: ColdLog,
-        archivable: ArchivableMessages,
+        archivable: ArchivableEntries,
         directory: Directory,
         pace: RateLimiter,
         clock: Clock,
@@ -237,10 +237,10 @@ async def open_restorer(
     async with open_dynamodb(settings.warm) as dynamodb, open_s3(settings.cold) as store:
         client = dynamodb.for_feature("archive")
         manifests = Manifests(client, settings.warm)
-        shards = ShardList(client, settings.warm, clock)
+        shards = ShardedChats(client, settings.warm, clock)
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), clock, shards)
-        archivable = ArchivableMessages(client, settings.warm, clock, shards, bodies)
-        objects = SegmentObjects(store, settings.archive, client.cipher)
+        archivable = ArchivableEntries(client, settings.warm, clock, shards, bodies)
+        objects = SegmentStore(store, settings.archive, client.cipher)
         yield Restorer(
             manifests,
             RestoredRows(client, settings.warm),

@@ -20,7 +20,7 @@ from workers.periodic_work import run_periodically
 log = structlog.get_logger()
 
 
-class ExpirySweeper:
+class TtlEmulation:
     """Scans the table repeatedly while this process holds the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
@@ -63,4 +63,4 @@ class ExpirySweeper:
 
 async def run_expiry(container: StorageContainer, owner: str) -> None:
     """Sweep the table periodically, until cancelled. Raises Unavailable if a store is down."""
-    await ExpirySweeper(container, owner).run()
+    await TtlEmulation(container, owner).run()

@@ -24,7 +24,7 @@ from typing import Final, Literal, Protocol
 
 import structlog
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData
 from chatserver.protocol import expired_messages
@@ -32,7 +32,7 @@ from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages.message_changes import MessageChanges
@@ -47,10 +47,10 @@ TRIES_MAX: Final = 4
 Found = Literal["expired", "archived", "missing"]
 
 
-class RemovalClassifier:
+class TtlRemovalClassifier:
     """Decides whether TTL was right to remove a message: it has expired, or the archive has it."""
 
-    def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
+    def __init__(self, manifests: Manifests, objects: SegmentStore, clock: Clock) -> None:
         self._manifests = manifests
         self._objects = objects
         self._clock = clock
@@ -108,12 +108,12 @@ class RemovedItemsHandler(Protocol):
 
 
 @dataclasses.dataclass
-class RemovalHandler:
+class TtlRemovalHandler:
     """Handles TTL removals. `settle_s` is the longest duration of a concurrent write."""
 
-    classifier: RemovalClassifier
+    classifier: TtlRemovalClassifier
     manifests: Manifests
-    archivable: ArchivableMessages
+    archivable: ArchivableEntries
     items: RemovedItems
     changes: MessageChanges
     entries: Entries

@@ -33,8 +33,8 @@ from chatserver.warm.dynamo.client import (
     TableMissing,
     open_dynamodb_streams,
 )
-from chatserver.warm.streams.checkpoints import LeaseLost, ShardLease, StreamRows
-from chatserver.warm.streams.reader import Record, Streams
+from chatserver.warm.streams.checkpoints import LeaseLost, ShardLease, StreamCheckpoints
+from chatserver.warm.streams.reader import Record, StreamReader
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
@@ -49,13 +49,13 @@ CHECKPOINT_S: Final = 5.0  # checkpoint interval while there are records to read
 READ_S: Final = 0.2  # minimum interval between reads of a shard; AWS allows five per second
 
 
-class StreamReader:
+class TtlStreamReader:
     """Reads this process's share of the shards of the DynamoDB Stream of `messages`."""
 
     def __init__(
         self,
-        streams: Streams,
-        rows: StreamRows,
+        streams: StreamReader,
+        rows: StreamCheckpoints,
         handler: RemovedItemsHandler,
         name: str,
         clock: Clock,
@@ -166,7 +166,7 @@ class StreamReader:
 
 
 class _ShardReader:
-    def __init__(self, reader: StreamReader, shard: Shard, hold: ShardLease) -> None:
+    def __init__(self, reader: TtlStreamReader, shard: Shard, hold: ShardLease) -> None:
         self._reader = reader
         self._shard = shard
         self._hold = hold
@@ -254,8 +254,8 @@ async def run_stream(container: StorageContainer, owner: str) -> None:
     """
     settings = container.settings
     async with open_dynamodb_streams(settings.warm) as client:
-        await StreamReader(
-            Streams(client, settings.warm),
+        await TtlStreamReader(
+            StreamReader(client, settings.warm),
             container.get(ArchiveContainer).stream_rows,
             container.get(ArchiveContainer).removals,
             owner,

@@ -20,7 +20,7 @@ from chatserver.domain.write_sharding import is_shards
 from chatserver.errors import ChatError
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.telemetry import metrics
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from workers.persist.batch_changes import EntryWrite
 
 log = structlog.get_logger()
@@ -119,10 +119,10 @@ def _round_up(number: float, shards_max: int) -> int:
     return shards
 
 
-class WriteSharding:
+class ShardScaling:
     """Decides on the sharding of a partition's chats, in the worker that holds the lease."""
 
-    def __init__(self, shards: ShardList, chat_log: ChatLog, settings: Warm) -> None:
+    def __init__(self, shards: ShardedChats, chat_log: ChatLog, settings: Warm) -> None:
         self._shards = shards
         self._log = chat_log
         self._settings = settings

@@ -60,7 +60,7 @@ from workers.persist.batch_cache import BatchCache
 from workers.persist.batch_changes import EntryWrite, build_replacement_tombstone
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, dead_letter
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
-from workers.persist.shard_scaling import WriteSharding
+from workers.persist.shard_scaling import ShardScaling
 
 log = structlog.get_logger()
 
@@ -87,7 +87,7 @@ class PersistWorker:
         self._backlog = Backlog(container.hot, partition)
         self._eviction = Eviction(container.hot)
         self._lease = container.make_lease("persist", owner, self._settings.lease_s, partition)
-        self._sharding = WriteSharding(
+        self._sharding = ShardScaling(
             container.write_shards, ChatLog(container.hot), container.settings.warm
         )
         self._days = DayRecorder(container.active_days)

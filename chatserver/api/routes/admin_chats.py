@@ -22,7 +22,7 @@ from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import GROUP_PREFIX, SYSTEM_USER, ChatId, Ref, UserId
 from chatserver.errors import Forbidden, NotFound
-from chatserver.hot.bus.job_progress import Jobs
+from chatserver.hot.bus.job_progress import JobProgress
 from chatserver.protocol import frames
 from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasts
 
@@ -136,7 +136,7 @@ def _build_broadcast_routes(container: StorageContainer) -> list[HTTPRouteHandle
         chat = await container.chats.open_direct(system, user, is_host=True)
         await send_message(container, system, frames.Send(0, chat.chat, ref, body))
 
-    broadcasts = Broadcasts(Jobs(container.hot, container.clock), deliver)
+    broadcasts = Broadcasts(JobProgress(container.hot, container.clock), deliver)
     container.closers.append(broadcasts.stop)
 
     async def get_progress(job: str) -> Broadcast:

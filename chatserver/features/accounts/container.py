@@ -9,7 +9,7 @@ from chatserver.auth.passwords import Passwords
 from chatserver.auth.refresh_token_format import RefreshTokens, parse_refresh_token
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
-from chatserver.features.accounts.service.login_tokens import Logins
+from chatserver.features.accounts.service.login_tokens import LoginTokens
 from chatserver.features.accounts.service.password_logins import PasswordLogins
 from chatserver.features.accounts.service.profiles import Profiles
 from chatserver.features.accounts.service.user_search import UserSearch
@@ -26,8 +26,8 @@ class AccountContainer:
         self.search_entries = SearchEntries(client, core.settings.warm)
 
     @cached_property
-    def logins(self) -> Logins:
-        return Logins(
+    def logins(self) -> LoginTokens:
+        return LoginTokens(
             rows=self.rows,
             tokens=self._core.tokens,
             refresh_tokens=RefreshTokens(self._core.settings.auth),

@@ -21,7 +21,7 @@ import redis.exceptions
 
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.model import File
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.client import HotClient
 
 JOBS_MAX = 10_000
@@ -75,7 +75,7 @@ class SendableFiles:
 class RemoteFiles:
     """Reads the metadata of files from the `directory` table, through an RPC worker."""
 
-    def __init__(self, calls: WarmCalls) -> None:
+    def __init__(self, calls: RpcClient) -> None:
         self._calls = calls
 
     async def find_file(self, file: str) -> File | None:

@@ -20,7 +20,7 @@ from chatserver.features.chat_preferences.model import (
 from chatserver.features.chat_preferences.warm import PreferenceRows
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import ChatPreferences, PinnedChats
@@ -41,7 +41,7 @@ class Preferences:
         members: MemberCheck,
         directory: Directory,
         chat_log: ChatLog,
-        hidden: Hidden,
+        hidden: HiddenMessages,
         inboxes: Inboxes,
         devices: DeviceDelivery,
         clock: Clock,

@@ -13,17 +13,17 @@ import structlog
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import RateLimited, Unavailable
-from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.protocol import frames
 
 log = structlog.get_logger()
 
 
-class CompanionRequests:
+class CompanionCommands:
     """Checks the budget for messages to companions, stops responses, and returns their text."""
 
     def __init__(
@@ -31,7 +31,7 @@ class CompanionRequests:
         *,
         budgets: TokenBudgets,
         references: HotMembership,
-        streams: Deltas,
+        streams: ResponseStream,
         members: MemberCheck,
     ) -> None:
         self._budgets = budgets
@@ -95,7 +95,7 @@ class CompanionRequests:
 
 
 async def handle_session_request(
-    warm: WarmCalls, user: UserId, frame: frames.AnySessionRequest
+    warm: RpcClient, user: UserId, frame: frames.AnySessionRequest
 ) -> msgspec.Struct:
     """Execute a request about companions or sessions, and return the reply.
 

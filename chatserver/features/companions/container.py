@@ -49,7 +49,7 @@ class CompanionContainer:
             companions=self.companion_rows,
             catalog=self.catalog,
             chat_creator=self._core.chat_creator,
-            change_records=self._core.hot_membership,
+            hot_membership=self._core.hot_membership,
             propagation=self._core.membership_propagation,
             inboxes=self._core.inboxes,
             delivery=self._core.device_delivery,

@@ -8,17 +8,17 @@ from chatserver.container import feature_ports
 from chatserver.container.core import CoreContainer
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.ids import UserId
-from chatserver.features.companions.commands import CompanionRequests, handle_session_request
-from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.commands import CompanionCommands, handle_session_request
+from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.protocol import frames
 
 
-def make_companion_requests(core: CoreContainer) -> CompanionRequests:
-    return CompanionRequests(
+def make_companion_requests(core: CoreContainer) -> CompanionCommands:
+    return CompanionCommands(
         budgets=TokenBudgets(core.hot, core.settings.companions),
         references=core.hot_membership,
-        streams=Deltas(core.hot),
+        streams=ResponseStream(core.hot),
         members=core.members,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.attachments.service.download_links import Link
-from chatserver.features.social.service.pictures import SocialFiles
+from chatserver.features.social.service.pictures import SocialPictures
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.warm.chats.directory import Directory
 
@@ -12,7 +12,9 @@ from chatserver.warm.chats.directory import Directory
 class GroupPictureFiles:
     """Implements `chatserver.service.membership.group_pictures.GroupPictures`."""
 
-    def __init__(self, *, files: SocialFiles, members: MemberCheck, directory: Directory) -> None:
+    def __init__(
+        self, *, files: SocialPictures, members: MemberCheck, directory: Directory
+    ) -> None:
         self._files = files
         self._members = members
         self._directory = directory

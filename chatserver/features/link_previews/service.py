@@ -32,7 +32,7 @@ from chatserver.features.link_previews.model import (
     detect_picture_type,
 )
 from chatserver.features.link_previews.page_head import parse_page
-from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
+from chatserver.hot.users.rate_limits import TOO_MUCH, RateLimits
 from chatserver.outbound.allowed_destinations import parse_url
 from chatserver.outbound.http_client import Answer, Lookup, open_outbound, system_lookup
 
@@ -129,7 +129,7 @@ class PageFetcher:
 class LinkPreviews:
     """Returns previews to users, and caches them."""
 
-    def __init__(self, *, fetcher: PageFetcher, cache: PreviewCache, limits: Limits) -> None:
+    def __init__(self, *, fetcher: PageFetcher, cache: PreviewCache, limits: RateLimits) -> None:
         self._fetcher = fetcher
         self._cache = cache
         self._limits = limits

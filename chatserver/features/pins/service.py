@@ -35,7 +35,7 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.history_pages import History
-from chatserver.service.history.reader_views import Views
+from chatserver.service.history.reader_views import ReaderViews
 from chatserver.service.messaging.message_changes import NO_MESSAGE, MessageChangeService, PinChange
 from chatserver.service.messaging.stored_waits import StoredWaits
 from chatserver.task_groups import map_concurrently
@@ -66,7 +66,7 @@ class Pins:
         audiences: Audiences,
         members: MemberCheck,
         history: History,
-        views: Views,
+        views: ReaderViews,
         message_changes: MessageChangeService,
         stored_waits: StoredWaits,
         clock: Clock,

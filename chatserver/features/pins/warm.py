@@ -27,7 +27,7 @@ from chatserver.warm.dynamo.item_attributes import get_number
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_partition_reads import build_key
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.directory_attributes import PinField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 
@@ -38,7 +38,7 @@ AFTER_PINS: Final = "pin$"  # '$' follows '#'
 class PinRows:
     """Reads and writes pins."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, shards: ShardList) -> None:
+    def __init__(self, client: DynamoClient, settings: Warm, shards: ShardedChats) -> None:
         self._client = client
         self._settings = settings
         self._shards = shards

@@ -1,6 +1,6 @@
 """Data exports and account erasures: jobs that users or the host application request.
 
-Start with `service` (use cases) and `worker.jobs` (job execution). `worker.export` and
+Start with `service` (use cases) and `worker.job_worker` (job execution). `worker.export` and
 `worker.erasure` implement the two kinds of jobs.
 """
 

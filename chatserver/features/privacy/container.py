@@ -16,7 +16,7 @@ from chatserver.features.privacy.service import Lockout, Privacy
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.service.history.user_messages import UserMessages
-from chatserver.service.messaging.message_erasure import TextEraser
+from chatserver.service.messaging.message_erasure import MessageEraser
 
 
 class PrivacyContainer:
@@ -56,8 +56,8 @@ class PrivacyContainer:
         return UserMessages(self.rows, self._core.manifests, self._core.cold_log)
 
     @cached_property
-    def eraser(self) -> TextEraser:
-        return TextEraser(
+    def eraser(self) -> MessageEraser:
+        return MessageEraser(
             commits=self._core.change_committer,
             audiences=self._core.audiences,
             messages=self.user_messages,

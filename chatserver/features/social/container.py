@@ -10,14 +10,14 @@ from chatserver.features.attachments.warm import Attachments
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.service.favorites import Favorites
 from chatserver.features.social.service.follows import Follows
-from chatserver.features.social.service.pictures import SocialFiles, SpaceReaders
+from chatserver.features.social.service.pictures import SocialPictures, SpaceReaders
 from chatserver.features.social.service.social import Rows, Social
 from chatserver.features.social.service.timeline_backfill import Backfill, MergedAuthors
 from chatserver.features.social.service.timelines import Timelines
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.favorites import SocialFavorites
-from chatserver.features.social.warm.follow_edges import SocialGraph
+from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
@@ -29,7 +29,7 @@ class SocialContainer:
         self._core = core
         self._client = core.dynamodb.for_feature("social")
         self.profiles = SocialProfiles(self._client, core.settings.warm)
-        self.graph = SocialGraph(self._client, core.settings.warm)
+        self.graph = FollowEdges(self._client, core.settings.warm)
         self.counts = SocialCounts(self._client, core.settings.warm)
         self.posts = SocialPosts(self._client, core.settings.warm)
         self.likes = SocialLikes(self._client, core.settings.warm)
@@ -40,9 +40,9 @@ class SocialContainer:
         self._merged = MergedAuthors(self.fanouts, core.settings.timeline, core.clock)
 
     @cached_property
-    def pictures(self) -> SocialFiles:
+    def pictures(self) -> SocialPictures:
         attachments = self._core.get(AttachmentContainer)
-        return SocialFiles(
+        return SocialPictures(
             rows=Attachments(self._client, self._core.settings.warm),
             sendable=attachments.sendable,
             objects=attachments.objects,

@@ -30,7 +30,7 @@ from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Una
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
-from chatserver.service.messaging.message_sender import Messaging
+from chatserver.service.messaging.message_sender import MessageSender
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
@@ -148,7 +148,7 @@ class _UncheckedMessage:
 
     def __init__(
         self,
-        messaging: Messaging,
+        messaging: MessageSender,
         frame: frames.Send,
         listener: SendListener,
         attachments: Sequence[frames.Attachment],
@@ -173,7 +173,7 @@ class BeforeSendQueue:
 
     def submit(
         self,
-        messaging: Messaging,
+        messaging: MessageSender,
         sender: UserId,
         frame: frames.Send,
         listener: SendListener,

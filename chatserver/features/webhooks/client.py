@@ -13,7 +13,7 @@ import msgspec
 
 from chatserver.domain.clock import Clock
 from chatserver.errors import Unavailable
-from chatserver.outbound.http_client import Answer, Outbound
+from chatserver.outbound.http_client import Answer, HttpClient
 from chatserver.protocol import webhook_messages as messages
 
 _EVENT_ANSWER_BYTES_MAX = 4096
@@ -23,7 +23,7 @@ class Webhook:
     """One webhook URL of the host application."""
 
     def __init__(
-        self, *, outbound: Outbound, url: str, secret: str, timeout_s: float, clock: Clock
+        self, *, outbound: HttpClient, url: str, secret: str, timeout_s: float, clock: Clock
     ) -> None:
         self._outbound = outbound
         self._url = url

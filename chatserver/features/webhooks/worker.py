@@ -28,7 +28,7 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.rpc_queue import CallQueue
+from chatserver.hot.bus.rpc_queue import RpcQueue
 from chatserver.protocol import webhook_messages as messages
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
@@ -57,7 +57,7 @@ class BeforeSendCaller(RpcWorker):
     """Requests `before_send` verdicts for gateways, which have no HTTP client."""
 
     def __init__(self, container: StorageContainer, name: str, url: str) -> None:
-        queue = CallQueue(
+        queue = RpcQueue(
             hot=container.hot,
             consumer=name,
             clock=container.clock,

@@ -12,8 +12,8 @@ from chatserver.domain.access.logins import Marks
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, SessionId, UserId
 from chatserver.domain.messages import InboxPositions
 from chatserver.domain.presence import PresenceRecord, State
-from chatserver.gateway.delivery.large_chat_delivery import Channels
-from chatserver.gateway.session.local_sessions import SessionRegistry
+from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
+from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.shared_session_context import HotPathCounters
 from chatserver.gateway.transport.frame_codec import encode_text_frame, encode_text_header
 from chatserver.hot.bus.gateway_stream import (
@@ -32,7 +32,7 @@ from chatserver.hot.bus.gateway_stream import (
     UserSignal,
 )
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.stored_waits import StoredWaits
 
@@ -42,10 +42,10 @@ class EventDispatcher:
         self,
         *,
         gateway: GatewayId,
-        registry: SessionRegistry,
+        registry: LocalSessions,
         gateway_stream_writer: GatewayStreamWriter,
         stored_waits: StoredWaits,
-        warm: WarmCalls,
+        warm: RpcClient,
         counters: HotPathCounters,
     ) -> None:
         self._counters = counters
@@ -59,7 +59,7 @@ class EventDispatcher:
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
         self._gateway_stream_writer = gateway_stream_writer
-        self.channels: Channels  # set by `GatewayServer.set_container`
+        self.channels: LargeChatDelivery  # set by `GatewayServer.set_container`
         self._stored_waits = stored_waits
         self._warm = warm
         # Callbacks for records about presence and sessions, and for `Echo` (the gateway's check of

@@ -32,7 +32,8 @@ class Subscriber(Protocol):
     def recover_chat(self, chat: ChatId) -> None:
         """Send a chat's summary (its chat list item) if its log lacks entries for the device.
 
-        The device then reads the history. `Channels.find_again` returns where delivery resumes.
+        The device then reads the history. `LargeChatDelivery.find_again` returns where delivery
+        resumes.
         """
 
 

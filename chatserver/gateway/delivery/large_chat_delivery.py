@@ -37,21 +37,21 @@ from chatserver.gateway.delivery.large_chat_channel import (
 from chatserver.gateway.transport.frame_codec import encode_text_frame
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions, LargeHead
 from chatserver.protocol import codec, frames
-from chatserver.service.history.large_chat_log import ChannelEntry, ChannelLog
+from chatserver.service.history.large_chat_log import ChannelEntry, LargeChatLog
 
 log = structlog.get_logger()
 
 PAGE = 200
 
 
-class Channels:
+class LargeChatDelivery:
     """One gateway's large-chat channels. `device_epoch` returns the epoch sent to devices."""
 
     def __init__(
         self,
         *,
         subscriptions: LargeChatSubscriptions,
-        chat_log: ChannelLog,
+        chat_log: LargeChatLog,
         open_chat: Callable[[ChatId], Awaitable[object]],
         list_sessions: Callable[[UserId], Sequence[Subscriber]],
         spawn: Callable[[Coroutine[object, object, None], str], None],

@@ -36,15 +36,15 @@ from chatserver.errors import ChatError
 from chatserver.gateway.delivery.end_of_tick_writes import TickWrites
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.delivery.gateway_stream_echo import GatewayStreamEcho
-from chatserver.gateway.delivery.large_chat_delivery import Channels
+from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
-from chatserver.gateway.session.local_sessions import SessionRegistry
-from chatserver.gateway.session.request_dispatcher import Requests
+from chatserver.gateway.session.local_sessions import LocalSessions
+from chatserver.gateway.session.request_dispatcher import RequestDispatcher
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import TokenExpiry
 from chatserver.gateway.session.session_refresher import SessionRefresher
-from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import (
     HotPathCounters,
     SessionContext,
@@ -56,7 +56,7 @@ from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
 from chatserver.gateway.transport.slow_client_stats import SlowClients
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.protocol.error_codes import Close
@@ -85,7 +85,7 @@ class GatewayServer:
         self.settings = settings.gateway
         self.all_settings = settings
         self.gateway = GatewayId(new_id().lower())
-        self.registry = SessionRegistry()
+        self.registry = LocalSessions()
         self.slow: set[Connection] = set()
         self.port = 0
         self._stored_waits = StoredWaits(STORED_TIMEOUT_S)
@@ -98,9 +98,9 @@ class GatewayServer:
         self._slow_clients = SlowClients(self.slow, self._clock)
         self._container: GatewayContainer
         self._context: SessionContext
-        self._directory: SessionDirectory
+        self._directory: SessionRegistration
         self._admission: Admission
-        self._channels: Channels
+        self._channels: LargeChatDelivery
         self._refresher: SessionRefresher
         self._dispatcher: EventDispatcher
         self._wheel = HeartbeatWheel(self.settings.ping_interval_s, self.settings.pong_timeout_s)
@@ -235,7 +235,7 @@ class GatewayServer:
     # lifecycle
 
     def make_dispatcher(
-        self, gateway_stream_writer: GatewayStreamWriter, warm: WarmCalls
+        self, gateway_stream_writer: GatewayStreamWriter, warm: RpcClient
     ) -> EventDispatcher:
         """Create the event dispatcher once Redis is connected."""
         self._dispatcher = EventDispatcher(
@@ -255,9 +255,9 @@ class GatewayServer:
     def set_container(self, container: GatewayContainer) -> None:
         """Set the container. Sessions can be opened after this call."""
         self._container = container
-        self._directory = SessionDirectory(self.gateway, self.registry, container)
+        self._directory = SessionRegistration(self.gateway, self.registry, container)
         self._admission = Admission(container.limits, self._trusted)
-        self._channels = Channels(
+        self._channels = LargeChatDelivery(
             subscriptions=container.large_chat_subscriptions,
             chat_log=container.large_chat_log,
             open_chat=container.audiences.get,
@@ -278,7 +278,7 @@ class GatewayServer:
             settings=self.settings,
             all_settings=self.all_settings,
             container=container,
-            requests=Requests(container),
+            requests=RequestDispatcher(container),
             channels=self._channels,
             counters=self._counters,
             slow_clients=self._slow_clients,
@@ -324,7 +324,7 @@ class GatewayServer:
             asyncio.create_task(self._run_heartbeat(), name="heartbeat"),
             asyncio.create_task(self._gateway_stream_echo.run(), name="gateway-stream-echo"),
             asyncio.create_task(self._refresher.run(), name="refresh"),
-            asyncio.create_task(self._read_stream(), name="gateway_stream"),
+            asyncio.create_task(self._read_stream(), name="gateway-stream"),
             asyncio.create_task(
                 self._container.user_presence.run(self._directory.publish_presence),
                 name="attendance",

@@ -29,7 +29,7 @@ from chatserver.gateway.session.request_dispatcher import Request
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_opening import SessionOpening
-from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.session.state_machine import Stage
 from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
@@ -75,7 +75,7 @@ class CommandHandler:
         *,
         context: SessionContext,
         connection: Connection,
-        directory: SessionDirectory,
+        directory: SessionRegistration,
         admission: Admission,
         on_authenticated: Callable[[Connection], None],
         on_end: Callable[[Session], None],

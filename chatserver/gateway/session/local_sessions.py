@@ -8,7 +8,7 @@ from chatserver.domain.ids import DeviceId, UserId
 from chatserver.gateway.session.session import Session
 
 
-class SessionRegistry:
+class LocalSessions:
     """Sessions by user. Callers must not change `by_user`; it contains no empty lists."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Request dispatch: each frame with a request id gets one response or an error.
 
-All sessions of a gateway share one `Requests` instance. `send` is not handled here:
+All sessions of a gateway share one `RequestDispatcher` instance. `send` is not handled here:
 `chatserver.gateway.session.command_handler` submits it, and the commit sends the response.
 """
 
@@ -43,7 +43,7 @@ Request = (
 )
 
 
-class Requests:
+class RequestDispatcher:
     """Handles the request frames of one gateway's sessions."""
 
     def __init__(self, container: GatewayContainer) -> None:

@@ -12,7 +12,7 @@ from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Banned, ChatError, Unauthenticated, UnknownKey
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import get_close_code
-from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.session.state_machine import Stage
 from chatserver.gateway.session.welcome import find_start, make_welcome
@@ -41,7 +41,7 @@ class SessionOpening:
         context: SessionContext,
         connection: Connection,
         session: Session,
-        directory: SessionDirectory,
+        directory: SessionRegistration,
         admission: Admission,
         on_authenticated: Callable[[Connection], None],
         on_registered: Callable[[], None],

@@ -13,9 +13,9 @@ from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError
-from chatserver.gateway.delivery.large_chat_delivery import Channels
-from chatserver.gateway.session.local_sessions import SessionRegistry
-from chatserver.gateway.session.session_registration import SessionDirectory
+from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
+from chatserver.gateway.session.local_sessions import LocalSessions
+from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionTasks
 
 log = structlog.get_logger()
@@ -30,9 +30,9 @@ class SessionRefresher:
         self,
         *,
         container: GatewayContainer,
-        registry: SessionRegistry,
-        directory: SessionDirectory,
-        channels: Channels,
+        registry: LocalSessions,
+        directory: SessionRegistration,
+        channels: LargeChatDelivery,
         tasks: SessionTasks,
         interval_s: float,
     ) -> None:

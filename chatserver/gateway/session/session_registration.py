@@ -18,7 +18,7 @@ from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.access.logins import Marks
 from chatserver.domain.ids import GatewayId, SessionId, UserId
 from chatserver.domain.presence import PresenceChange
-from chatserver.gateway.session.local_sessions import SessionRegistry
+from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.session import Session
 from chatserver.hot.bus.gateway_stream import PresenceUpdate, Replaced
 from chatserver.hot.users.user_sessions import Claim
@@ -30,11 +30,11 @@ USERS_PER_CHECK_MAX = 500
 REPLACED = "replaced by another session of this device, or the session limit was exceeded"
 
 
-class SessionDirectory:
+class SessionRegistration:
     """Registers and removes the sessions of one gateway."""
 
     def __init__(
-        self, gateway: GatewayId, registry: SessionRegistry, container: GatewayContainer
+        self, gateway: GatewayId, registry: LocalSessions, container: GatewayContainer
     ) -> None:
         self._gateway = gateway
         self._registry = registry

@@ -10,8 +10,8 @@ import structlog
 
 from chatserver import config
 from chatserver.container.gateway import GatewayContainer
-from chatserver.gateway.delivery.large_chat_delivery import Channels
-from chatserver.gateway.session.request_dispatcher import Requests
+from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
+from chatserver.gateway.session.request_dispatcher import RequestDispatcher
 from chatserver.gateway.session.session_auth import TokenExpiry
 from chatserver.gateway.transport.slow_client_stats import SlowClients
 from chatserver.service.messaging.stored_waits import StoredWaits
@@ -98,8 +98,8 @@ class SessionContext:
     settings: config.Gateway
     all_settings: config.Settings
     container: GatewayContainer
-    requests: Requests
-    channels: Channels
+    requests: RequestDispatcher
+    channels: LargeChatDelivery
     counters: HotPathCounters
     slow_clients: SlowClients
     stored_waits: StoredWaits

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from websockets.http11 import Request
 
 from chatserver.domain.client_addresses import Network, get_subject, resolve_client_address
-from chatserver.hot.users.rate_limits import Allowance, Limits
+from chatserver.hot.users.rate_limits import Allowance, RateLimits
 from chatserver.protocol.error_codes import Close
 from chatserver.telemetry import metrics
 
@@ -26,7 +26,7 @@ Refuse = Callable[[int, str, int], None]  # (code, reason, retry_after_ms); clos
 class Admission:
     """Admission control of one gateway."""
 
-    def __init__(self, limits: Limits, trusted: Sequence[Network]) -> None:
+    def __init__(self, limits: RateLimits, trusted: Sequence[Network]) -> None:
         self._limits = limits
         self._trusted = trusted
 

@@ -29,7 +29,7 @@ class Progress(NamedTuple):
     is_stalled: bool
 
 
-class Jobs:
+class JobProgress:
     """Reads and writes job progress."""
 
     def __init__(self, hot: HotClient, clock: Clock) -> None:

@@ -32,7 +32,7 @@ _NEEDED_WHEN_FULL = (
 )  # fmt: skip
 
 
-class WarmCalls:
+class RpcClient:
     """Calls the workers. With `WAITING_MAX` calls pending, a new call raises `Overloaded`."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:

@@ -39,7 +39,7 @@ def make_stopping_error() -> Unavailable:
     return Unavailable("the worker is stopping; try again", retry_after_ms=100)
 
 
-class CallQueue:
+class RpcQueue:
     """Receives the calls to the workers and sends the results."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Answered direct chats: has a user written to another user in their direct chat?
+"""Answered direct chats: direct chats in which the other user has written.
 
 Data: field ``s:<user>`` of ``{pN}:chat:<chat>`` is the seq of the user's newest message. The commit
 writes it. Loading a chat restores it for the senders of the newest messages.
@@ -20,7 +20,7 @@ FindExisting = Callable[[Collection[ChatId]], Awaitable[Collection[ChatId]]]
 
 
 class AnsweredDirectChats:
-    """Reads direct chats.
+    """Finds a user's answered direct chats.
 
     `open_chat` loads a chat into Redis, or raises NotFound. `find_existing` returns which of the
     given chats exist.

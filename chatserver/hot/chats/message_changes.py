@@ -33,7 +33,7 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _BACKLOG_FULL = "the backlog is full; wait until messages are persisted"
 
 
-class ChangeCommitter:
+class MessageChangeCommitter:
     """Commits changes for one gateway."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
@@ -116,7 +116,7 @@ class ChangeCommitter:
                 return ChangeResult(outcome)
 
 
-class Hidden:
+class HiddenMessages:
     """Messages that users deleted for themselves."""
 
     def __init__(self, hot: HotClient) -> None:

@@ -25,7 +25,7 @@ from chatserver.domain.ids import Epoch
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis import epochs
 from chatserver.hot.redis.connection_setup import Address
-from chatserver.hot.redis.durability import Durable
+from chatserver.hot.redis.durability import Durability
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.pipelined_connection import (
     OnReply,
@@ -68,7 +68,7 @@ class HotClient(abc.ABC):
         self.on_reload: list[Callable[[], None]] = []
         self.address = Address(settings.url)
         self.name = self.address.name
-        self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
+        self._durable = Durability(settings.wait_replicas, settings.wait_fsync)
         # A WAIT delays later calls on its connection, so its timeout is well below that of a call.
         self._wait = self._durable.command(self.wait_ms)
 

@@ -30,7 +30,7 @@ from chatserver.domain.ids import Epoch
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
-from chatserver.hot.redis.cluster_map import Claims, Member, View, parse_view
+from chatserver.hot.redis.cluster_map import Claims, ClusterView, Member, parse_view
 from chatserver.hot.redis.connection_setup import (
     Address,
     handshake_deadline,
@@ -201,7 +201,7 @@ class ClusterClient(HotClient):
         for node in self._nodes.values():
             self._start_reconnects(node)
 
-    async def _read_view_once(self, address: Address) -> View:
+    async def _read_view_once(self, address: Address) -> ClusterView:
         wire = await open_connection(address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, address)
@@ -209,7 +209,7 @@ class ClusterClient(HotClient):
         wire.abort("the query is complete")
         return view
 
-    async def _query_view(self, wire: PipelinedConnection, address: Address) -> View:
+    async def _query_view(self, wire: PipelinedConnection, address: Address) -> ClusterView:
         # Read the replication id before the slots. If it changes in between, the next refresh
         # detects that.
         replid = await read_replid(wire)
@@ -238,7 +238,7 @@ class ClusterClient(HotClient):
         node.wire = wire
         self.refresh_soon()
 
-    def _record_replication_id(self, node: Node, view: View) -> None:
+    def _record_replication_id(self, node: Node, view: ClusterView) -> None:
         """Store a node's replication id; if it is new, hold the calls to the node."""
         if view.replid == node.replid:
             return
@@ -336,7 +336,7 @@ class ClusterClient(HotClient):
         self._served = served
         return failures
 
-    async def _query_views(self) -> dict[str, View]:
+    async def _query_views(self) -> dict[str, ClusterView]:
         """Return each master's reply to CLUSTER NODES, by node id.
 
         If no master responds, query other nodes.
@@ -345,11 +345,11 @@ class ClusterClient(HotClient):
         queries = (
             self._query_view(node.wire, node.address) for node in nodes if node.wire is not None
         )
-        views: dict[str, View] = {}
+        views: dict[str, ClusterView] = {}
         for node, view in zip(
             nodes, await asyncio.gather(*queries, return_exceptions=True), strict=True
         ):
-            if isinstance(view, View):
+            if isinstance(view, ClusterView):
                 self._record_replication_id(node, view)
                 views[node.id] = view
             elif not isinstance(view, ChatError):
@@ -364,9 +364,9 @@ class ClusterClient(HotClient):
         ]
         more_queries = (self._read_view_once(address) for address in addresses)
         replies = await asyncio.gather(*more_queries, return_exceptions=True)
-        return {view.me: view for view in replies if isinstance(view, View)}
+        return {view.me: view for view in replies if isinstance(view, ClusterView)}
 
-    def _update_nodes(self, views: Iterable[View]) -> None:
+    def _update_nodes(self, views: Iterable[ClusterView]) -> None:
         members: dict[str, Member] = {}
         for view in views:
             for member in view.members.values():
@@ -403,7 +403,7 @@ class ClusterClient(HotClient):
     # epochs
 
     async def _switch_routes(
-        self, changed: Sequence[tuple[Route, Node]], views: dict[str, View]
+        self, changed: Sequence[tuple[Route, Node]], views: dict[str, ClusterView]
     ) -> list[ChatError]:
         """Read epochs for the slots whose node or replication id is new; then send held calls.
 
@@ -449,7 +449,9 @@ class ClusterClient(HotClient):
             route.fail_unsent()
         return is_new
 
-    async def _load_epochs(self, route: Route, node: Node, views: dict[str, View]) -> list[Epoch]:
+    async def _load_epochs(
+        self, route: Route, node: Node, views: dict[str, ClusterView]
+    ) -> list[Epoch]:
         wire, replid = node.wire, node.replid
         if wire is None:
             raise Unavailable(f"redis at {node.name}: not connected")
@@ -461,7 +463,7 @@ class ClusterClient(HotClient):
             )
         )
 
-    def _find_proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:
+    def _find_proven_origin(self, slot: int, node: Node, views: dict[str, ClusterView]) -> str:
         """Return the replication id from which the slot provably moved without loss, or "".
 
         The proof has two conditions:

@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class View:
+class ClusterView:
     """The cluster state as reported by one node, `me`."""
 
     me: str
@@ -51,7 +51,9 @@ class View:
         return slot in self.importing or self.members[self.me].has_slot(slot)
 
 
-def parse_view(text: str, queried_host: str, *, replid: str = "", by_name: bool = False) -> View:
+def parse_view(
+    text: str, queried_host: str, *, replid: str = "", by_name: bool = False
+) -> ClusterView:
     """Parse the reply to CLUSTER NODES.
 
     `queried_host` is used if the node does not know its own host. If `by_name`, use the host names
@@ -91,7 +93,7 @@ def parse_view(text: str, queried_host: str, *, replid: str = "", by_name: bool 
         raise CorruptData(f"redis at {queried_host}: cannot read CLUSTER NODES: {exc}") from exc
     if not me:
         raise CorruptData(f"redis at {queried_host}: CLUSTER NODES has no `myself` entry")
-    return View(me, members, importing, replid)
+    return ClusterView(me, members, importing, replid)
 
 
 def _parse_range(text: str) -> _Range:
@@ -100,9 +102,9 @@ def _parse_range(text: str) -> _Range:
 
 
 class Claims:
-    """The owner of each slot, computed from the replies of several nodes (`View`)."""
+    """The owner of each slot, computed from the replies of several nodes (`ClusterView`)."""
 
-    def __init__(self, views: Iterable[View]) -> None:
+    def __init__(self, views: Iterable[ClusterView]) -> None:
         best: dict[tuple[_Range, str], tuple[int, bool]] = {}
         for view in views:
             for member in view.members.values():

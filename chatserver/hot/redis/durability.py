@@ -1,4 +1,4 @@
-"""Durability of a commit: waits until replicas or the disk have the write (WAIT, WAITAOF)."""
+"""Durability of commits: the WAIT or WAITAOF command, and the check of its reply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chatserver.hot.redis.scripts import Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Durable:
+class Durability:
     """Durability that a commit requires: a number of replicas, and fsync."""
 
     replicas: int

@@ -25,7 +25,7 @@ from chatserver.hot.redis.scripts import load_script
 class LoadedEpoch(NamedTuple):
     """A partition's epoch, and the settings stored in Redis.
 
-    `blocked`: the reason for which an operator blocked this Redis, or empty.
+    `blocked`: an operator's reason for blocking this Redis; empty if it is not blocked.
     """
 
     epoch: Epoch

@@ -1,4 +1,4 @@
-"""Redis replies: error translation, durability checks, and calls on one connection."""
+"""Redis replies: error translation, and calls on one connection."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ import collections
 from collections.abc import Callable, Sequence
 
 from chatserver.errors import ChatError, Unavailable
-from chatserver.hot.redis.cluster_map import Member, View
+from chatserver.hot.redis.cluster_map import ClusterView, Member
 from chatserver.hot.redis.connection_setup import Address
-from chatserver.hot.redis.durability import Durable
+from chatserver.hot.redis.durability import Durability
 from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.scripts import Value
 
@@ -47,7 +47,7 @@ class Node:
         self.wire: PipelinedConnection | None = None
         self.replid = ""
         # The node's first reply to CLUSTER NODES with its current replication id.
-        self.first_view: View | None = None
+        self.first_view: ClusterView | None = None
         # Slots whose partitions' epochs have been loaded from the node since that reply.
         self.epoch_slots: set[int] = set()
         self.reconnect_task: asyncio.Task[None] | None = None
@@ -83,7 +83,7 @@ class Call:
         commands: Sequence[tuple[Value, ...]],
         made_at: float,
         generation: int,
-        durable: Durable | None,
+        durable: Durability | None,
     ) -> None:
         self.on_reply = on_reply
         self.commands = commands
@@ -157,7 +157,7 @@ class Route:
         on_reply: OnReply,
         commands: Sequence[tuple[Value, ...]],
         *,
-        durable: Durable | None = None,
+        durable: Durability | None = None,
     ) -> None:
         """Send `commands` as one call; see `HotClient.send`.
 

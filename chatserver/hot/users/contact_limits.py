@@ -15,7 +15,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 DAY_S = 86_400
 
 
-class Contacts:
+class ContactLimits:
     """Limits each user to `per_day` new contacts."""
 
     def __init__(self, hot: HotClient, per_day: int) -> None:

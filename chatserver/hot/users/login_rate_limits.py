@@ -8,8 +8,8 @@ Data (token buckets that expire when they would be full):
 - ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
 
 A known device has a device token from an earlier login to the account. Every attempt is counted in
-Redis; unlike `rate_limits.Limits`, this module keeps no tokens locally. Refusals are cached until
-the bucket has a token again, so a flood is cheap to reject.
+Redis; unlike `rate_limits.RateLimits`, this module keeps no tokens locally. Refusals are cached
+until the bucket has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ class Allowance:
         "used_at",
     )
 
-    def __init__(self, *, limits: Limits, key: tuple[Kind, str], block: int, rate: float) -> None:
+    def __init__(
+        self, *, limits: RateLimits, key: tuple[Kind, str], block: int, rate: float
+    ) -> None:
         self.key = key
         self.tokens = 0
         self.used_at = limits.now()
@@ -151,7 +153,7 @@ class Allowance:
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 
 
-class Limits:
+class RateLimits:
     """This process's allowances: rate-limit tokens by kind and subject.
 
     Above `CACHE_MAX` allowances, the oldest is removed; its unspent tokens are returned to Redis.

@@ -18,7 +18,7 @@ from chatserver.hot.redis.scripts import load_script
 REFRESH_BATCH_MAX = 500
 
 
-class Presence:
+class UserGateways:
     def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float) -> None:
         self._hot = hot
         self._gateway = gateway

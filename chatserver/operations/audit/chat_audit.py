@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from chatserver.cold.client import ObjectMissing
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
@@ -42,7 +42,7 @@ from chatserver.operations.audit.model import Finding
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import is_message
-from chatserver.warm.archive.archivable_entries import ArchivableMessages, CheckedItem
+from chatserver.warm.archive.archivable_entries import ArchivableEntries, CheckedItem
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.messages.active_days import ANY_DAY, ActiveDaysRepository, get_day
 from chatserver.warm.messages.seq_search import TS_MAX
@@ -102,10 +102,10 @@ class Auditor:
         self,
         *,
         log: ChatLog,
-        archivable: ArchivableMessages,
+        archivable: ArchivableEntries,
         manifests: Manifests,
         days: ActiveDaysRepository,
-        objects: SegmentObjects,
+        objects: SegmentStore,
         confirm_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:

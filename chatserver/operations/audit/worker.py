@@ -15,7 +15,7 @@ import structlog
 
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
@@ -29,7 +29,7 @@ from chatserver.operations.audit.object_audit import ObjectAuditor
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.usage_recorder import record_usage
 from chatserver.telemetry import metrics
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
@@ -37,7 +37,7 @@ from chatserver.warm.dynamo.paced_client import PacedClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from workers.partition_workers import run_partitions
 from workers.periodic_work import run_periodically
 
@@ -104,12 +104,12 @@ def make_audit(
     """Build the auditors. All their DynamoDB reads share one rate limit."""
     paced = PacedClient(client, RateLimiter(read_units_per_s, clock))
     manifests = Manifests(paced, settings.warm)
-    shards = ShardList(paced, settings.warm, clock)
+    shards = ShardedChats(paced, settings.warm, clock)
     bodies = LongBodies(paced, settings.warm, BodyFiles(store, client.cipher), clock, shards)
-    archivable = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
+    archivable = ArchivableEntries(paced, settings.warm, clock, shards, bodies)
     # A cache of one byte holds no object, so every object is read from the bucket.
     archive = settings.archive.model_copy(update={"cache_bytes_max": 1})
-    objects = SegmentObjects(store, archive, client.cipher)
+    objects = SegmentStore(store, archive, client.cipher)
     return Audit(
         settings,
         paced,

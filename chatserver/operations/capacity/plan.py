@@ -1,4 +1,4 @@
-"""Capacity plan: evaluates the model with the given inputs, constants and prices.
+"""Capacity plan: evaluates the model with inputs, constants and prices, and adds warnings.
 
 The packaged constants (`constants.json`) and the results of `chatserver load` (docs/load.md) have
 the same format:

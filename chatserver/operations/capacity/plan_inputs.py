@@ -1,4 +1,4 @@
-"""Inputs of `chatserver plan`. No I/O."""
+"""Inputs of `chatserver plan`, and the Redis node types. No I/O."""
 
 from __future__ import annotations
 

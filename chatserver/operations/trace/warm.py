@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Warm
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
@@ -39,7 +39,7 @@ SEGMENTS_MAX = 8  # maximum segments read per chat
 
 class WarmTrace:
     def __init__(
-        self, *, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentObjects
+        self, *, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentStore
     ) -> None:
         self._client = client
         self._settings = settings

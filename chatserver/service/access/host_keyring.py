@@ -23,7 +23,7 @@ from chatserver.config import Auth
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, CorruptData, Unavailable
-from chatserver.hot.jwks_cache import KeySets
+from chatserver.hot.jwks_cache import JwksCache
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class KeyFetcher:
         self,
         *,
         settings: Auth,
-        cache: KeySets,
+        cache: JwksCache,
         fetch: Callable[[str], Awaitable[bytes]],
         check: Callable[[bytes], object],
         clock: Clock,
@@ -81,14 +81,14 @@ class KeyFetcher:
         return copy.body
 
 
-class KeyRing:
+class HostKeyring:
     """One process's key set. `fetch` returns the current key set; `activate` puts it into use."""
 
     def __init__(
         self,
         *,
         settings: Auth,
-        cache: KeySets,
+        cache: JwksCache,
         fetch: Callable[[], Awaitable[bytes]],
         activate: Callable[[bytes | None], None],
         clock: Clock,

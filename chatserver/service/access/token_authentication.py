@@ -7,11 +7,11 @@ from chatserver.domain.access.logins import Claims, Marks, check_marks
 from chatserver.domain.ids import UserId
 from chatserver.errors import UnknownKey
 from chatserver.hot.users.revocations import Revocations
-from chatserver.service.access.host_keyring import KeyRing
+from chatserver.service.access.host_keyring import HostKeyring
 
 
 class TokenAuthentication:
-    def __init__(self, tokens: Tokens, revocations: Revocations, keys: KeyRing) -> None:
+    def __init__(self, tokens: Tokens, revocations: Revocations, keys: HostKeyring) -> None:
         self._tokens = tokens
         self._revocations = revocations
         self._keys = keys

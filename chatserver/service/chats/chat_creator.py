@@ -19,7 +19,7 @@ from chatserver.errors import BadRequest, Forbidden, NotFound
 from chatserver.protocol import frames
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.membership.invitations import Invitations
-from chatserver.service.membership.unstored_membership_changes import ChangeRecord, encode_record
+from chatserver.service.membership.unstored_membership_changes import UnstoredChange, encode_record
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.directory import Directory
 
@@ -116,7 +116,7 @@ class ChatCreator:
         await self._invitations.require_group_quota([user, *members])
         first = None
         if is_large_after(len(members) + 1, self._fanout_members_max, was_large=False):
-            first = encode_record(ChangeRecord(user, ref, "", transition="up"))
+            first = encode_record(UnstoredChange(user, ref, "", transition="up"))
         record = await self._directory.create_group(
             chat, user, members, name, self._clock.time(), first, invited
         )

@@ -15,9 +15,9 @@ from chatserver.domain.write_restrictions import format_write_policy
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.service.history.newest_messages import NewestMessages
-from chatserver.service.history.warm_and_cold_log import OlderTiers
-from chatserver.service.membership.membership_recovery import LostChanges
-from chatserver.service.messaging.message_change_recovery import UnappliedChanges
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
+from chatserver.service.membership.membership_recovery import MembershipRecovery
+from chatserver.service.messaging.message_change_recovery import MessageChangeRecovery
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.messages.message_changes import MessageChanges
 
@@ -31,7 +31,7 @@ class ChatLoader:
         self,
         *,
         directory: Directory,
-        messages: OlderTiers,
+        messages: WarmAndColdLog,
         changes: MessageChanges,
         hot: HotChatWriter,
         clock: Clock,
@@ -42,8 +42,8 @@ class ChatLoader:
         self._hot = hot
         self._revive = revive
         self._newest = NewestMessages(messages, hot, clock)
-        self._unapplied = UnappliedChanges(messages, changes)
-        self._lost = LostChanges(messages, hot)
+        self._unapplied = MessageChangeRecovery(messages, changes)
+        self._lost = MembershipRecovery(messages, hot)
 
     async def load_chat(self, chat: ChatId) -> None:
         """Load a chat into the hot tier.

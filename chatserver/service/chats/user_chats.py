@@ -30,7 +30,7 @@ from chatserver.protocol.redis_memory_costs import (
 )
 from chatserver.service.chats.read_marks import get_marks
 from chatserver.service.history.history_pages import WarmHistory
-from chatserver.service.history.reader_views import NO_CHANGES, View, Views
+from chatserver.service.history.reader_views import NO_CHANGES, ReaderViews, View
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 
 SNAPSHOT_CHATS = 50
@@ -74,7 +74,7 @@ class Chats:
         load_user: Callable[[UserId], Awaitable[None]],
         devices: DeviceDelivery,
         clock: Clock | None = None,
-        views: Views | None = None,
+        views: ReaderViews | None = None,
         pages: PageBounds = WIDEST,
         charge: Charge = charge_nobody,
     ) -> None:

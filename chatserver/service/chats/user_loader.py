@@ -12,7 +12,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.membership.unstored_membership_changes import is_large_in_inboxes
@@ -33,7 +33,7 @@ class UserLoader:
         directory: Directory,
         hot: HotChatWriter,
         inboxes: Inboxes,
-        hidden: Hidden,
+        hidden: HiddenMessages,
         restrictions: RestrictionRows,
         blocks: Blocks,
         clock: Clock,

@@ -25,7 +25,7 @@ from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.service.history.chat_query_pages import ChatQueryPage, TimeRange
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.dynamo.paging import Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
 from chatserver.warm.messages.message_indexes import MessageIndexes
@@ -43,7 +43,7 @@ class ChatTiers:
         *,
         messages: MessageIndexes,
         log: ChatLog,
-        older: OlderTiers,
+        older: WarmAndColdLog,
         cold: ColdLog,
         view: QueryFilter,
     ) -> None:
@@ -54,7 +54,7 @@ class ChatTiers:
         self.view = view
 
 
-class ChatStream:
+class ChatMessageIterator:
     """One chat's messages in a time range, in merge order: newest first or oldest first.
 
     If `is_exact`, `bound` is the ts of the next message. Otherwise, the next message cannot precede

@@ -25,7 +25,7 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.message_indexes import ReaderView
 
@@ -80,7 +80,7 @@ class ChatQueryPage:
         *,
         query: ChatQuery,
         is_match: Callable[[Message], bool],
-        older: OlderTiers,
+        older: WarmAndColdLog,
         cold: ColdLog,
         view: QueryFilter,
         chat: ChatId,

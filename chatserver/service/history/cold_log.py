@@ -18,14 +18,14 @@ from collections.abc import Sequence
 
 import structlog
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError, CorruptData, Unavailable
 from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 
 log = structlog.get_logger()
@@ -49,8 +49,8 @@ class ColdLog:
         self,
         *,
         manifests: Manifests,
-        segments: SegmentObjects,
-        items: ArchivableMessages,
+        segments: SegmentStore,
+        items: ArchivableEntries,
         clock: Clock,
     ) -> None:
         self._manifests = manifests

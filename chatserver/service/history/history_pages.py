@@ -25,7 +25,7 @@ from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
-from chatserver.service.history.reader_views import NO_CHANGES, View, Views
+from chatserver.service.history.reader_views import NO_CHANGES, ReaderViews, View
 from chatserver.telemetry import metrics
 
 Tier = Literal["hot", "warm", "cold"]
@@ -83,7 +83,7 @@ class History:
         older: WarmHistory,
         members: MemberCheck,
         clock: Clock | None = None,
-        views: Views | None = None,
+        views: ReaderViews | None = None,
         pages: PageBounds = WIDEST,
     ) -> None:
         self._log = log

@@ -22,8 +22,8 @@ from chatserver.service.history.reader_views import (
     ALL,
     NO_CHANGES,
     NOTHING,
+    ReaderViews,
     View,
-    Views,
     has_changes,
 )
 
@@ -41,10 +41,10 @@ class ChannelEntry(NamedTuple):
     withheld: bytes = b""
 
 
-class ChannelLog:
+class LargeChatLog:
     """Reads the logs of large chats for gateway channels."""
 
-    def __init__(self, log: ChatLog, views: Views, clock: Clock) -> None:
+    def __init__(self, log: ChatLog, views: ReaderViews, clock: Clock) -> None:
         self._log = log
         self._views = views
         self._clock = clock

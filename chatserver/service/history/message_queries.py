@@ -26,8 +26,8 @@ from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import ChatQuery, ChatQueryPage, TimeRange
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.reader_views import Views
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.reader_views import ReaderViews
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.archive.user_archive_positions import Direction, UserArchivePositions
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
@@ -60,10 +60,10 @@ class MessageQueries:
         members: MemberCheck,
         memberships: Memberships,
         log: ChatLog,
-        older: OlderTiers,
+        older: WarmAndColdLog,
         cold: ColdLog,
         users: UserArchivePositions,
-        views: Views,
+        views: ReaderViews,
         clock: Clock,
     ) -> None:
         self._messages = messages

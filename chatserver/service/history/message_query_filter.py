@@ -1,6 +1,6 @@
-"""Filter of a message query: returns the messages that the reader may see, in their current state.
+"""Message query filter: selects the messages that the reader may see, in their current state.
 
-It removes messages that are unreadable, deleted or expired, or that the reader has deleted
+The filter removes messages that are unreadable, deleted or expired, or that the reader has deleted
 for themselves. It applies changes that have not been stored yet.
 """
 
@@ -18,7 +18,7 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.reader_views import View, Views
+from chatserver.service.history.reader_views import ReaderViews, View
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.messages.message_indexes import MessageIndexes
 
@@ -42,7 +42,7 @@ class QueryFilter:
         *,
         memberships: Memberships,
         log: ChatLog,
-        views: Views,
+        views: ReaderViews,
         messages: MessageIndexes,
         now_s: float,
         member: UserId | None = None,

@@ -32,12 +32,12 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import Message
 from chatserver.service.chats.user_chats import Chats
-from chatserver.service.history.chat_message_iterator import ChatStream, ChatTiers
+from chatserver.service.history.chat_message_iterator import ChatMessageIterator, ChatTiers
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.reader_views import Views
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.reader_views import ReaderViews
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, ActiveDaysRepository
@@ -61,7 +61,8 @@ class _Position(NamedTuple):
     chat: str
 
 
-_Entry = tuple[int, str, ChatStream]  # heap item: `bound` (negated if newest first), chat, stream
+# Heap item: `bound` (negated if newest first), chat, stream.
+_Entry = tuple[int, str, ChatMessageIterator]
 
 
 class _CachedDays(NamedTuple):
@@ -81,9 +82,9 @@ class MessagesOfAllChats:
         messages: MessageIndexes,
         memberships: Memberships,
         log: ChatLog,
-        older: OlderTiers,
+        older: WarmAndColdLog,
         cold: ColdLog,
-        views: Views,
+        views: ReaderViews,
         clock: Clock,
     ) -> None:
         self._chats = chats
@@ -155,7 +156,7 @@ class MessagesOfAllChats:
         times: TimeRange,
         position: _Position | None,
         is_match: Callable[[Message], bool],
-    ) -> list[ChatStream]:
+    ) -> list[ChatMessageIterator]:
         chats = await self._chats.list_all(user)
         days = await self._find_days(chats)
         streams = []
@@ -163,7 +164,7 @@ class MessagesOfAllChats:
             remaining = _get_remaining_range(times, position, chat.chat)
             if remaining is None:
                 continue
-            stream = ChatStream(
+            stream = ChatMessageIterator(
                 chat=chat.chat,
                 times=remaining,
                 days=days.get(chat.chat),
@@ -203,14 +204,19 @@ class _Merge:
     """Merges streams into one page. Use an instance only once."""
 
     def __init__(
-        self, streams: Sequence[ChatStream], tiers: ChatTiers, limit: int, *, is_descending: bool
+        self,
+        streams: Sequence[ChatMessageIterator],
+        tiers: ChatTiers,
+        limit: int,
+        *,
+        is_descending: bool,
     ) -> None:
         self._tiers = tiers
         self._limit = limit
         self._is_descending = is_descending
-        # Two heaps, ordered by `ChatStream.bound`: streams to be read (`_waiting`), and streams
-        # whose next message is known (`_ready`). If a known message and a waiting stream's bound
-        # have the same ts, the waiting stream is read first.
+        # Two heaps, ordered by `ChatMessageIterator.bound`: streams to be read (`_waiting`), and
+        # streams whose next message is known (`_ready`). If a known message and a waiting stream's
+        # bound have the same ts, the waiting stream is read first.
         self._waiting: list[_Entry] = [
             (self._key(stream.bound), stream.chat, stream) for stream in streams
         ]
@@ -261,7 +267,7 @@ class _Merge:
         self._items.append(stream.pop())
         self._put(stream)
 
-    def _put(self, stream: ChatStream) -> None:
+    def _put(self, stream: ChatMessageIterator) -> None:
         if stream.bound is not None:
             heap = self._ready if stream.is_exact else self._waiting
             heapq.heappush(heap, (self._key(stream.bound), stream.chat, stream))
@@ -272,7 +278,7 @@ class _Merge:
         Streams with the same `bound` as the first are read together, because all must be read
         anyway.
         """
-        wave: list[ChatStream] = []
+        wave: list[ChatMessageIterator] = []
         first = self._waiting[0][0]
         while self._waiting and not (wave and self._has_next()):
             if len(wave) >= (_WAVE_MAX if self._waiting[0][0] == first else size):

@@ -10,7 +10,7 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.protocol import frames
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 
 log = structlog.get_logger()
 
@@ -20,7 +20,7 @@ RECENT_MESSAGES = 100
 class NewestMessages:
     """Reads a chat's newest messages, and fills gaps between them."""
 
-    def __init__(self, messages: OlderTiers, hot: HotChatWriter, clock: Clock) -> None:
+    def __init__(self, messages: WarmAndColdLog, hot: HotChatWriter, clock: Clock) -> None:
         self._messages = messages
         self._hot = hot
         self._clock = clock

@@ -24,7 +24,7 @@ from chatserver.domain.messages import LogEntry
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.protocol import codec, expired_messages
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.protocol.message_change_effects import build_tombstone
@@ -102,10 +102,12 @@ class View:
 NO_CHANGES = View({}, frozenset())
 
 
-class Views:
+class ReaderViews:
     """Opens readers' views of chats. Without `members`, read access is not checked."""
 
-    def __init__(self, log: ChatLog, hidden: Hidden, members: MemberCheck | None = None) -> None:
+    def __init__(
+        self, log: ChatLog, hidden: HiddenMessages, members: MemberCheck | None = None
+    ) -> None:
         self._log = log
         self._hidden = hidden
         self._members = members

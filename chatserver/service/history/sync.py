@@ -21,7 +21,7 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.service.history.history_pages import WarmHistory
-from chatserver.service.history.reader_views import NO_CHANGES, View, Views, has_changes
+from chatserver.service.history.reader_views import NO_CHANGES, ReaderViews, View, has_changes
 
 OLDER_CHATS_MAX = 16  # maximum chats per page whose messages are read from older tiers
 
@@ -48,7 +48,7 @@ class Sync:
         log: ChatLog,
         older: WarmHistory | None = None,
         clock: Clock | None = None,
-        views: Views | None = None,
+        views: ReaderViews | None = None,
         pages: PageBounds = WIDEST,
     ) -> None:
         self._inboxes = inboxes

@@ -45,7 +45,7 @@ class _CachedTop(NamedTuple):
     read_at_s: float
 
 
-class OlderTiers:
+class WarmAndColdLog:
     """Reads entries by seq, with the guarantees of `warm.messages.message_repository`."""
 
     def __init__(self, warm: MessageRepository, cold: ColdLog, clock: Clock | None = None) -> None:

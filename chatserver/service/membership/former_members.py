@@ -15,9 +15,9 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_change_types import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.protocol import codec
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.chats.directory_items import Member
 from chatserver.warm.chats.memberships import Memberships
 
@@ -47,8 +47,8 @@ class FormerMembers:
         *,
         memberships: Memberships,
         log: ChatLog,
-        older: OlderTiers,
-        hidden: Hidden,
+        older: WarmAndColdLog,
+        hidden: HiddenMessages,
         clock: Clock | None = None,
     ) -> None:
         self._memberships = memberships

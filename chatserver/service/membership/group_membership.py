@@ -53,11 +53,11 @@ from chatserver.service.membership.change_requests import (
 from chatserver.service.membership.former_members import FormerMembers, make_former_member
 from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
 from chatserver.service.membership.invitations import Invitations
-from chatserver.service.membership.membership_change_queue import ChatSerializer
+from chatserver.service.membership.membership_change_queue import MembershipChangeQueue
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.service.membership.unstored_membership_changes import (
     ChangedMember,
-    ChangeRecord,
+    UnstoredChange,
     add_unstored,
     encode_record,
     find_first_transition,
@@ -126,7 +126,7 @@ class Membership:
         self._memberships = memberships
         self._hot_membership = hot_membership
         self._propagation = propagation
-        self._serializer = ChatSerializer(propagation.try_deliver)
+        self._serializer = MembershipChangeQueue(propagation.try_deliver)
         self._former_members = former_members
         self._members_max = members_max
         self._fanout_members_max = fanout_members_max
@@ -447,7 +447,7 @@ class Membership:
         group: Group,
         changes: Changes,
         mutes: Mapping[str, int | None],
-    ) -> ChangeRecord:
+    ) -> UnstoredChange:
         frame, settings = request.frame, request.settings
         members = [
             ChangedMember(
@@ -462,7 +462,7 @@ class Membership:
             for user, role in changes.items()
         ]
         name = settings.get("name")
-        return ChangeRecord(
+        return UnstoredChange(
             sender=request.actor,
             ref=frame.ref,
             digest=request.digest,

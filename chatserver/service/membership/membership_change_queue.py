@@ -28,7 +28,7 @@ class _Queue:
         self.propagated = 0  # chat version up to which all changes have been propagated
 
 
-class ChatSerializer:
+class MembershipChangeQueue:
     """Runs the changes to each chat one at a time, within one process."""
 
     def __init__(self, try_deliver: Callable[[Chat], Awaitable[bool]]) -> None:

@@ -32,7 +32,7 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.unstored_membership_changes import (
-    ChangeRecord,
+    UnstoredChange,
     decode_record,
     find_change,
     find_unstored,
@@ -153,7 +153,7 @@ class MembershipPropagation:
         raise _make_load_error(change.chat)
 
     async def _correct_seqs(
-        self, change: MembershipChange, written: ChangeRecord, first: Seq
+        self, change: MembershipChange, written: UnstoredChange, first: Seq
     ) -> None:
         """Correct the join and leave seqs in `directory`, unless `first` is 0 or as expected."""
         chat = change.chat

@@ -16,7 +16,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_change_types import MembershipChange
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.protocol import frames
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.service.membership.unstored_membership_changes import (
     find_change_to_load,
     find_unstored,
@@ -38,10 +38,10 @@ class ChangesToLoad(NamedTuple):
     joined: dict[UserId, Seq]
 
 
-class LostChanges:
+class MembershipRecovery:
     """Finds lost membership changes when a chat is loaded."""
 
-    def __init__(self, messages: OlderTiers, hot: HotChatWriter) -> None:
+    def __init__(self, messages: WarmAndColdLog, hot: HotChatWriter) -> None:
         self._messages = messages
         self._hot = hot
 

@@ -1,4 +1,4 @@
-"""Encoding of membership changes in a chat's item, which keeps them until they are persisted."""
+"""Unstored membership changes, kept in the chat's item until their entries are stored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ChangedMember(msgspec.Struct, array_like=True):
     is_banned: bool = False
 
 
-class ChangeRecord(msgspec.Struct, omit_defaults=True):
+class UnstoredChange(msgspec.Struct, omit_defaults=True):
     """A committed change. If its entries are lost and written again, they keep their ids.
 
     - `transition`: "up" if the change makes the chat large, "down" if the chat becomes small again
@@ -58,10 +58,10 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     after: int = 0
 
 
-decode_record = msgspec.json.Decoder(ChangeRecord).decode
+decode_record = msgspec.json.Decoder(UnstoredChange).decode
 
 
-def encode_record(record: ChangeRecord) -> str:
+def encode_record(record: UnstoredChange) -> str:
     return msgspec.json.encode(record).decode()
 
 
@@ -75,7 +75,7 @@ def find_unstored(row: Chat) -> list[MembershipChange]:
     return [_make_change(row, record, record.version) for record in _decode_unstored(row)]
 
 
-def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
+def add_unstored(row: Chat, change: UnstoredChange, head: ChangedChatHead) -> str | None:
     """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
     A change is removed once its entries are in the warm tier and its join seqs in the `directory`
@@ -94,28 +94,28 @@ def list_unstored_from(row: Chat, first: int | None) -> str:
     return _encode_unstored([record for record in _decode_unstored(row) if record.version >= first])
 
 
-def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
+def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[UnstoredChange]:
     """Return the changes in the chat's item, oldest first.
 
     With `head` (from Redis), omit the oldest changes that need no longer be kept; see
     `add_unstored`.
     """
-    records = msgspec.json.decode(row.unstored, type=list[ChangeRecord]) if row.unstored else []
+    records = msgspec.json.decode(row.unstored, type=list[UnstoredChange]) if row.unstored else []
     if head is None:
         return records
 
-    def is_done(record: ChangeRecord) -> bool:
+    def is_done(record: UnstoredChange) -> bool:
         is_stored = head.is_stored(_make_change(row, record, record.version))
         return is_stored and head.places[record.version].is_checked
 
     return list(itertools.dropwhile(is_done, records))
 
 
-def _encode_unstored(records: Sequence[ChangeRecord]) -> str:
+def _encode_unstored(records: Sequence[UnstoredChange]) -> str:
     return msgspec.json.encode(records).decode() if records else ""
 
 
-def _make_change(row: Chat, change: ChangeRecord, version: int) -> MembershipChange:
+def _make_change(row: Chat, change: UnstoredChange, version: int) -> MembershipChange:
     chat = ChatId(row.chat)
     return MembershipChange(
         chat,
@@ -161,7 +161,7 @@ def find_change_to_load(row: Chat) -> MembershipChange | None:
     return dataclasses.replace(change, transition=first_transition if is_same else "")
 
 
-def _make_entries(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
+def _make_entries(chat: ChatId, change: UnstoredChange) -> list[ChangeEntry]:
     entries = []
     for number, member in enumerate(change.members):
         message = frames.Message(

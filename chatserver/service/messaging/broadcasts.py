@@ -16,7 +16,7 @@ import structlog
 from chatserver.domain.ids import Ref, UserId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, NotFound, Overloaded, Unavailable
-from chatserver.hot.bus.job_progress import Jobs, Progress, State
+from chatserver.hot.bus.job_progress import JobProgress, Progress, State
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ Deliver = Callable[[UserId, Ref, str], Awaitable[None]]
 class Broadcasts:
     """Broadcast use case. One instance per process."""
 
-    def __init__(self, jobs: Jobs, deliver: Deliver) -> None:
+    def __init__(self, jobs: JobProgress, deliver: Deliver) -> None:
         self._jobs = jobs
         self._deliver = deliver
         self._running: dict[str, asyncio.Task[None]] = {}

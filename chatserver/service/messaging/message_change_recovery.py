@@ -17,17 +17,17 @@ from chatserver.protocol.message_change_effects import (
     apply_entry,
     build_tombstone,
 )
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.messages.message_changes import MessageChanges
 
 CLOCKS_APART_S_MAX = 3600  # assumed maximum clock difference between two Redis servers
 READS_IN_FLIGHT_MAX = 8
 
 
-class UnappliedChanges:
+class MessageChangeRecovery:
     """Finds and applies missing changes when a chat is loaded."""
 
-    def __init__(self, messages: OlderTiers, changes: MessageChanges) -> None:
+    def __init__(self, messages: WarmAndColdLog, changes: MessageChanges) -> None:
         self._messages = messages
         self._changes = changes
 

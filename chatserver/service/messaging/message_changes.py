@@ -34,14 +34,14 @@ from chatserver.errors import (
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
-from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import REACTIONS_MAX
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_change_cost
 from chatserver.service.history.history_pages import WarmHistory
 from chatserver.service.messaging.device_delivery import DeviceDelivery
-from chatserver.service.messaging.message_sender import Messaging
+from chatserver.service.messaging.message_sender import MessageSender
 
 TRIES_MAX = 4
 NO_MESSAGE = "seq: the chat has no such message"
@@ -67,12 +67,12 @@ class MessageChangeService:
     def __init__(
         self,
         *,
-        commits: ChangeCommitter,
-        hidden: Hidden,
+        commits: MessageChangeCommitter,
+        hidden: HiddenMessages,
         audiences: Audiences,
         log: ChatLog,
         warm: WarmHistory,
-        messaging: Messaging,
+        messaging: MessageSender,
         inboxes: Inboxes,
         devices: DeviceDelivery,
         body_bounds: BodyBounds = WIDEST,

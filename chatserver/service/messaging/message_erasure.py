@@ -19,7 +19,7 @@ from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.domain.messages import compute_digest
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
-from chatserver.hot.chats.message_changes import ChangeCommitter
+from chatserver.hot.chats.message_changes import MessageChangeCommitter
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.user_messages import UserMessages
@@ -34,13 +34,13 @@ def has_text(entry: frames.Message) -> bool:
     return is_message(entry) and not entry.deleted
 
 
-class TextEraser:
+class MessageEraser:
     """Erases users' messages. `system` is the user recorded as the sender of the deletions."""
 
     def __init__(
         self,
         *,
-        commits: ChangeCommitter,
+        commits: MessageChangeCommitter,
         audiences: Audiences,
         messages: UserMessages,
         system: UserId,

@@ -99,23 +99,23 @@ class SendInterceptor(Protocol):
 
     def submit(
         self,
-        messaging: Messaging,
+        messaging: MessageSender,
         sender: UserId,
         frame: frames.Send,
         listener: SendListener,
         attachments: Sequence[frames.Attachment],
     ) -> None:
-        """Check a message, then pass it to `Messaging.accept` or refuse it.
+        """Check a message, then pass it to `MessageSender.accept` or refuse it.
 
         Guarantees:
             Order: messages from one sender to one chat are passed on in the order of the calls.
 
         Raises:
-            BadRequest, TooLarge, Overloaded: see `Messaging.submit`.
+            BadRequest, TooLarge, Overloaded: see `MessageSender.submit`.
         """
 
 
-class Messaging:
+class MessageSender:
     """The use case of sending messages. One instance per process."""
 
     def __init__(

@@ -39,7 +39,7 @@ NO_MESSAGE = "seq: the chat has no such message"
 PublishEvent = Callable[[UserId, HookEvent], Awaitable[None]]
 
 
-class Moderation:
+class BlocksAndReports:
     """Moderation use cases."""
 
     def __init__(

@@ -33,7 +33,7 @@ from chatserver.warm.messages.message_repository import (
     encode_item,
 )
 from chatserver.warm.messages.seq_search import TS_MAX
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.messages.ttl import find_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -58,7 +58,7 @@ class CheckedItem(NamedTuple):
     verdict: Verdict
 
 
-class ArchivableMessages:
+class ArchivableEntries:
     """Repository of archivable items in the `messages` table."""
 
     def __init__(
@@ -66,7 +66,7 @@ class ArchivableMessages:
         client: DynamoClient,
         settings: Warm,
         clock: Clock | None = None,
-        shards: ShardList | None = None,
+        shards: ShardedChats | None = None,
         bodies: Bodies | None = None,
     ) -> None:
         self._client = client

@@ -35,7 +35,7 @@ from chatserver.aws_session import create_session
 from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import add_jitter
-from chatserver.encryption.value_cipher import BodyCipher
+from chatserver.encryption.value_cipher import ValueCipher
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
 from chatserver.warm.dynamo.http_transport import (
@@ -144,14 +144,14 @@ class DynamoClient:
         client.feature = feature
         return client
 
-    def with_cipher(self, cipher: BodyCipher | None) -> Self:
+    def with_cipher(self, cipher: ValueCipher | None) -> Self:
         """Return a copy of this client that encrypts with `cipher`, or not at all if it is None."""
         client = copy.copy(self)
         client._encryption = EncryptedFields(cipher, self._settings) if cipher else None
         return client
 
     @property
-    def cipher(self) -> BodyCipher | None:
+    def cipher(self) -> ValueCipher | None:
         """The cipher with the tenant's data keys; None if encryption is off."""
         return None if self._encryption is None else self._encryption.cipher
 

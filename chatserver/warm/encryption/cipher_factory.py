@@ -10,7 +10,7 @@ from chatserver.encryption.key_file import KeyFile
 from chatserver.encryption.key_ring import KeyRing
 from chatserver.encryption.key_wrapping import KeyWrapper, KeyWrappers
 from chatserver.encryption.kms import KmsKey
-from chatserver.warm.encryption.key_rows import Caller, KeyRows
+from chatserver.warm.encryption.key_rows import Caller, DataKeyRows
 
 
 def make_key_ring(
@@ -32,7 +32,7 @@ def make_key_ring(
     first = wrappers.pop(encryption.provider)
     return KeyRing(
         tenant=settings.tenant,
-        store=KeyRows(client, settings),
+        store=DataKeyRows(client, settings),
         wrappers=KeyWrappers(first, *wrappers.values()),
         cache_s=encryption.cache_s,
         clock=SystemClock(),

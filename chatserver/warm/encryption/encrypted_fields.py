@@ -25,7 +25,7 @@ import structlog
 
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import get_partition_chat
-from chatserver.encryption.value_cipher import BodyCipher, DataKey, Place
+from chatserver.encryption.value_cipher import DataKey, Place, ValueCipher
 from chatserver.errors import CorruptData
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.expressions import find_comparisons
@@ -76,7 +76,7 @@ _YIELD_ITEMS: Final = 64  # number of items decrypted before yielding to the eve
 class EncryptedFields:
     """Encrypts requests, and decrypts responses, of one tenant."""
 
-    def __init__(self, cipher: BodyCipher, settings: Warm) -> None:
+    def __init__(self, cipher: ValueCipher, settings: Warm) -> None:
         self.cipher = cipher
         self._tables = {table.name_in(settings): table for table in FIELDS}
 
@@ -271,7 +271,7 @@ class EncryptedFields:
         return plain
 
 
-async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item:
+async def reencrypt_fields(cipher: ValueCipher, table: Table, item: Item) -> Item:
     """Return new values for the item's attributes that were not encrypted with the current key.
 
     `item` has the stored values, without a tenant prefix. Attributes whose key has been deleted

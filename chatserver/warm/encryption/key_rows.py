@@ -36,7 +36,7 @@ class Caller(Protocol):
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]: ...
 
 
-class KeyRows:
+class DataKeyRows:
     """Repository of wrapped data keys. Implements `KeyStore`. Reads are strongly consistent."""
 
     def __init__(self, client: Caller, settings: Warm) -> None:
@@ -157,7 +157,7 @@ async def require_provider(client: Caller, settings: Warm) -> None:
     if settings.encryption.provider != "none":
         return
     try:
-        newest = await KeyRows(client, settings).find_newest()
+        newest = await DataKeyRows(client, settings).find_newest()
     except (ConfigError, Unavailable) as exc:
         log.warning("encryption.check_skipped", error=exc.message)
         return

@@ -27,7 +27,7 @@ from chatserver.domain.write_sharding import (
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Chunk, PlainRows, Rows, Span, Token
 from chatserver.warm.messages.seq_search import TS_MAX
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -43,12 +43,12 @@ class ChatPartitionReads:
         client: DynamoClient,
         settings: Warm,
         clock: Clock | None = None,
-        shards: ShardList | None = None,
+        shards: ShardedChats | None = None,
     ) -> None:
-        """`shards` is the process's `ShardList`; the default is a new one."""
+        """`shards` is the process's `ShardedChats`; the default is a new one."""
         self._client = client
         self._settings = settings
-        self._shards = shards or ShardList(client, settings, clock)
+        self._shards = shards or ShardedChats(client, settings, clock)
 
     async def get_layouts(self, upto_ts: int) -> Layouts:
         """Return the sharding layouts for entries with a ts up to `upto_ts`. Raises Unavailable."""

@@ -37,7 +37,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -103,7 +103,7 @@ class LongBodies:
         settings: Warm,
         objects: BodyObjects,
         clock: Clock | None = None,
-        shards: ShardList | None = None,
+        shards: ShardedChats | None = None,
     ) -> None:
         self._client = client
         self._objects = objects
@@ -160,7 +160,10 @@ class LongBodies:
         return item
 
     async def drop(self, key: str) -> None:
-        """Remove an object that no item points to, or leave it to `long_body_sweep` on failure."""
+        """Remove an object that no item points to.
+
+        If this fails, `long_body_sweep` removes it later.
+        """
         failpoint("bodies.before_drop")
         try:
             async with asyncio.timeout(self._timeout_s):

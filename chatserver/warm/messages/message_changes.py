@@ -30,7 +30,7 @@ from chatserver.warm.messages.message_repository import (
     decode_items,
     encode_item,
 )
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -72,7 +72,7 @@ class MessageChanges:
         release: Release | None = None,
         archived: Archived | None = None,
         holds: VersionCopies | None = None,
-        shards: ShardList | None = None,
+        shards: ShardedChats | None = None,
         retention: ItemRetention = NO_EXPIRY,
         clock: Clock | None = None,
         bodies: Bodies | None = None,

@@ -35,7 +35,7 @@ from chatserver.warm.messages.message_repository import (
     get_status_ts,
 )
 from chatserver.warm.messages.seq_search import TS_MAX
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.tables import (
     MESSAGES,
     RECEIVER_INDEX,
@@ -75,7 +75,7 @@ class MessageIndexes:
         client: DynamoClient,
         settings: Warm,
         clock: Clock | None = None,
-        shards: ShardList | None = None,
+        shards: ShardedChats | None = None,
         bodies: Bodies | None = None,
     ) -> None:
         self._client = client

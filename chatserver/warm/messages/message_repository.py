@@ -57,7 +57,7 @@ from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads, ad
 from chatserver.warm.messages.checksums import compute_checksum
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -259,7 +259,7 @@ class MessageRepository:
         client: DynamoClient,
         settings: Warm,
         clock: Clock | None = None,
-        shards: ShardList | None = None,
+        shards: ShardedChats | None = None,
         retention: ItemRetention = NO_EXPIRY,
         bodies: Bodies | None = None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Markers: items that take the place of expired and lost messages.
+"""Removal markers: items that take the place of expired and lost messages.
 
 Owns the partitions ``<chat>#gone`` in table `messages`; ids contain no ``#``, so no chat has such
 an id. An expiring message gets its marker when it is stored. An entry that Redis lost before it was

@@ -94,7 +94,7 @@ class _Copy(NamedTuple):
 _NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)
 
 
-class ShardList:
+class ShardedChats:
     """Cached copy of all chats' sharding layouts. Use one instance per process."""
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:

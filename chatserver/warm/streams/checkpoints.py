@@ -59,7 +59,7 @@ class StreamState(NamedTuple):
     readers: set[str]
 
 
-class StreamRows:
+class StreamCheckpoints:
     """Repository of checkpoints, leases and readers. `now` is in seconds since 1970."""
 
     def __init__(self, client: DynamoClient, settings: Warm, lease_s: float) -> None:

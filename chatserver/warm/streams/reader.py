@@ -38,7 +38,7 @@ class RecordPage(NamedTuple):
     next: str | None
 
 
-class Streams:
+class StreamReader:
     """Reads the shards and records of the table's Stream."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
@@ -56,7 +56,7 @@ class Streams:
         request: dict[str, Any] = {"TableName": self._table, "Limit": STREAMS_MAX}
         while True:
             response = await self._client.call("list_streams", request)
-            arns += [stream["StreamArn"] for stream in response["Streams"]]
+            arns += [stream["StreamArn"] for stream in response["StreamReader"]]
             if (last := response.get("LastEvaluatedStreamArn")) is None:
                 break
             request["ExclusiveStartStreamArn"] = last

@@ -19,7 +19,7 @@ const { choosePage } = await load("data/use_pages.ts");
 const post = (id, more = {}) => ({ id, user: "ann", likes: 0, liked: false, ...more });
 const ids = (posts) => posts.map(({ id }) => id);
 
-test("a failed request is repeated; after it, the list goes on with the next page", () => {
+test("a failed request is repeated, then the next page is loaded", () => {
   const idle = { isLoading: false, isInitial: false, error: null, next: "2" };
   const failed = { ...idle, error: new Error("unavailable") };
 

@@ -35,7 +35,7 @@ SETTINGS = {
     "CHAT_ARCHIVE_WAIT_S": "0",
     "CHAT_AUTH_COOKIE_SECURE": "false",
     "CHAT_WEBHOOKS_SECRET": "s" * 32,
-    "chatserver.features.privacy.worker.job_leases.POLL_S": "0.5",
+    "chatserver.features.privacy.worker.job_worker.POLL_S": "0.5",
     # No server listens on this port, so events stay in Redis.
     "CHAT_WEBHOOKS_EVENTS_URL": f"http://{HOST}:9/events",
 }

@@ -70,7 +70,7 @@ PUSH_ENV = {
     "CHAT_WARM_CALL_TIMEOUT_S": "9",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "9",
     "chatserver.features.social.worker.counters.FLUSH_S": "0.2",
-    "chatserver.features.privacy.worker.job_leases.POLL_S": "0.2",
+    "chatserver.features.privacy.worker.job_worker.POLL_S": "0.2",
     "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
 }
 # Runs before the scripts of the page and records violations of the content security policy.

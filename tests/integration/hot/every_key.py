@@ -19,7 +19,7 @@ from chatserver.errors import Unavailable
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.model import File
 from chatserver.features.companions.hot.pending_responses import PendingMessage, PendingResponses
-from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.link_previews.hot import PreviewCache
 from chatserver.features.link_previews.model import PageSummary
@@ -30,9 +30,9 @@ from chatserver.features.social.model import PostIds
 from chatserver.features.webhooks.hot import EventQueue
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
-from chatserver.hot.bus.job_progress import Jobs
-from chatserver.hot.bus.rpc_client import WarmCalls
-from chatserver.hot.bus.rpc_queue import CallQueue
+from chatserver.hot.bus.job_progress import JobProgress
+from chatserver.hot.bus.rpc_client import RpcClient
+from chatserver.hot.bus.rpc_queue import RpcQueue
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
@@ -41,9 +41,9 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
-from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, HideEntry
-from chatserver.hot.jwks_cache import KeySets
+from chatserver.hot.jwks_cache import JwksCache
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
@@ -53,9 +53,9 @@ from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.hot.users.presence_states import PresenceStates
-from chatserver.hot.users.rate_limits import Limits
+from chatserver.hot.users.rate_limits import RateLimits
 from chatserver.hot.users.revocations import Revocations
-from chatserver.hot.users.user_gateways import Presence
+from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.hot.users.user_sessions import Claim, Sessions
 from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.cost.hot import UsageTotals
@@ -112,7 +112,7 @@ async def use_everything(hot: HotClient) -> None:
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all chats are open
     commits = PartitionedCommit(hot, GATEWAY)
     far_users = [UserId(f"far{n}") for n in range(5)]
-    presence = Presence(hot, GATEWAY, TTL_S)
+    presence = UserGateways(hot, GATEWAY, TTL_S)
     await presence.set_online(far_users)
     for number in range(4):
         chat, is_near = ChatId(f"chat-{number}"), number % 2 == 1
@@ -140,18 +140,18 @@ async def use_everything(hot: HotClient) -> None:
     await use_usage_totals(hot)
     await use_process_stats(hot)
     await GatewayStream(hot, GATEWAY).renew()
-    queue = CallQueue(hot=hot, consumer="test", clock=SystemClock()).iter_calls()
+    queue = RpcQueue(hot=hot, consumer="test", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
-    calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))
+    calling = asyncio.ensure_future(RpcClient(hot, GATEWAY, 60).load_chat(ChatId("c")))
     await waiting
     calling.cancel()
     await queue.aclose()
     with contextlib.suppress(Unavailable):
         question = BeforeSend("c", "u", "r", "text", "hello")
-        await WarmCalls(hot, GATEWAY, 0.01).request_verdict(question)
+        await RpcClient(hot, GATEWAY, 0.01).request_verdict(question)
     with contextlib.suppress(Unavailable):
         query = frames.Search(1, "hello")
-        await WarmCalls(hot, GATEWAY, 0.01).find_messages(UserId("u"), query)
+        await RpcClient(hot, GATEWAY, 0.01).find_messages(UserId("u"), query)
 
 
 async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
@@ -160,7 +160,7 @@ async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: Use
         hot=hot, partition=partition, work="assistant", owner="me", ttl_s=TTL_S, clock=SystemClock()
     )
     await lease.claim()
-    pending, deltas = PendingResponses(hot, partition), Deltas(hot)
+    pending, deltas = PendingResponses(hot, partition), ResponseStream(hot)
     budgets = TokenBudgets(hot, config.Companions())
     await pending.record([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
     entry = PendingMessage("999999999999999-0", chat, newest=1, changed=1)
@@ -223,14 +223,14 @@ async def use_sessions(hot: HotClient, users: list[UserId]) -> None:
     await seen.subscribe(users)
     await seen.unsubscribe(users[1:])
     await Revocations(hot, 60).put(users[0], before=1, logins=["l1"], is_banned=True)
-    assert await Jobs(hot, SystemClock()).begin("j1", 1)
-    key_sets = KeySets(hot)
+    assert await JobProgress(hot, SystemClock()).begin("j1", 1)
+    key_sets = JwksCache(hot)
     assert await key_sets.claim_fetch(TTL_S)
     await key_sets.put(1.0, b"{}")
     assert await IdempotentResponses(hot).claim("n1", "digest") is None
     await IdempotentResponses(hot).put("n2", StoredResponse("digest", 200), UserId("alice"))
     await PreviewCache(hot).put("https://example.org/", PageSummary("Example"))
-    limits = Limits(
+    limits = RateLimits(
         hot, config.Limits(sends=config.RateLimit(0.01, 500))
     )  # a full bucket expires in a second
     for user in users:
@@ -261,13 +261,13 @@ async def use_inboxes(
 
 async def use_message_changes(hot: HotClient, chat: ChatId, user: UserId) -> None:
     """Hide the first message for oneself, edit it twice, then delete it for everyone."""
-    await Hidden(hot).hide(user, chat, Seq(1))
-    await Hidden(hot).open_hidden(user, {chat: [1], ChatId("other"): [2]})
+    await HiddenMessages(hot).hide(user, chat, Seq(1))
+    await HiddenMessages(hot).open_hidden(user, {chat: [1], ChatId("other"): [2]})
     for number, kind in enumerate(("edit", "edit", "delete")):
         ref, mid = Ref(f"a{number}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, user, ref, kind, "x", 1)
         made = MessageChange(chat, user, ref, mid, "dd", kind, Seq(1), "x", tail)
-        changed = await ChangeCommitter(hot, GATEWAY).commit_change(made)
+        changed = await MessageChangeCommitter(hot, GATEWAY).commit_change(made)
         assert changed.outcome is Outcome.COMMITTED
 
 

@@ -7,7 +7,7 @@ import pytest
 from chatserver import config
 from chatserver.errors import RateLimited
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.rate_limits import MEMORY_BLOCK_BYTES, Limits
+from chatserver.hot.users.rate_limits import MEMORY_BLOCK_BYTES, RateLimits
 from tests.benchmarks.memory_budget import DAY_BYTES_MAX, WAYS, day_budget, measure
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -33,7 +33,7 @@ async def test_memory_used_by_requests_is_at_most_their_charge(redis_url: str, w
 
 async def test_memory_charge_after_a_request_remains_after_disconnect(hot: HotClient) -> None:
     """Memory charged after a request is subtracted before the next one is accepted."""
-    one, two = Limits(hot, STRICT), Limits(hot, STRICT)
+    one, two = RateLimits(hot, STRICT), RateLimits(hot, STRICT)
     await one.find("memory", "alice").pay("much data", 50_000)
 
     one.charge_memory("alice", 80_000)
@@ -49,7 +49,7 @@ async def test_memory_charge_after_a_request_remains_after_disconnect(hot: HotCl
 
 async def test_empty_memory_bucket_refuses_and_names_the_limit(hot: HotClient) -> None:
     """A request beyond the budget is `rate_limited` with the time until the refill."""
-    one, two = Limits(hot, STRICT), Limits(hot, STRICT)
+    one, two = RateLimits(hot, STRICT), RateLimits(hot, STRICT)
     spent = 0
 
     with pytest.raises(RateLimited, match=r"limits\.memory") as refused:

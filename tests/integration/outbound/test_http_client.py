@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from chatserver.config import Outbound as OutboundSettings
+from chatserver.config import HttpClient as OutboundSettings
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.outbound.http_client import Answer, Lookup, Outbound, open_outbound
+from chatserver.outbound.http_client import Answer, HttpClient, Lookup, open_outbound
 from tests.support.servers.processes import free_port
 
 TIMEOUT_S = 30.0
@@ -81,7 +81,7 @@ def names(**addresses: Sequence[str]) -> Lookup:
 
 
 @asynccontextmanager
-async def opened(*allowed: str, lookup: Lookup | None = None) -> AsyncIterator[Outbound]:
+async def opened(*allowed: str, lookup: Lookup | None = None) -> AsyncIterator[HttpClient]:
     """Open the client with these private networks allowed."""
     settings = OutboundSettings(allow_private=list(allowed))
     if lookup is None:
@@ -92,7 +92,7 @@ async def opened(*allowed: str, lookup: Lookup | None = None) -> AsyncIterator[O
             yield outbound
 
 
-async def fetch(outbound: Outbound, url: str) -> Answer:
+async def fetch(outbound: HttpClient, url: str) -> Answer:
     return await outbound.get(url, timeout_s=TIMEOUT_S, response_bytes_max=1000)
 
 

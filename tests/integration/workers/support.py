@@ -19,10 +19,10 @@ from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.messages import Audience, PendingDraft, compute_digest
 from chatserver.hot.bus.gateway_stream import AnyRecord, CallResult, GatewayStream
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.user_gateways import Presence
+from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.protocol import codec, frames
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from tests.support.servers.processes import eventually
@@ -118,8 +118,8 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._outcomes: Any = Outcomes()
         self._sent = 0
-        self._presence = Presence(hot, name, 600.0)  # without heartbeats
-        self.calls = WarmCalls(hot, name, 20.0)
+        self._presence = UserGateways(hot, name, 600.0)  # without heartbeats
+        self.calls = RpcClient(hot, name, 20.0)
 
     async def listen(self) -> None:
         """Read the gateway stream until canceled."""

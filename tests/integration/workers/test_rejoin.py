@@ -8,7 +8,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Period, Periods
 from chatserver.domain.messages import Audience
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.protocol import frames
 from tests.integration.workers.support import (
     ALICE,
@@ -121,7 +121,7 @@ async def test_messages_deleted_for_oneself_stay_hidden_after_a_loss_of_redis_an
     container: StorageContainer, group: Audience
 ) -> None:
     """The user's state was loaded while they were not a member, without this chat."""
-    chat, hidden = group.chat, Hidden(container.hot)
+    chat, hidden = group.chat, HiddenMessages(container.hot)
     async with running(persister_of(container).run()):
         await Gateway(container.hot).send(group, "one")
         await hidden.hide(BOB, chat, Seq(1))

@@ -16,7 +16,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
 from chatserver.errors import NotFound, Overloaded, RateLimited, Unavailable
 from chatserver.hot.bus import rpc, rpc_client
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.protocol import frames
 from tests.integration.warm.support import Faults, Tables
 from tests.integration.workers.support import (
@@ -50,7 +50,7 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 
 @pytest.fixture
-async def calls(gateway: Gateway) -> WarmCalls:
+async def calls(gateway: Gateway) -> RpcClient:
     """The RPC client of a gateway that reads its gateway stream."""
     return gateway.calls
 
@@ -66,7 +66,7 @@ async def worker(container: StorageContainer) -> AsyncIterator[None]:
 
 
 async def test_rpc_load_user_creates_account_and_user_state(
-    container: StorageContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: RpcClient, worker: None
 ) -> None:
     """A gateway makes this call at `hello`. A second call changes nothing."""
     await calls.load_user(ALICE)
@@ -78,7 +78,7 @@ async def test_rpc_load_user_creates_account_and_user_state(
 
 
 async def test_rpc_open_direct_is_the_same_chat_for_both(
-    container: StorageContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: RpcClient, worker: None
 ) -> None:
     """Concurrent calls for both users create one chat."""
     await make_users(container, ALICE, BOB)
@@ -90,7 +90,7 @@ async def test_rpc_open_direct_is_the_same_chat_for_both(
 
 
 async def test_rpc_create_chat_retry_with_the_same_ref_returns_the_same_chat(
-    container: StorageContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: RpcClient, worker: None
 ) -> None:
     """A gateway may retry a call whose worker crashed."""
     await make_users(container, ALICE, BOB, CAROL)
@@ -103,7 +103,7 @@ async def test_rpc_create_chat_retry_with_the_same_ref_returns_the_same_chat(
 
 
 async def test_rpc_load_chat_loads_it_into_redis(
-    container: StorageContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: RpcClient, worker: None
 ) -> None:
     """The chat had been evicted from Redis."""
     team = await make_direct(container)
@@ -115,7 +115,7 @@ async def test_rpc_load_chat_loads_it_into_redis(
 
 
 async def test_rpc_read_run_reads_in_both_directions(
-    container: StorageContainer, gateway: Gateway, calls: WarmCalls, worker: None
+    container: StorageContainer, gateway: Gateway, calls: RpcClient, worker: None
 ) -> None:
     """Runs below and above a seq are contiguous and ascending."""
     team = await make_direct(container)
@@ -135,7 +135,7 @@ async def test_rpc_read_run_reads_in_both_directions(
 
 
 async def test_rpc_error_of_the_worker_is_raised_by_the_caller(
-    container: StorageContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: RpcClient, worker: None
 ) -> None:
     """The caller gets the same error class and message."""
     await make_users(container, ALICE)
@@ -147,7 +147,7 @@ async def test_rpc_error_of_the_worker_is_raised_by_the_caller(
 
 
 async def test_rpc_call_during_a_dynamodb_outage_is_unavailable(
-    container: StorageContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: RpcClient, worker: None
 ) -> None:
     """The next call after the outage succeeds."""
     team = await make_direct(container)
@@ -163,7 +163,7 @@ async def test_rpc_call_during_a_dynamodb_outage_is_unavailable(
 
 
 async def test_rpc_unknown_call_is_refused_and_blocks_no_other(
-    container: StorageContainer, gateway: Gateway, calls: WarmCalls, worker: None
+    container: StorageContainer, gateway: Gateway, calls: RpcClient, worker: None
 ) -> None:
     """During a rolling update, a gateway may send calls that a worker does not know."""
 
@@ -187,7 +187,7 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
 ) -> None:
     """The caller has already raised an error, so the worker skips the call."""
     await make_users(container, ALICE)
-    short_calls = WarmCalls(container.hot, GatewayId("gw1"), 0.05)
+    short_calls = RpcClient(container.hot, GatewayId("gw1"), 0.05)
     with pytest.raises(Unavailable, match="check that `chatserver worker rpc` is running"):
         await short_calls.load_user(UserId("late"))
 
@@ -256,7 +256,7 @@ async def test_rpc_call_beyond_its_deadline_is_ended_on_both_sides(
 ) -> None:
     """The caller gets an error in time, and the worker cancels the call."""
     loader = SlowLoader()
-    short_calls = WarmCalls(container.hot, GatewayId("gw1"), 0.3)
+    short_calls = RpcClient(container.hot, GatewayId("gw1"), 0.3)
     async with running(make_slow_worker(container, loader).run()):
         while not loader.most_in_flight:  # a call that the worker reads too late is not started
             with pytest.raises(Unavailable):
@@ -444,7 +444,7 @@ async def test_rpc_call_of_a_killed_worker_is_unavailable_and_can_be_retried(
 ) -> None:
     """The worker is killed before the response, so the outcome is unknown."""
     await make_users(container, ALICE, BOB)
-    short_calls = WarmCalls(container.hot, GatewayId("gw2"), 3.0)
+    short_calls = RpcClient(container.hot, GatewayId("gw2"), 3.0)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
         env={**os.environ, **variables_of(container), "CHAT_FAILPOINT": "rpc.before_answer:kill"},

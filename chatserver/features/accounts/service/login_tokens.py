@@ -60,7 +60,7 @@ class Grant:
     device_token: str | None = None  # set only after a registration or a password login
 
 
-class Logins:
+class LoginTokens:
     def __init__(
         self,
         *,

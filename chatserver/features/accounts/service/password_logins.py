@@ -37,7 +37,7 @@ from chatserver.errors import (
     RateLimited,
     Unauthenticated,
 )
-from chatserver.features.accounts.service.login_tokens import Grant, Logins
+from chatserver.features.accounts.service.login_tokens import Grant, LoginTokens
 from chatserver.features.accounts.service.profiles import Profiles
 from chatserver.features.accounts.warm.accounts import AccountRows, Credential
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
@@ -56,7 +56,7 @@ class PasswordLogins:
         rows: AccountRows,
         profiles: Profiles,
         passwords: Passwords,
-        logins: Logins,
+        logins: LoginTokens,
         revocation: Revoker,
         attempts: LoginRateLimits,
         devices: DeviceTokens,

@@ -26,7 +26,7 @@ from chatserver.features.analytics.model import Unit, list_changes
 from chatserver.features.analytics.package_check import check_extra
 from chatserver.features.analytics.warm import NewSegment
 from chatserver.features.analytics.worker.compaction import Compactor
-from chatserver.features.analytics.worker.export_unit_reader import UnitSource
+from chatserver.features.analytics.worker.export_unit_reader import ExportUnitReader
 from chatserver.features.analytics.worker.exporter import Exporter, ExportTally
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
@@ -55,8 +55,8 @@ def make_lease(container: StorageContainer, owner: str) -> Lease:
     return container.make_lease("analytics", owner, LEASE_S)
 
 
-def make_source(container: StorageContainer) -> UnitSource:
-    return UnitSource(
+def make_source(container: StorageContainer) -> ExportUnitReader:
+    return ExportUnitReader(
         state=container.get(AnalyticsContainer).state,
         tiers=container.older_tiers,
         cold=container.cold_log,
@@ -66,7 +66,7 @@ def make_source(container: StorageContainer) -> UnitSource:
     )
 
 
-def make_exporter(container: StorageContainer, source: UnitSource) -> Exporter:
+def make_exporter(container: StorageContainer, source: ExportUnitReader) -> Exporter:
     analytics = container.get(AnalyticsContainer)
     tenant = container.settings.cold.tenant
     return Exporter(source=source, state=analytics.state, files=analytics.files, tenant=tenant)

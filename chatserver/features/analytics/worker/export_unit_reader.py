@@ -27,7 +27,7 @@ from chatserver.features.analytics.model import (
 from chatserver.features.analytics.warm import ExportRows
 from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.directory import Directory
 
@@ -48,14 +48,14 @@ class UnitRows:
     changes: Changes
 
 
-class UnitSource:
+class ExportUnitReader:
     """Reads units (exported ranges of a chat's entries)."""
 
     def __init__(
         self,
         *,
         state: ExportRows,
-        tiers: OlderTiers,
+        tiers: WarmAndColdLog,
         cold: ColdLog,
         manifests: Manifests,
         directory: Directory,

@@ -34,7 +34,11 @@ from chatserver.errors import Conflict, CorruptData, TooLarge
 from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.warm import ExportRows, NewSegment
-from chatserver.features.analytics.worker.export_unit_reader import NO_CHANGES, UnitRows, UnitSource
+from chatserver.features.analytics.worker.export_unit_reader import (
+    NO_CHANGES,
+    ExportUnitReader,
+    UnitRows,
+)
 from chatserver.features.analytics.worker.file_locations import FileLocations
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
@@ -68,7 +72,7 @@ class Exporter:
     """Collects units and writes them in batches. Not safe for concurrent use."""
 
     def __init__(
-        self, *, source: UnitSource, state: ExportRows, files: ParquetFiles, tenant: str
+        self, *, source: ExportUnitReader, state: ExportRows, files: ParquetFiles, tenant: str
     ) -> None:
         self.tally = ExportTally()
         self._source = source

@@ -6,7 +6,7 @@
                                                                                │
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
 
-Downloads: `download_links`.
+Downloads are in `download_links`.
 """
 
 from __future__ import annotations

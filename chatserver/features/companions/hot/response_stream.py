@@ -35,7 +35,7 @@ class ResponseSoFar:
     end: str
 
 
-class Deltas:
+class ResponseStream:
     """Reads and writes the streams of responses in progress."""
 
     def __init__(self, hot: HotClient) -> None:

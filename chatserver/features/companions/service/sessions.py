@@ -69,7 +69,7 @@ class CompanionSessions:
         companions: CompanionRows,
         catalog: CompanionCatalog,
         chat_creator: ChatCreator,
-        change_records: HotMembership,
+        hot_membership: HotMembership,
         propagation: MembershipPropagation,
         inboxes: Inboxes,
         delivery: RemoteDelivery,
@@ -80,7 +80,7 @@ class CompanionSessions:
         self._companions = companions
         self._catalog = catalog
         self._chat_creator = chat_creator
-        self._change_records = change_records
+        self._hot_membership = hot_membership
         self._propagation = propagation
         self._inboxes = inboxes
         self._delivery = delivery
@@ -148,14 +148,14 @@ class CompanionSessions:
             try:
                 old = await self._rows.delete(active, self._now_ms())
             except Conflict:
-                await self._change_records.end(record)
+                await self._hot_membership.end(record)
                 is_last = number == TRIES_MAX - 1
                 if is_last or (chat is None and not await self._is_active(active)):
                     raise
             else:
                 failpoint("sessions.before_close")
                 await self._close(old)
-                await self._change_records.end(record)
+                await self._hot_membership.end(record)
                 return old
         raise LostRace(SESSION_CHANGED)
 
@@ -181,7 +181,7 @@ class CompanionSessions:
             try:
                 await self._rows.renew(active, following)
             except Conflict:
-                await self._change_records.end(record)
+                await self._hot_membership.end(record)
                 now = await self._rows.find_active(user, companion)
                 if now is not None and now.chat != active.chat:
                     return await self._open(now)
@@ -190,7 +190,7 @@ class CompanionSessions:
             else:
                 failpoint("sessions.before_close")
                 await self._close(active)
-                await self._change_records.end(record)
+                await self._hot_membership.end(record)
                 failpoint("sessions.before_chat")
                 return await self._open(following)
         raise LostRace(SESSION_CHANGED)
@@ -275,7 +275,7 @@ class CompanionSessions:
         await self._chat_creator.open_companion_chat(
             active.chat, active.user, active.companion, persona.name
         )
-        return await self._change_records.begin(active.chat, HOLD_S)
+        return await self._hot_membership.begin(active.chat, HOLD_S)
 
     async def _is_active(self, read: CompanionSession) -> bool:
         """Return whether a session is still active, regardless of its companion version."""

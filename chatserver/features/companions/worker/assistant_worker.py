@@ -30,7 +30,7 @@ from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Una
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
-from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.registry import Providers, open_models
@@ -43,16 +43,16 @@ from chatserver.features.companions.worker.responder import (
     RetryLater,
     get_call_limits,
 )
-from chatserver.features.companions.worker.session_summaries import SessionMemory
+from chatserver.features.companions.worker.session_summaries import SessionSummaries
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.service.history.history_pages import History
-from chatserver.service.history.reader_views import Views
-from chatserver.service.messaging.message_sender import Messaging
+from chatserver.service.history.reader_views import ReaderViews
+from chatserver.service.messaging.message_sender import MessageSender
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_partitions
@@ -265,7 +265,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         older=container.older_tiers,
         members=members,
         clock=clock,
-        views=Views(chat_log, Hidden(hot)),
+        views=ReaderViews(chat_log, HiddenMessages(hot)),
         pages=pages,
     )
     budgets = TokenBudgets(hot, settings.companions)
@@ -277,7 +277,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         catalog=companions.catalog,
         providers=providers,
         history=history,
-        messaging=Messaging(
+        messaging=MessageSender(
             commits=PartitionedCommit(hot, nobody),
             audiences=container.audiences,
             inboxes=container.inboxes,
@@ -289,10 +289,10 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         ),
         references=HotMembership(hot),
         budgets=budgets,
-        deltas=Deltas(hot),
+        deltas=ResponseStream(hot),
         inboxes=container.inboxes,
         poster=poster,
-        session_memory=SessionMemory(
+        session_memory=SessionSummaries(
             settings=settings,
             clock=clock,
             call_limits=get_call_limits(),

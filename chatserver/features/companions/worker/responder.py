@@ -38,7 +38,7 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
-from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyResponses
 from chatserver.features.companions.model import (
     RESPONSE_TIMEOUT_S,
@@ -65,15 +65,15 @@ from chatserver.features.companions.worker.prompt_context import (
 )
 from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.response_publisher import ResponsePublisher
-from chatserver.features.companions.worker.session_summaries import SessionMemory
+from chatserver.features.companions.worker.session_summaries import SessionSummaries
 from chatserver.features.companions.worker.tool_calls import ToolRunner
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.outbound.http_client import Outbound
+from chatserver.outbound.http_client import HttpClient
 from chatserver.protocol import codec, frames
 from chatserver.service.history.history_pages import History
-from chatserver.service.messaging.message_sender import Draft, Messaging
+from chatserver.service.messaging.message_sender import Draft, MessageSender
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -123,16 +123,16 @@ class ResponderContext:
     catalog: CompanionCatalog
     providers: Providers
     history: History
-    messaging: Messaging
+    messaging: MessageSender
     references: HotMembership
     budgets: TokenBudgets
-    deltas: Deltas
+    deltas: ResponseStream
     inboxes: Inboxes
     poster: RemoteDelivery
-    session_memory: SessionMemory
+    session_memory: SessionSummaries
     memory_extractor: MemoryExtractor
     images: PromptImages
-    outbound: Outbound
+    outbound: HttpClient
 
 
 class _SessionPage(NamedTuple):

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from chatserver.domain.ids import GatewayId, Seq
 from chatserver.errors import ChatError
-from chatserver.features.companions.hot.response_stream import DELTAS_MAX, Deltas
+from chatserver.features.companions.hot.response_stream import DELTAS_MAX, ResponseStream
 from chatserver.features.companions.model import CompanionSession
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.users.inbox import Inboxes
@@ -32,7 +32,7 @@ class ResponsePublisher:
     def __init__(
         self,
         *,
-        deltas: Deltas,
+        deltas: ResponseStream,
         inboxes: Inboxes,
         delivery: RemoteDelivery,
         session: CompanionSession,

@@ -60,7 +60,7 @@ SUMMARIZE = (
 BEFORE = "What you wrote down so far:\n{text}\n\nWhat was said since:\n"
 
 
-class SessionMemory:
+class SessionSummaries:
     """Creates, reads and drops session summaries."""
 
     def __init__(

@@ -21,7 +21,7 @@ from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.interface import ToolCall, ToolResult
 from chatserver.features.companions.providers.tool_input import parse_input
 from chatserver.features.webhooks.client import Webhook
-from chatserver.outbound.http_client import Outbound
+from chatserver.outbound.http_client import HttpClient
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ class ToolRunner:
     def __init__(
         self,
         *,
-        outbound: Outbound,
+        outbound: HttpClient,
         secret: str,
         clock: Clock,
         session: CompanionSession,

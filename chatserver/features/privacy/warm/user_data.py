@@ -24,7 +24,7 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.message_repository import decode_items
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SENDER_INDEX, DirectoryField
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -41,7 +41,7 @@ class PersonalRows:
         *,
         client: DynamoClient,
         settings: Warm,
-        shards: ShardList | None = None,
+        shards: ShardedChats | None = None,
         bodies: Bodies | None = None,
     ) -> None:
         self._client = client

@@ -32,7 +32,7 @@ from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import ReceiptLine
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
-from chatserver.features.privacy.worker.job_leases import (
+from chatserver.features.privacy.worker.job_worker import (
     LEASE_S,
     ClaimedJob,
     JobWorker,

@@ -28,13 +28,13 @@ from chatserver.features.companions.frames import describe_session
 from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
-from chatserver.features.privacy.worker.job_leases import (
+from chatserver.features.privacy.worker.job_worker import (
     ClaimedJob,
     JobLost,
     JobWorker,
     wait_until_persisted,
 )
-from chatserver.features.privacy.worker.limited_zip_file import ExportZip, open_zip
+from chatserver.features.privacy.worker.limited_zip_file import LimitedZipFile, open_zip
 from chatserver.features.privacy.worker.social_data import SocialData
 from chatserver.features.push.container import PushContainer
 from chatserver.protocol.frames import Message
@@ -114,7 +114,7 @@ class ExportWorker:
                 await self._privacy.exports.remove(job.id)  # the user has been erased
             raise
 
-    async def _write(self, archive: ExportZip, claimed: ClaimedJob) -> None:
+    async def _write(self, archive: LimitedZipFile, claimed: ClaimedJob) -> None:
         user = UserId(claimed.job.user)
         await archive.put_text("README.txt", README.encode())
         await archive.put_text("profile.json", msgspec.json.encode(await self._get_profile(user)))
@@ -138,7 +138,7 @@ class ExportWorker:
             await self._put_file(archive, file)
             await claimed.update(progress=50 + 40 * number // len(files))
 
-    async def _write_social(self, archive: ExportZip, user: UserId) -> None:
+    async def _write_social(self, archive: LimitedZipFile, user: UserId) -> None:
         data = SocialData(self._container, user)
         await archive.put_lines("following.jsonl", data.iter_edges(is_follower=False))
         await archive.put_lines("followers.jsonl", data.iter_edges(is_follower=True))
@@ -267,7 +267,7 @@ class ExportWorker:
         ]
         return [file for file in files if file is not None and file.phase == "ready"]
 
-    async def _put_file(self, archive: ExportZip, file: File) -> None:
+    async def _put_file(self, archive: LimitedZipFile, file: File) -> None:
         pieces = self._container.get(AttachmentContainer).objects.iter_pieces(file)
         try:
             await archive.put_pieces(_build_path(file), pieces)

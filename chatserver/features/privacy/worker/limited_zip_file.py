@@ -17,7 +17,7 @@ import msgspec
 from chatserver.errors import TooLarge
 
 
-class ExportZip:
+class LimitedZipFile:
     """A ZIP in progress; created by `open_zip`."""
 
     def __init__(self, file: IO[bytes], bytes_max: int) -> None:
@@ -73,10 +73,10 @@ class ExportZip:
 
 
 @contextlib.asynccontextmanager
-async def open_zip(bytes_max: int) -> AsyncIterator[ExportZip]:
+async def open_zip(bytes_max: int) -> AsyncIterator[LimitedZipFile]:
     """Create a temporary ZIP, which is deleted at the end of the block."""
     with tempfile.TemporaryFile() as file:
-        archive = ExportZip(file, bytes_max)
+        archive = LimitedZipFile(file, bytes_max)
         try:
             yield archive
         finally:

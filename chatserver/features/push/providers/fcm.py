@@ -23,7 +23,7 @@ from chatserver.features.push.providers.interface import (
     classify,
     classify_failure,
 )
-from chatserver.outbound.http_client import Answer, Outbound
+from chatserver.outbound.http_client import Answer, HttpClient
 
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -68,7 +68,7 @@ class Fcm:
     def __init__(
         self,
         *,
-        outbound: Outbound,
+        outbound: HttpClient,
         account: ServiceAccount,
         clock: Clock,
         url: str,

@@ -15,7 +15,7 @@ from chatserver.features.push.providers.interface import (
     classify_failure,
 )
 from chatserver.features.push.providers.vapid import VapidSigner
-from chatserver.outbound.http_client import Outbound
+from chatserver.outbound.http_client import HttpClient
 
 ANSWER_BYTES_MAX = 4_096
 
@@ -24,7 +24,7 @@ class WebPush:
     """Sends pushes to browsers; implements `Provider`."""
 
     def __init__(
-        self, *, outbound: Outbound, signer: VapidSigner, timeout_s: float, ttl_s: int
+        self, *, outbound: HttpClient, signer: VapidSigner, timeout_s: float, ttl_s: int
     ) -> None:
         self._outbound = outbound
         self._signer = signer

@@ -37,7 +37,7 @@ from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
@@ -94,7 +94,7 @@ class PushDispatcher:
         self._log = ChatLog(container.hot)
         self._unread_counts = container.unread_counts
         self._blocks = Blocks(container.hot)
-        self._hidden = Hidden(container.hot)
+        self._hidden = HiddenMessages(container.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
         # The newest seq that this process has pushed to a member. Later checks of the chat push

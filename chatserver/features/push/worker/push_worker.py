@@ -51,7 +51,7 @@ STOP_S = 3.0
 _CHAT_AT = len(b'"chat":"')  # position of the chat id in a message's tail (its JSON from `chat` on)
 
 
-class NotifyWorker:
+class PushWorker:
     """Push worker for one partition."""
 
     def __init__(
@@ -198,7 +198,7 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
         )
 
         async def notify(partition: int) -> None:
-            await NotifyWorker(
+            await PushWorker(
                 container=container, dispatcher=dispatcher, partition=partition, owner=owner
             ).run()
 

@@ -48,7 +48,7 @@ from chatserver.features.search.model import (
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
 from chatserver.features.search.worker.index_changes import add_entries
-from chatserver.features.search.worker.search_rpc_worker import SearchCallWorker
+from chatserver.features.search.worker.search_rpc_worker import SearchRpcWorker
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, parse_entry_id
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import open_task_group
@@ -375,7 +375,7 @@ async def run_search(container: StorageContainer, owner: str) -> None:
     partitions = search.partitions
 
     async def serve_calls(_: int) -> None:
-        await SearchCallWorker(container, owner).run()
+        await SearchRpcWorker(container, owner).run()
 
     async def index(number: int) -> None:
         await Indexer(

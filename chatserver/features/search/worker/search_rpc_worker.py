@@ -13,17 +13,17 @@ from chatserver.domain.ids import UserId
 from chatserver.features.search.container import SearchContainer
 from chatserver.features.search.model import Order
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.rpc_queue import CallQueue
+from chatserver.hot.bus.rpc_queue import RpcQueue
 from workers.rpc import RpcWorker
 
 CALLS_IN_FLIGHT_MAX = 256  # maximum accepted calls; `SEARCHES_MAX` run, others wait
 
 
-class SearchCallWorker(RpcWorker):
+class SearchRpcWorker(RpcWorker):
     """Runs searches for gateways."""
 
     def __init__(self, container: StorageContainer, name: str) -> None:
-        queue = CallQueue(
+        queue = RpcQueue(
             hot=container.hot,
             consumer=name,
             clock=container.clock,

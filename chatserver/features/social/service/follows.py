@@ -20,7 +20,7 @@ from chatserver.errors import ChatError, Conflict
 from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import FOLLOWING_MAX, Change, check_other
 from chatserver.features.social.service.timeline_backfill import Backfill
-from chatserver.features.social.warm.follow_edges import SocialGraph
+from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.profiles import SocialProfiles
 
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ class Follows:
     def __init__(
         self,
         *,
-        graph: SocialGraph,
+        graph: FollowEdges,
         profiles: SocialProfiles,
         queue: CountQueue,
         backfill: Backfill,

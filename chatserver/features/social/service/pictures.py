@@ -56,7 +56,7 @@ class SpaceReaders:
         return Reader(Seq(1), Seq(0))
 
 
-class SocialFiles:
+class SocialPictures:
     """Use cases for pictures."""
 
     def __init__(

@@ -30,9 +30,9 @@ from chatserver.features.social.model import (
     PostRef,
     parse_content,
 )
-from chatserver.features.social.service.pictures import AVATAR, SocialFiles
+from chatserver.features.social.service.pictures import AVATAR, SocialPictures
 from chatserver.features.social.warm.favorites import SocialFavorites
-from chatserver.features.social.warm.follow_edges import SocialGraph
+from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
@@ -47,7 +47,7 @@ class Rows:
     """DynamoDB repositories of the social graph."""
 
     profiles: SocialProfiles
-    graph: SocialGraph
+    graph: FollowEdges
     posts: SocialPosts
     likes: SocialLikes
     favorites: SocialFavorites
@@ -111,7 +111,7 @@ class Social:
         rows: Rows,
         queue: CountQueue,
         block_policy: BlockPolicy,
-        pictures: SocialFiles,
+        pictures: SocialPictures,
         wake_workers: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:

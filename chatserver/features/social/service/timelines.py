@@ -20,7 +20,7 @@ from chatserver.domain.ids import UserId
 from chatserver.features.social.model import Post, PostId, PostRef
 from chatserver.features.social.service.social import PostView, Social
 from chatserver.features.social.service.timeline_backfill import MergedAuthors
-from chatserver.features.social.warm.follow_edges import SocialGraph
+from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
 
@@ -38,7 +38,7 @@ class Timelines:
         *,
         timeline_rows: SocialTimelines,
         posts: SocialPosts,
-        graph: SocialGraph,
+        graph: FollowEdges,
         merged: MergedAuthors,
         social: Social,
         clock: Clock,

@@ -31,7 +31,7 @@ _EDGE, _BLOCKS, _COUNTS = 0, slice(2, 4), 5
 FOLLOWERS_READ_MAX: Final = 500  # maximum edges per page of `iter_edges`
 
 
-class SocialGraph:
+class FollowEdges:
     """Reads and writes follow edges."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:

@@ -13,7 +13,7 @@ from chatserver.errors import Unavailable
 from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.worker import exporter
 from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
-from chatserver.features.analytics.worker.export_unit_reader import UnitSource
+from chatserver.features.analytics.worker.export_unit_reader import ExportUnitReader
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Ai, Attachment
 from tests.integration.features.analytics.support import (
@@ -229,14 +229,14 @@ async def test_change_of_a_postponed_message_is_exported_later(
     await lake.put(*chat.texts(3))
     await lake.export(with_warm=True)
     await lake.put(chat.text(4, kind="delete", body="", target=2), chat.text(5))
-    find_version = UnitSource.find_version
+    find_version = ExportUnitReader.find_version
 
-    async def find_other_version(self: UnitSource, unit: Unit, changes: Changes) -> str:
+    async def find_other_version(self: ExportUnitReader, unit: Unit, changes: Changes) -> str:
         found = await find_version(self, unit, changes)
         return "another" if unit.first == 1 else found
 
     with monkeypatch.context() as patch:
-        patch.setattr(UnitSource, "find_version", find_other_version)
+        patch.setattr(ExportUnitReader, "find_version", find_other_version)
         tally = await lake.export(with_warm=True)
     between = lake.rows(chat)
     await lake.export(with_warm=True)

@@ -19,13 +19,13 @@ from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, Seq, UserId
 from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
-from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
 from chatserver.features.companions.worker.assistant_worker import run_assistant
 from chatserver.hot.bus.gateway_stream import UserSignal
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.protocol import codec, frames
 from tests.integration.workers.support import (
     Gateway,
@@ -69,7 +69,7 @@ class AssistantWorld:
         self.hot = container.hot
         self.gateway = Gateway(container.hot)
         self.log = ChatLog(container.hot)
-        self.deltas = Deltas(container.hot)
+        self.deltas = ResponseStream(container.hot)
         self.budgets = TokenBudgets(container.hot, container.settings.companions)
         self.pending = PendingResponses(container.hot, 0)
         self.environment: dict[str, str] = {}  # of the worker processes
@@ -107,12 +107,12 @@ class AssistantWorld:
         ref, mid = Ref(f"c{next(_numbers)}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, self.alice, ref, kind, text, seq)
         made = MessageChange(chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
-        changed = await ChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
+        changed = await MessageChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
         assert changed.outcome is Outcome.COMMITTED
 
     async def hide(self, chat: ChatId, seq: int) -> None:
         """Delete a message for Alice only."""
-        await Hidden(self.hot).hide(self.alice, chat, Seq(seq))
+        await HiddenMessages(self.hot).hide(self.alice, chat, Seq(seq))
 
     def running_worker(self, owner: str = "a1") -> contextlib.AbstractAsyncContextManager[Any]:
         """Run an assistant worker."""

@@ -22,8 +22,8 @@ from tests.support.stack import PATIENT, Stack, open_stack
 TIMEOUT_S = 30
 QUICK = {
     "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
-    "chatserver.features.privacy.worker.job_leases.LEASE_S": "1",
-    "chatserver.features.privacy.worker.job_leases.POLL_S": "0.1",
+    "chatserver.features.privacy.worker.job_worker.LEASE_S": "1",
+    "chatserver.features.privacy.worker.job_worker.POLL_S": "0.1",
     "workers.delivery_repair.REPAIR_AFTER_MS": "100",
     "workers.delivery_repair.INTERVAL_MS": "100",
     "workers.persist.worker.IDLE_MS": "50",

@@ -19,7 +19,7 @@ from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.worker.push_worker import run_notify
-from chatserver.hot.chats.message_changes import ChangeCommitter
+from chatserver.hot.chats.message_changes import MessageChangeCommitter
 from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.protocol import codec
 from tests.integration.workers.support import (
@@ -70,7 +70,7 @@ class PushWorld:
         ref, mid = Ref(f"edit-{seq}"), Mid(f"E{seq}")
         tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, "edit", text, seq)
         made = MessageChange(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
-        changed = await ChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
+        changed = await MessageChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
         assert changed.outcome is Outcome.COMMITTED
 
     async def subscribe(self, user: UserId, service: PushService | None = None) -> Browser:

@@ -12,7 +12,7 @@ from chatserver.features.social.model import Post, PostId, PostIds, PostRef
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.favorites import SocialFavorites
-from chatserver.features.social.warm.follow_edges import SocialGraph
+from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
@@ -32,7 +32,7 @@ class SocialRows:
 
     tables: Tables
     profiles: SocialProfiles
-    graph: SocialGraph
+    graph: FollowEdges
     counts: SocialCounts
     posts: SocialPosts
     likes: SocialLikes
@@ -93,7 +93,7 @@ def social_rows_of(tables: Tables) -> SocialRows:
     return SocialRows(
         tables,
         SocialProfiles(*arguments),
-        SocialGraph(*arguments),
+        FollowEdges(*arguments),
         SocialCounts(*arguments),
         SocialPosts(*arguments),
         SocialLikes(*arguments),

@@ -17,7 +17,7 @@ from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import Count, CountQueue
 from chatserver.features.social.model import Change
 from chatserver.features.social.service.follows import Follows
-from chatserver.features.social.warm.follow_edges import SocialGraph
+from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.warm.dynamo.client import Item
 from tests.integration.features.social.support import (
     SocialRows,
@@ -212,7 +212,7 @@ async def test_block_removes_follows_in_both_directions(
 async def test_follower_pages_have_each_permanent_follower_once(tables: Tables) -> None:
     """Other users follow and unfollow during the pages."""
     rows = social_rows_of(tables)
-    graph: SocialGraph = rows.graph
+    graph: FollowEdges = rows.graph
     steady = [str(user) for user in make_user_ids("s", 20)]
     await asyncio.gather(*(graph.follow(user, "star", 1) for user in steady))
     found: list[str] = []

@@ -8,7 +8,7 @@ from chatserver.config import Warm
 from chatserver.errors import Conflict, Forbidden, NotFound, Unavailable
 from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.social.model import PostId, PostRef
-from chatserver.features.social.warm.follow_edges import SocialGraph
+from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.warm.chats.moderation import Moderation
 from tests.integration.features.social.support import SocialRows, ref_of, social_rows_of
 from tests.integration.warm.support import Tables
@@ -141,7 +141,7 @@ async def test_follow_with_conflicts_is_retried_until_its_deadline(
     tables.faults.requests.clear()
     tables.faults.add("TransactWriteItems", *[lambda _: conflict] * 9999)
     tables.client._settings = tables.settings.model_copy(update={"call_timeout_s": 1.0})
-    graph = SocialGraph(tables.client, tables.settings)
+    graph = FollowEdges(tables.client, tables.settings)
     with pytest.raises(Unavailable, match=r"timed out after 1 s.*TransactionConflict"):
         await graph.follow("dave", "alice", NOW_MS)
     assert len(tables.faults.requests) > 2

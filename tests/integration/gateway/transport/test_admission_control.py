@@ -7,7 +7,7 @@ import pytest
 from chatserver import config
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.rate_limits import Limits
+from chatserver.hot.users.rate_limits import RateLimits
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -20,7 +20,7 @@ ATTACKER, OTHER = "203.0.113.7", "203.0.113.8"
 @pytest.fixture
 async def admission(hot: HotClient) -> Admission:
     """Admission control of one gateway."""
-    return Admission(Limits(hot, RULES), ())
+    return Admission(RateLimits(hot, RULES), ())
 
 
 async def test_concurrent_failures_all_count(admission: Admission) -> None:
@@ -39,7 +39,7 @@ async def test_address_blocked_at_one_gateway_is_blocked_at_another_after_its_ne
     for _ in range(FAILURES):
         admission.charge_failure(ATTACKER)
     await eventually(lambda: admission.wait_s(ATTACKER) > 0)
-    other_gateway = Admission(Limits(hot, RULES), ())
+    other_gateway = Admission(RateLimits(hot, RULES), ())
 
     assert other_gateway.wait_s(ATTACKER) == 0
 

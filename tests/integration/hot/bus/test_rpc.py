@@ -28,8 +28,8 @@ from chatserver.errors import (
 from chatserver.hot.bus import rpc, rpc_client
 from chatserver.hot.bus.gateway_stream import CallResult, GatewayStream
 from chatserver.hot.bus.rpc import Call, HistoryRun
-from chatserver.hot.bus.rpc_client import WarmCalls
-from chatserver.hot.bus.rpc_queue import CallQueue, ReceivedCall
+from chatserver.hot.bus.rpc_client import RpcClient
+from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
@@ -42,14 +42,14 @@ GATEWAY = GatewayId("gw1")
 INFO = frames.ChatInfo(CHAT, "direct", [ALICE, BOB])
 _encode = msgspec.msgpack.Encoder().encode
 
-Perform = Callable[[Call, CallQueue], Awaitable[None]]
+Perform = Callable[[Call, RpcQueue], Awaitable[None]]
 
 
 class Caller:
     """A gateway: its calls, and the stream from which it reads the responses."""
 
     def __init__(self, hot: HotClient, timeout_s: float) -> None:
-        self.calls = WarmCalls(hot, GATEWAY, timeout_s)
+        self.calls = RpcClient(hot, GATEWAY, timeout_s)
         self.answers: list[CallResult] = []
         self._gateway_stream = GatewayStream(hot, GATEWAY)
         self.is_listening = asyncio.Event()
@@ -79,7 +79,7 @@ async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[
 @contextlib.asynccontextmanager
 async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> AsyncIterator[None]:
     """Run a worker that performs each call with this function."""
-    queue = CallQueue(hot=hot, consumer=name, clock=SystemClock())
+    queue = RpcQueue(hot=hot, consumer=name, clock=SystemClock())
 
     async def work() -> None:
         async for taken in queue.iter_calls():
@@ -95,7 +95,7 @@ async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> Asy
 def respond_with(payload: Any) -> Perform:
     """Return a function that responds to every call with this payload."""
 
-    async def perform(call: Call, queue: CallQueue) -> None:
+    async def perform(call: Call, queue: RpcQueue) -> None:
         queue.send_result(call, _encode(payload))
 
     return perform
@@ -105,7 +105,7 @@ async def test_call_returns_the_response_of_the_worker(hot: HotClient) -> None:
     """Operations and responses pass through Redis unchanged."""
     seen: list[Any] = []
 
-    async def perform(call: Call, queue: CallQueue) -> None:
+    async def perform(call: Call, queue: RpcQueue) -> None:
         seen.append(call.operation)
         is_page = isinstance(call.operation, rpc.ReadHistory)
         queue.send_result(call, _encode(HistoryRun([]) if is_page else INFO))
@@ -137,9 +137,9 @@ async def test_call_for_history_returns_messages(hot: HotClient) -> None:
 
 async def test_concurrent_calls_each_get_their_own_response(hot: HotClient) -> None:
     """Responses may arrive in any order, and many of them in one entry of the gateway stream."""
-    held: list[tuple[Call, CallQueue]] = []
+    held: list[tuple[Call, RpcQueue]] = []
 
-    async def perform(call: Call, queue: CallQueue) -> None:
+    async def perform(call: Call, queue: RpcQueue) -> None:
         held.append((call, queue))
         if len(held) == 40:
             for each, through in reversed(held):
@@ -175,7 +175,7 @@ async def test_call_that_fails_raises_the_error_of_the_worker(
 ) -> None:
     """Type, message and retry time are those of the worker."""
 
-    async def perform(call: Call, queue: CallQueue) -> None:
+    async def perform(call: Call, queue: RpcQueue) -> None:
         queue.fail(call, error)
 
     async with open_caller(hot) as caller, open_worker(hot, perform):
@@ -190,7 +190,7 @@ async def test_call_that_fails_raises_the_error_of_the_worker(
 async def test_write_conflict_at_the_worker_is_temporary_at_the_gateway(hot: HotClient) -> None:
     """The client may retry and gets the time to wait."""
 
-    async def perform(call: Call, queue: CallQueue) -> None:
+    async def perform(call: Call, queue: RpcQueue) -> None:
         queue.fail(call, LostRace("session: changed by a concurrent request; try again"))
 
     async with open_caller(hot) as caller, open_worker(hot, perform):
@@ -213,7 +213,7 @@ async def test_call_answered_too_late_is_dropped(hot: HotClient) -> None:
     """A late result does not disturb later calls."""
     may_answer = asyncio.Event()
 
-    async def perform(call: Call, queue: CallQueue) -> None:
+    async def perform(call: Call, queue: RpcQueue) -> None:
         assert isinstance(call.operation, rpc.LoadChat)
         if call.operation.chat == "slow":
             await may_answer.wait()
@@ -244,7 +244,7 @@ async def test_calls_are_performed_by_one_worker_each(hot: HotClient) -> None:
     done: list[tuple[str, str]] = []
 
     def by(name: str) -> Perform:
-        async def perform(call: Call, queue: CallQueue) -> None:
+        async def perform(call: Call, queue: RpcQueue) -> None:
             done.append((name, call.id))
             queue.send_result(call, b"")
 
@@ -265,7 +265,7 @@ async def test_call_that_is_too_old_fails_and_is_not_performed(hot: HotClient) -
     """The caller gets an error at once, and the log names the operation."""
     done: list[str] = []
 
-    async def perform(call: Call, queue: CallQueue) -> None:
+    async def perform(call: Call, queue: RpcQueue) -> None:
         done.append(call.id)
 
     async with open_caller(hot, timeout_s=0.01) as caller:
@@ -319,7 +319,7 @@ async def test_call_while_redis_is_down_fails_at_once(start_redis: StartRedis) -
     """The call was not queued, so it does not wait for its deadline."""
     server = start_redis("no")
     async with open_hot(redis_settings(redis_url_of(server))) as hot:
-        calls = WarmCalls(hot, GATEWAY, 60.0)
+        calls = RpcClient(hot, GATEWAY, 60.0)
         server.kill()
         await eventually(lambda: not hot.is_up)
 
@@ -333,7 +333,7 @@ async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
     """The call or its result may be lost, so the caller retries before the deadline."""
     server = start_redis("no")
     async with open_hot(redis_settings(redis_url_of(server))) as hot:
-        waiting = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60.0).load_chat(CHAT))
+        waiting = asyncio.ensure_future(RpcClient(hot, GATEWAY, 60.0).load_chat(CHAT))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
         server.kill()
@@ -347,7 +347,7 @@ async def test_worker_queue_fails_when_redis_goes_down(start_redis: StartRedis) 
     """The worker process then restarts the worker."""
     server = start_redis("no")
     async with open_hot(redis_settings(redis_url_of(server))) as hot:
-        calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
+        calls = RpcQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
         waiting = asyncio.ensure_future(anext(calls))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -359,7 +359,7 @@ async def test_worker_queue_fails_when_redis_goes_down(start_redis: StartRedis) 
 
 async def test_worker_queue_fails_when_its_stream_is_lost(hot: HotClient) -> None:
     """The next start creates the consumer group again."""
-    calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
+    calls = RpcQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(calls))
     await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -374,7 +374,7 @@ async def test_worker_queue_fails_when_its_stream_is_lost(hot: HotClient) -> Non
 async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without workers the stream of calls does not grow without limit."""
     monkeypatch.setattr(rpc_client, "CALLS_MAX", 100)
-    calls = WarmCalls(hot, GATEWAY, 0.01)
+    calls = RpcClient(hot, GATEWAY, 0.01)
 
     for _ in range(20):
         await asyncio.gather(*(calls.load_chat(CHAT) for _ in range(50)), return_exceptions=True)
@@ -385,7 +385,7 @@ async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("ticks", range(8))
 async def test_worker_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
     """A stopping worker ends, however busy it is."""
-    queue = CallQueue(hot=hot, consumer="w1", clock=SystemClock())
+    queue = RpcQueue(hot=hot, consumer="w1", clock=SystemClock())
     taken: list[ReceivedCall] = []
 
     async def work() -> None:
@@ -394,7 +394,7 @@ async def test_worker_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: 
 
     task = asyncio.create_task(work())
     await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
-    calling = asyncio.create_task(WarmCalls(hot, GATEWAY, 9).load_chat(CHAT))
+    calling = asyncio.create_task(RpcClient(hot, GATEWAY, 9).load_chat(CHAT))
     while not taken:
         await asyncio.sleep(0)
     for _ in range(ticks):

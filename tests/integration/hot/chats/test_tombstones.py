@@ -10,7 +10,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
 from chatserver.domain.message_change_types import HiddenSeqs, MessageChange, Outcome
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
-from chatserver.hot.chats.message_changes import ChangeCommitter
+from chatserver.hot.chats.message_changes import MessageChangeCommitter
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.redis.client import HotClient
@@ -30,7 +30,7 @@ async def delete(hot: HotClient, target: int) -> None:
     ref, mid = Ref(f"d{target}"), Mid("M")
     tail = codec.encode_entry_tail(CHAT, mid, ALICE, ref, "delete", "", target)
     made = MessageChange(CHAT, ALICE, ref, mid, "dd", "delete", Seq(target), "", tail)
-    changed = await ChangeCommitter(hot, GatewayId("gw")).commit_change(made)
+    changed = await MessageChangeCommitter(hot, GatewayId("gw")).commit_change(made)
     assert changed.outcome is Outcome.COMMITTED
 
 

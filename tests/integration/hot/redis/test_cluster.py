@@ -17,8 +17,8 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.bus.gateway_stream import AnyRecord, GatewayStream, GatewayStreamWriter, NewSeq
-from chatserver.hot.bus.rpc_client import WarmCalls
-from chatserver.hot.bus.rpc_queue import CallQueue
+from chatserver.hot.bus.rpc_client import RpcClient
+from chatserver.hot.bus.rpc_queue import RpcQueue
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -360,7 +360,7 @@ async def test_calls_to_the_warm_tier_are_read_after_their_slot_moved(
     async def work() -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                async for call in CallQueue(
+                async for call in RpcQueue(
                     hot=hot, consumer="w1", clock=SystemClock()
                 ).iter_calls():
                     taken.append(call.call.gateway)
@@ -369,7 +369,7 @@ async def test_calls_to_the_warm_tier_are_read_after_their_slot_moved(
     async with running(work()):
         for number in range(1, 4):
             # No worker responds to the call.
-            async with running(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c"))):
+            async with running(RpcClient(hot, GATEWAY, 60).load_chat(ChatId("c"))):
                 await eventually(lambda number=number: len(taken) == number)  # type: ignore[misc]  # bound in this iteration
             key = hot.keys.rpc_calls()
             await asyncio.to_thread(empty.move_slot, key, find_other_master(empty, key))

@@ -69,7 +69,7 @@ async def scripted() -> AsyncIterator[Callable[[Script], Awaitable[int]]]:
 # order
 
 
-async def test_wire_ten_thousand_pipelined_calls_get_replies_in_order(
+async def test_connection_ten_thousand_pipelined_calls_get_replies_in_order(
     redis_server: Server, redis_url: str
 ) -> None:
     """Each call gets its own reply, and Redis runs the calls in order."""
@@ -89,7 +89,7 @@ async def test_wire_ten_thousand_pipelined_calls_get_replies_in_order(
     await wire.closed
 
 
-def test_wire_on_uvloop_behaves_the_same(redis_server: Server, redis_url: str) -> None:
+def test_connection_on_uvloop_behaves_the_same(redis_server: Server, redis_url: str) -> None:
     """Production runs on uvloop, which has its own transports."""
 
     async def main() -> None:
@@ -107,7 +107,7 @@ def test_wire_on_uvloop_behaves_the_same(redis_server: Server, redis_url: str) -
     uvloop.run(main())
 
 
-async def test_wire_calls_over_many_ticks_keep_their_order(
+async def test_connection_calls_over_many_ticks_keep_their_order(
     redis_server: Server, redis_url: str
 ) -> None:
     """The calls of a tick are one write; the writes keep their order."""
@@ -124,7 +124,7 @@ async def test_wire_calls_over_many_ticks_keep_their_order(
     wire.abort("done")
 
 
-async def test_wire_large_and_binary_arguments_arrive_unchanged(
+async def test_connection_large_and_binary_arguments_arrive_unchanged(
     redis_server: Server, redis_url: str
 ) -> None:
     """This includes bytes that look like protocol syntax."""
@@ -139,7 +139,9 @@ async def test_wire_large_and_binary_arguments_arrive_unchanged(
     wire.abort("done")
 
 
-async def test_wire_error_reply_affects_its_call_only(redis_server: Server, redis_url: str) -> None:
+async def test_connection_error_reply_affects_its_call_only(
+    redis_server: Server, redis_url: str
+) -> None:
     """A refused call does not affect others."""
     wire, answers = await open_connection(redis_server.port), Answers()
 
@@ -163,7 +165,7 @@ def assert_all_unknown(answers: Answers, count: int) -> None:
         assert isinstance(reply, Unavailable)
 
 
-async def test_wire_without_reply_at_the_deadline_closes_and_fails_all_calls(
+async def test_connection_without_reply_at_the_deadline_closes_and_fails_all_calls(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
     """The connection is not used again."""
@@ -186,7 +188,7 @@ async def test_wire_without_reply_at_the_deadline_closes_and_fails_all_calls(
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_wire_of_a_paused_process_does_not_time_out(
+def test_connection_of_a_paused_process_does_not_time_out(
     run: Callable[..., None],
 ) -> None:
     """After a pause of the process, pending calls have their full timeout again."""
@@ -213,7 +215,7 @@ def test_wire_of_a_paused_process_does_not_time_out(
     run(main())
 
 
-async def test_wire_late_reply_is_dropped(
+async def test_connection_late_reply_is_dropped(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
     """A reply after its deadline must not be used for the next call."""
@@ -239,7 +241,7 @@ async def test_wire_late_reply_is_dropped(
     "truncated",
     [b"", b"+PO", b"$10\r\nhalf", b"*3\r\n:1\r\n:2\r\n", b"+PONG\r\n$-"],
 )
-async def test_wire_truncated_reply_fails_pending_calls(
+async def test_connection_truncated_reply_fails_pending_calls(
     scripted: Callable[[Script], Awaitable[int]], truncated: bytes
 ) -> None:
     """Complete replies before it are valid."""
@@ -263,7 +265,7 @@ async def test_wire_truncated_reply_fails_pending_calls(
 
 
 @pytest.mark.parametrize("junk", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x01\x02", b"?x\r\n"])
-async def test_wire_to_another_protocol_closes(
+async def test_connection_to_another_protocol_closes(
     scripted: Callable[[Script], Awaitable[int]], junk: bytes
 ) -> None:
     """A server that is not Redis is detected."""
@@ -282,7 +284,7 @@ async def test_wire_to_another_protocol_closes(
     assert "invalid reply" in str(answers.by_call[1])
 
 
-async def test_wire_unexpected_reply_closes(
+async def test_connection_unexpected_reply_closes(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
     """After an extra reply, every later one would go to the wrong call."""
@@ -300,7 +302,9 @@ async def test_wire_unexpected_reply_closes(
     assert answers.by_call == {1: b"ONE"}
 
 
-async def test_wire_that_is_closed_fails_later_calls(redis_server: Server, redis_url: str) -> None:
+async def test_connection_that_is_closed_fails_later_calls(
+    redis_server: Server, redis_url: str
+) -> None:
     """The callback is never called before `send` has returned."""
     wire, answers = await open_connection(redis_server.port), Answers()
     wire.send(answers.of(1), "PING")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.message_change_types import Hide
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.chats.persist_backlog import Backlog, HideEntry
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
@@ -78,7 +78,7 @@ def test_hide_repeated_reports_whether_the_first_one_is_persisted(scripts: Scrip
 
 async def test_hidden_messages_are_read_by_chat(hot: HotClient, scripts: Scripts) -> None:
     """The result has those loaded from the directory and newer ones, of this user only."""
-    hidden = Hidden(hot)
+    hidden = HiddenMessages(hot)
     assert await hidden.hide(ALICE, CHAT, Seq(5)) is Hide.NEW
     for _ in range(2):
         await hidden.open_hidden(ALICE, {CHAT: [7, 5, 15], ChatId("c2"): [1, 2], ChatId("c3"): []})

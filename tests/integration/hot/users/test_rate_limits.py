@@ -11,7 +11,7 @@ from chatserver import config
 from chatserver.errors import RateLimited
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.users.rate_limits import BLOCK_S, Allowance, Limits
+from chatserver.hot.users.rate_limits import BLOCK_S, Allowance, RateLimits
 from tests.integration.hot.support import Scripts, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
@@ -46,18 +46,18 @@ async def acquire_all(allowance: Allowance, most: int = 10 * BURST) -> int:
 
 
 @pytest.fixture
-async def one(hot: HotClient) -> Limits:
+async def one(hot: HotClient) -> RateLimits:
     """The limits of a gateway."""
-    return Limits(hot, RULES)
+    return RateLimits(hot, RULES)
 
 
 @pytest.fixture
-async def two(hot: HotClient) -> Limits:
+async def two(hot: HotClient) -> RateLimits:
     """The limits of another gateway."""
-    return Limits(hot, RULES)
+    return RateLimits(hot, RULES)
 
 
-async def test_burst_is_allowed_at_once_and_no_more(one: Limits) -> None:
+async def test_burst_is_allowed_at_once_and_no_more(one: RateLimits) -> None:
     """A full bucket has `burst` tokens, whatever the size of a block."""
     start = time.monotonic()
 
@@ -66,12 +66,12 @@ async def test_burst_is_allowed_at_once_and_no_more(one: Limits) -> None:
     assert BURST <= taken <= BURST + RATE * (time.monotonic() - start)
 
 
-async def test_two_gateways_allow_the_rate_of_one(one: Limits, two: Limits) -> None:
+async def test_two_gateways_allow_the_rate_of_one(one: RateLimits, two: RateLimits) -> None:
     """They allow at most rate x time + burst + a block per gateway, and at least half the rate."""
     start = time.monotonic()
     taken, late_s = 0, 0.0  # `late_s` is the time in which no token was requested.
 
-    async def request_tokens(limits: Limits) -> None:
+    async def request_tokens(limits: RateLimits) -> None:
         nonlocal taken, late_s
         allowance = limits.find("sends", "alice")
         while time.monotonic() - start < 1.5:
@@ -90,7 +90,7 @@ async def test_two_gateways_allow_the_rate_of_one(one: Limits, two: Limits) -> N
 
 
 async def test_wait_ms_is_the_time_until_the_next_token(
-    one: Limits, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+    one: RateLimits, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After this time one request succeeds and the next one does not."""
     allowance = one.find("failures", "4-7f000001")
@@ -107,7 +107,7 @@ async def test_wait_ms_is_the_time_until_the_next_token(
     assert not await acquire(allowance)
 
 
-async def test_messages_do_not_need_a_call_each(one: Limits, scripts: Scripts) -> None:
+async def test_messages_do_not_need_a_call_each(one: RateLimits, scripts: Scripts) -> None:
     """Tokens are requested in blocks."""
     before = scripts.redis.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
 
@@ -119,7 +119,7 @@ async def test_messages_do_not_need_a_call_each(one: Limits, scripts: Scripts) -
     assert after - before <= 2 * taken / BLOCK + 4
 
 
-async def test_return_tokens_returns_unused_tokens(one: Limits, two: Limits) -> None:
+async def test_return_tokens_returns_unused_tokens(one: RateLimits, two: RateLimits) -> None:
     """A user who reconnects to another gateway has all remaining tokens there."""
     assert await acquire(one.find("sends", "alice"))
     one.return_tokens("sends", "alice")
@@ -127,7 +127,9 @@ async def test_return_tokens_returns_unused_tokens(one: Limits, two: Limits) -> 
     assert await acquire_all(two.find("sends", "alice")) >= BURST - 1
 
 
-async def test_return_tokens_during_a_request_returns_its_tokens(one: Limits, two: Limits) -> None:
+async def test_return_tokens_during_a_request_returns_its_tokens(
+    one: RateLimits, two: RateLimits
+) -> None:
     """A user who disconnects before the reply leaves no tokens at the gateway."""
     one.find("sends", "alice").request()
     await asyncio.sleep(0)
@@ -137,7 +139,7 @@ async def test_return_tokens_during_a_request_returns_its_tokens(one: Limits, tw
     assert await acquire_all(two.find("sends", "alice")) >= BURST
 
 
-async def test_limits_are_separate_by_user_and_kind(one: Limits) -> None:
+async def test_limits_are_separate_by_user_and_kind(one: RateLimits) -> None:
     """Neither another user nor another kind of request is limited."""
     await acquire_all(one.find("sends", "alice"))
 
@@ -147,7 +149,7 @@ async def test_limits_are_separate_by_user_and_kind(one: Limits) -> None:
 
 async def test_bucket_expires_when_it_is_full(hot: HotClient, scripts: Scripts) -> None:
     """Redis keeps nothing for inactive users."""
-    slow = Limits(hot, config.Limits(sends=config.RateLimit(0.05, 5)))
+    slow = RateLimits(hot, config.Limits(sends=config.RateLimit(0.05, 5)))
     assert await acquire_all(slow.find("sends", "alice")) == 5
 
     # It is full after a hundred seconds and expires a second later.
@@ -158,7 +160,7 @@ async def test_take_without_redis_is_allowed(start_redis: StartRedis) -> None:
     """A limit does not fail requests: the limited call itself reports the error."""
     server = start_redis()
     async with open_hot(redis_settings(redis_url_of(server))) as hot:
-        limits = Limits(hot, RULES)
+        limits = RateLimits(hot, RULES)
         server.kill()
         await eventually(lambda: not hot.is_up, what="the client is disconnected")
 
@@ -166,7 +168,7 @@ async def test_take_without_redis_is_allowed(start_redis: StartRedis) -> None:
 
 
 async def test_allowances_of_inactive_addresses_are_removed(
-    one: Limits, two: Limits, monkeypatch: pytest.MonkeyPatch
+    one: RateLimits, two: RateLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway does not keep tokens of inactive users."""
     monkeypatch.setattr("chatserver.hot.users.rate_limits.IDLE_S", 0.0)
@@ -183,7 +185,7 @@ async def test_allowances_of_inactive_addresses_are_removed(
 
 
 async def test_cost_of_a_request_is_charged_completely_or_not_at_all(
-    one: Limits, two: Limits
+    one: RateLimits, two: RateLimits
 ) -> None:
     """The error of an expensive request has the time until there are enough tokens."""
     allowance = one.find("requests", "alice")
@@ -199,7 +201,7 @@ async def test_cost_of_a_request_is_charged_completely_or_not_at_all(
     await one.find("requests", "bob").pay("requests", 64)
 
 
-async def test_cost_that_exceeds_the_tokens_does_not_block_cheap_requests(one: Limits) -> None:
+async def test_cost_that_exceeds_the_tokens_does_not_block_cheap_requests(one: RateLimits) -> None:
     """Tokens that are too few for an expensive request are used for cheap ones."""
     allowance = one.find("requests", "alice")
     await allowance.pay("requests", 60)

@@ -6,7 +6,7 @@ from chatserver.domain.ids import GatewayId, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.hot.users.user_gateways import REFRESH_BATCH_MAX, Presence
+from chatserver.hot.users.user_gateways import REFRESH_BATCH_MAX, UserGateways
 from tests.integration.hot.support import ALICE, BOB, Scripts
 from tests.support.servers.processes import eventually
 
@@ -15,9 +15,9 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 ONE, TWO = GatewayId("gw1"), GatewayId("gw2")
 
 
-def presence(hot: HotClient, gateway: GatewayId, ttl_s: float = 60) -> Presence:
+def presence(hot: HotClient, gateway: GatewayId, ttl_s: float = 60) -> UserGateways:
     """Return the presence of one gateway."""
-    return Presence(hot, gateway, ttl_s)
+    return UserGateways(hot, gateway, ttl_s)
 
 
 async def gateways_of(hot: HotClient, user: UserId) -> set[str]:

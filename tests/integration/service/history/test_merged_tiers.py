@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history import chat_message_iterator, messages_of_all_chats
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.messages_of_all_chats import Direction, MessagesOfAllChats
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
 from chatserver.warm.messages.message_indexes import MessageIndexes
@@ -151,8 +151,8 @@ class Chats:
         archive = core.settings.archive.model_copy(update={"segment_entries_max": 3})
         archiver = Archiver(
             core.manifests,
-            SegmentObjects(self.world.store, archive),
-            ArchivableMessages(self.world.client, core.settings.warm, clock),
+            SegmentStore(self.world.store, archive),
+            ArchivableEntries(self.world.client, core.settings.warm, clock),
             archive,
             clock,
             core.restored,
@@ -252,13 +252,13 @@ async def test_page_of_a_user_with_many_chats_reads_few_of_them(
     await core.messages.put_batch([PersistItem(last, chats.user)], 20)
     await core.active_days.put_many({last.chat: ActiveDays(day, 3, has_earlier=True)})
     read: list[str] = []
-    read_stream = chat_message_iterator.ChatStream.read
+    read_stream = chat_message_iterator.ChatMessageIterator.read
 
-    async def record(stream: chat_message_iterator.ChatStream, *args: object) -> int:
+    async def record(stream: chat_message_iterator.ChatMessageIterator, *args: object) -> int:
         read.append(stream.chat)
         return await read_stream(stream, *args)  # type: ignore[arg-type]  # as called
 
-    monkeypatch.setattr(chat_message_iterator.ChatStream, "read", record)
+    monkeypatch.setattr(chat_message_iterator.ChatMessageIterator, "read", record)
 
     times = TimeRange(from_ts=(day + 1) * DAY_US)
     page = await chats.lists().list_page(chats.user, chats.user, None, times, 5, None)

@@ -22,8 +22,8 @@ from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.features.push.model import Subscription
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.warm.api_keys import KeyRow, KeyRows
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.api_keys import ApiKeyRows, KeyRow
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.memberships import Memberships
@@ -60,11 +60,11 @@ class World:
         self.queries = MessageIndexes(*at, clock)
         self.files = ChatFiles(*at, clock)
         self.changes = MessageChanges(*at)
-        self.archivable = ArchivableMessages(*at, clock)
+        self.archivable = ArchivableEntries(*at, clock)
         self.manifests = Manifests(*at)
         self.memberships = Memberships(*at, clock)
         self.accounts = AccountRows(*at)
-        self.keys = KeyRows(*at)
+        self.keys = ApiKeyRows(*at)
         self.uploads = Attachments(*at)
         self.moderation = Moderation(*at)
         self.personal = PersonalRows(client=at[0], settings=at[1])

@@ -22,7 +22,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.encryption.key_file import new_line
 from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
-from chatserver.warm.encryption.key_rows import KeyRows, get_bytes
+from chatserver.warm.encryption.key_rows import DataKeyRows, get_bytes
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import TABLES
@@ -78,9 +78,9 @@ class Vault:
         """The settings without encryption."""
         return Encryption()
 
-    def keys(self) -> KeyRows:
+    def keys(self) -> DataKeyRows:
         """Return the repository of wrapped keys."""
-        return KeyRows(self.raw, self.warm)
+        return DataKeyRows(self.raw, self.warm)
 
     async def scan(self) -> list[tuple[str, Item]]:
         """Return every item of every table as stored, with the table name."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from chatserver.cold.long_bodies import BodyFiles
 from chatserver.protocol.frames import Message
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
@@ -57,10 +57,10 @@ class LongBodyWorld(World):
         sweeper = LongBodySweeper(self.container, "test", settle_s)
         return await sweeper.sweep(f"bodies/{self.chat}/")
 
-    def archivable_with_bodies(self) -> ArchivableMessages:
+    def archivable_with_bodies(self) -> ArchivableEntries:
         """Return the reader of archivable messages, which reads long bodies."""
         warm, clock = self.container.settings.warm, self.container.clock
-        return ArchivableMessages(self.client, warm, clock, bodies=self.container.long_bodies)
+        return ArchivableEntries(self.client, warm, clock, bodies=self.container.long_bodies)
 
     def repository(self, files: BodyFiles, **changes: Any) -> MessageRepository:
         """Return a message repository with another object client."""

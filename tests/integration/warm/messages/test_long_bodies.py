@@ -9,13 +9,13 @@ import secrets
 import pytest
 
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.protocol.frames import Attachment
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages import long_bodies
 from chatserver.warm.messages.chat_files import ChatFiles
@@ -171,11 +171,11 @@ async def test_read_during_archiving_of_a_long_message_continues_in_the_archive(
 
     cold = ColdLog(
         manifests=world.container.manifests,
-        segments=SegmentObjects(world.store, world.container.settings.archive),
+        segments=SegmentStore(world.store, world.container.settings.archive),
         items=world.archivable_with_bodies(),
         clock=world.container.clock,
     )
-    older = OlderTiers(world.repository(InterruptedFiles(world.store)), cold)
+    older = WarmAndColdLog(world.repository(InterruptedFiles(world.store)), cold)
     run = await older.read_run(world.chat, None, 0, 50, None)
 
     assert run.tier == "cold"

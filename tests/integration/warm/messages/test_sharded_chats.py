@@ -13,7 +13,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import MessageIndexes
@@ -258,7 +258,7 @@ async def test_old_entries_are_read_in_order_and_removed_as_read(
     sharded: MessageRepository, tables: Tables
 ) -> None:
     """These are the queries of the archive worker and the auditor."""
-    archivable = ArchivableMessages(tables.client, tables.settings, FixedClock(NOW_S))
+    archivable = ArchivableEntries(tables.client, tables.settings, FixedClock(NOW_S))
     oldest = await archivable.find_oldest("d-1")
     run = (await archivable.list_consecutive("d-1", 0, 0, made(COUNT).ts, 120)).entries
 

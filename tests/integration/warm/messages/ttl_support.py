@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Archive
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive.manifests import Manifests
@@ -22,7 +22,7 @@ from tests.integration.warm.support import FixedClock
 from tests.integration.workers.archive.support import World
 from workers.archive.archiver import Archiver
 from workers.archive.container import ArchiveContainer
-from workers.archive.ttl_removal_checks import RemovalHandler
+from workers.archive.ttl_removal_checks import TtlRemovalHandler
 
 SETTINGS = {"removal": "ttl", "retention_s": 1, "segment_entries_min": 1, "wait_s": 0}
 RETENTION = ItemRetention.by(Archive(removal="ttl", retention_s=1))
@@ -35,7 +35,7 @@ class TtlWorld:
     world: World
     archiver: Archiver
     changes: MessageChanges
-    removals: RemovalHandler
+    removals: TtlRemovalHandler
     start_us: int
 
     def text(self, seq: int, **changes: Any) -> Message:
@@ -100,7 +100,7 @@ async def ttl_world(archive_world: World) -> AsyncIterator[TtlWorld]:
     container, client = archive_world.container, archive_world.client
     warm, settings = container.settings.warm, container.settings.archive.model_copy(update=SETTINGS)
     manifests = Manifests(client, warm)
-    objects = SegmentObjects(archive_world.store, settings)
+    objects = SegmentStore(archive_world.store, settings)
     archiver = Archiver(
         manifests,
         objects,

@@ -18,7 +18,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
 from chatserver.warm.schema.migrations.state import MIGRATE_LEASE_S
@@ -156,7 +156,7 @@ class Writer:
 
     def __init__(self, tables: Tables, chat: str, rng: random.Random) -> None:
         settings = tables.settings
-        self.shards = ShardList(tables.client, settings)
+        self.shards = ShardedChats(tables.client, settings)
         self._messages = MessageRepository(tables.client, settings, shards=self.shards)
         self._changes = MessageChanges(tables.client, settings, shards=self.shards)
         self._chat = chat

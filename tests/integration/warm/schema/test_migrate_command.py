@@ -27,7 +27,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import Mid, Ref, Seq
 from chatserver.domain.message_change_types import MessageChange
 from chatserver.domain.messages import Audience
-from chatserver.hot.chats.message_changes import ChangeCommitter
+from chatserver.hot.chats.message_changes import MessageChangeCommitter
 from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
 from chatserver.warm.schema import migrations
@@ -140,7 +140,7 @@ class Clients:
         self._container = container
         self._gateway = gateway
         self._dice = random.Random(5)
-        self._message_changes = ChangeCommitter(container.hot, GATEWAY)
+        self._message_changes = MessageChangeCommitter(container.hot, GATEWAY)
         self.groups = groups
         self.sent = dict.fromkeys((group.chat for group in groups), 0)
 

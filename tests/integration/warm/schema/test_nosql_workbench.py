@@ -38,10 +38,10 @@ from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.migrations.state import MigrationRows
-from chatserver.warm.streams.checkpoints import StreamRows
+from chatserver.warm.streams.checkpoints import StreamCheckpoints
 from chatserver.warm.tenant_states import TenantStates
 from tests.integration.warm.support import FixedClock, Tables
 from tests.unit.warm.schema.test_nosql_workbench import DECODERS, FILE, Model
@@ -77,7 +77,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
     client, settings = tables.client, tables.settings
     arguments = (client, settings)
     clock = FixedClock(NOW)
-    shards = ShardList(client, settings, clock)
+    shards = ShardedChats(client, settings, clock)
     messages = MessageIndexes(client, settings, clock, shards)
     jobs, personal = JobRows(*arguments), PersonalRows(client=client, settings=settings)
     manifests, migrations = Manifests(*arguments), MigrationRows(*arguments)
@@ -94,10 +94,10 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         return (await shards.get_for_reading(NOW_TS)).of("g-busy")
 
     async def streams() -> object:
-        return (await StreamRows(client, settings, 60).get_state(NOW)).progress
+        return (await StreamCheckpoints(client, settings, 60).get_state(NOW)).progress
 
     async def readers() -> object:
-        return (await StreamRows(client, settings, 60).get_state(NOW)).readers
+        return (await StreamCheckpoints(client, settings, 60).get_state(NOW)).readers
 
     return {
         "Index sender: messages that a user sent, by time": lambda: has_items(

@@ -21,14 +21,14 @@ from chatserver.warm.dynamo.client import Item, open_dynamodb, open_dynamodb_str
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES
-from chatserver.warm.streams.checkpoints import LeaseLost, StreamRows
-from chatserver.warm.streams.reader import Streams
+from chatserver.warm.streams.checkpoints import LeaseLost, StreamCheckpoints
+from chatserver.warm.streams.reader import StreamReader
 from tests.integration.warm.schema.migration_support import JumpClock
 from tests.integration.warm.support import Faults, Tables, message, settings_for
 from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import FakeShard, StreamServer
 from workers.archive import ttl_stream_reader
-from workers.archive.ttl_stream_reader import StreamReader
+from workers.archive.ttl_stream_reader import TtlStreamReader
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -56,21 +56,21 @@ class StreamWorld:
 
     server: StreamServer
     tables: Tables
-    streams: Streams
+    streams: StreamReader
     recorder: RemovalRecorder
     clock: JumpClock
     sent: int = 0
 
-    def reader(self, name: str = "r1", poll_s: float = 0.02) -> StreamReader:
+    def reader(self, name: str = "r1", poll_s: float = 0.02) -> TtlStreamReader:
         """Create the reader of a worker process."""
-        return StreamReader(
+        return TtlStreamReader(
             self.streams, self.rows, self.recorder, name, self.clock, poll_s, LEASE_S
         )
 
     @property
-    def rows(self) -> StreamRows:
+    def rows(self) -> StreamCheckpoints:
         """The stored checkpoints of the shards."""
-        return StreamRows(self.tables.client, self.tables.settings, LEASE_S)
+        return StreamCheckpoints(self.tables.client, self.tables.settings, LEASE_S)
 
     def remove(self, count: int, shard: FakeShard | None = None) -> list[int]:
         """Add `count` deletions by TTL to the stream; return the seqs."""
@@ -117,12 +117,12 @@ async def world(stream_tables: Tables) -> AsyncIterator[StreamWorld]:
     async with server.serve():
         settings = tables.settings.model_copy(update={"streams_endpoint": server.endpoint})
         async with open_dynamodb_streams(settings) as client:
-            streams = Streams(client, settings)
+            streams = StreamReader(client, settings)
             yield StreamWorld(server, tables, streams, RemovalRecorder(), JumpClock())
 
 
 @contextlib.asynccontextmanager
-async def reading(*readers: StreamReader) -> AsyncIterator[None]:
+async def reading(*readers: TtlStreamReader) -> AsyncIterator[None]:
     """Run readers during the block; then stop them gracefully."""
     tasks = [asyncio.create_task(reader.run()) for reader in readers]
     try:
@@ -136,7 +136,7 @@ async def reading(*readers: StreamReader) -> AsyncIterator[None]:
         await asyncio.wait(tasks)
 
 
-async def kill(reader: StreamReader, task: asyncio.Task[None]) -> None:
+async def kill(reader: TtlStreamReader, task: asyncio.Task[None]) -> None:
     """Stop a reader like a killed process, without releasing its leases."""
     shards = list(reader._tasks.values())
     reader._tasks = {}
@@ -365,7 +365,7 @@ async def test_stream_with_splits_and_killed_readers_is_handled_completely(
     monkeypatch.setattr(ttl_stream_reader, "CHECKPOINT_S", 0.0)
     parents: dict[str, str | None] = {server.first.id: None}
     open_ = [server.first]
-    tasks: list[tuple[StreamReader, asyncio.Task[None]]] = []
+    tasks: list[tuple[TtlStreamReader, asyncio.Task[None]]] = []
     for number in range(40):
         shard = rng.choice(open_)
         match rng.choice(("put", "put", "split", "start", "kill", "expire", "fail")):
@@ -438,13 +438,13 @@ async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
     await tables.client.call("delete_item", {"TableName": name, "Key": key})
     recorder = RemovalRecorder()
     async with open_dynamodb_streams(settings) as client:
-        streams = Streams(client, settings)
+        streams = StreamReader(client, settings)
         (shard,) = await streams.list_shards()
         page = await streams.read(await streams.open_iterator(shard, None))
         middle = page.records[2].sequence
         rest = await streams.read(await streams.open_iterator(shard, middle))
-        rows = StreamRows(tables.client, settings, LEASE_S)
-        reader = StreamReader(streams, rows, recorder, "r1", JumpClock(), 0.02, LEASE_S)
+        rows = StreamCheckpoints(tables.client, settings, LEASE_S)
+        reader = TtlStreamReader(streams, rows, recorder, "r1", JumpClock(), 0.02, LEASE_S)
 
         async def is_read() -> bool:
             known = (await rows.get_state(JumpClock().time())).progress

@@ -13,7 +13,7 @@ import zstandard
 from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Cold, Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.archive_segments import Segment
@@ -21,8 +21,8 @@ from chatserver.domain.ids import ChatId
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.warm_and_cold_log import OlderTiers
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
@@ -56,9 +56,9 @@ class World:
     chat: ChatId
 
     @property
-    def archivable(self) -> ArchivableMessages:
+    def archivable(self) -> ArchivableEntries:
         """The reader of archivable entries in the warm tier."""
-        return ArchivableMessages(self.client, self.container.settings.warm, self.container.clock)
+        return ArchivableEntries(self.client, self.container.settings.warm, self.container.clock)
 
     def old(self, seq: int, **changes: Any) -> Message:
         """Create a message of the chat, sent in 2020."""
@@ -73,33 +73,35 @@ class World:
         """Archive the old entries of the chat."""
         return await self.container.get(ArchiveContainer).archiver.archive_chat(self.chat)
 
-    def archiver(self, archivable: ArchivableMessages | None = None, **settings: Any) -> Archiver:
+    def archiver(self, archivable: ArchivableEntries | None = None, **settings: Any) -> Archiver:
         """Return another archiver with changed settings."""
         archive = self.container.settings.archive.model_copy(update=settings)
-        objects = SegmentObjects(self.store, archive)
+        objects = SegmentStore(self.store, archive)
         clock = self.container.clock
         rows, users = self.container.restored, self.container.user_positions
         items, manifests = archivable or self.archivable, self.container.manifests
         return Archiver(manifests, objects, items, archive, clock, rows, users)
 
-    def reader(self, archivable: ArchivableMessages | None = None, **settings: Any) -> OlderTiers:
+    def reader(
+        self, archivable: ArchivableEntries | None = None, **settings: Any
+    ) -> WarmAndColdLog:
         """Return another reader with a separate cache."""
         archive = self.container.settings.archive.model_copy(update=settings)
-        objects = SegmentObjects(self.store, archive)
+        objects = SegmentStore(self.store, archive)
         cold = ColdLog(
             manifests=self.container.manifests,
             segments=objects,
             items=archivable or self.archivable,
             clock=self.container.clock,
         )
-        return OlderTiers(self.container.messages, cold)
+        return WarmAndColdLog(self.container.messages, cold)
 
     async def put(self, *messages: Message) -> None:
         """Write entries to DynamoDB as the persist worker does."""
         await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
     async def read_backward(
-        self, limit: int = 50, reader: OlderTiers | None = None
+        self, limit: int = 50, reader: WarmAndColdLog | None = None
     ) -> list[Message]:
         """Read the chat page by page, newest first; return it oldest first."""
         found: list[Message] = []
@@ -187,7 +189,7 @@ def encoded(messages: list[Message]) -> list[bytes]:
     return [codec.encode(each) for each in messages]
 
 
-class Interrupted(ArchivableMessages):
+class Interrupted(ArchivableEntries):
     """Archivable entries; an action runs once, just before they are read or removed."""
 
     def __init__(

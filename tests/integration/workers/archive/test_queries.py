@@ -12,19 +12,19 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
-from chatserver.hot.chats.message_changes import Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.service.history import chat_query_pages
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_queries import MessageQueries
-from chatserver.service.history.warm_and_cold_log import OlderTiers
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
@@ -66,13 +66,13 @@ class Tiers:
         archive = self.archive_world.container.settings.archive.model_copy(
             update={"segment_entries_max": self.random.choice([3, 7, 20])}
         )
-        archivable = ArchivableMessages(
+        archivable = ArchivableEntries(
             self.archive_world.client, self.archive_world.container.settings.warm, clock
         )
         core = self.archive_world.container
         archiver = Archiver(
             core.manifests,
-            SegmentObjects(self.archive_world.store, archive),
+            SegmentStore(self.archive_world.store, archive),
             archivable,
             archive,
             clock,
@@ -88,7 +88,7 @@ class Tiers:
         if top < last and self.random.random() < 0.3:
             await self.archive_upto(self.random.randint(top + 1, last))
 
-    def queries(self, older: OlderTiers | None = None, **changes: Any) -> MessageQueries:
+    def queries(self, older: WarmAndColdLog | None = None, **changes: Any) -> MessageQueries:
         """Return the use cases; entries are archived before and after each read of DynamoDB."""
         core = self.archive_world.container
         client, warm = self.archive_world.client, core.settings.warm
@@ -234,7 +234,7 @@ async def test_changes_of_archived_messages_are_included(archive_world: World) -
     await archive_world.put(msgspec.structs.replace(entry, body="edited", rev=COUNT + 1))
     await archive_world.put(build_tombstone(tiers.entries[deleted - 1], COUNT + 2))
     await core.chat_loader.load_chat(archive_world.chat)
-    await Hidden(core.hot).hide(tiers.a, archive_world.chat, Seq(hidden))
+    await HiddenMessages(core.hot).hide(tiers.a, archive_world.chat, Seq(hidden))
 
     own = await read_pages(tiers, tiers.a, "active", TimeRange(), 10)
     other = await read_pages(tiers, tiers.b, "active", TimeRange(), 10)

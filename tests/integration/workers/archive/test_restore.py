@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from chatserver.cold.segment_cache import SegmentObjects
+from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.archive_segments import Restored
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import Conflict, NotFound
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.paging import Page
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.message_repository import PersistItem
@@ -48,7 +48,7 @@ class ClockAhead(SystemClock):
 def restorer_of(archive_world: World) -> Restorer:
     """Return the restorer under test."""
     container = archive_world.container
-    objects = SegmentObjects(archive_world.store, container.settings.archive)
+    objects = SegmentStore(archive_world.store, container.settings.archive)
     cold = ColdLog(
         manifests=container.manifests,
         segments=objects,
@@ -70,10 +70,10 @@ def restorer_of(archive_world: World) -> Restorer:
 def archiver_of(archive_world: World, clock: Clock) -> Archiver:
     """Return an archiver with another clock."""
     archive = archive_world.container.settings.archive.model_copy(update={"segment_entries_max": 5})
-    archivable = ArchivableMessages(
+    archivable = ArchivableEntries(
         archive_world.client, archive_world.container.settings.warm, clock
     )
-    objects, rows = SegmentObjects(archive_world.store, archive), archive_world.container.restored
+    objects, rows = SegmentStore(archive_world.store, archive), archive_world.container.restored
     users = archive_world.container.user_positions
     return Archiver(
         archive_world.container.manifests, objects, archivable, archive, clock, rows, users

@@ -24,8 +24,8 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import StreamServer
 from workers.archive import ttl_removal_checks
 from workers.archive.container import ArchiveContainer
-from workers.archive.ttl_emulation import ExpirySweeper
-from workers.archive.ttl_removal_checks import RemovalHandler
+from workers.archive.ttl_emulation import TtlEmulation
+from workers.archive.ttl_removal_checks import TtlRemovalHandler
 from workers.archive.worker import ArchiveWorker
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
@@ -270,13 +270,13 @@ async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: Tt
     removed = await ttl_world.delete_by_ttl(1)
     for segment in await world.segments():
         await world.store.call("delete_object", Key=segment.key)
-    fresh = RemovalHandler(
+    fresh = TtlRemovalHandler(
         **{
             **{
                 each.name: getattr(ttl_world.removals, each.name)
-                for each in dataclasses.fields(RemovalHandler)
+                for each in dataclasses.fields(TtlRemovalHandler)
             },
-            "classifier": ttl_removal_checks.RemovalClassifier(
+            "classifier": ttl_removal_checks.TtlRemovalClassifier(
                 world.container.manifests, ttl_world.archiver._objects, world.container.clock
             ),
         }
@@ -299,7 +299,7 @@ async def test_sweeper_deletes_expired_and_archived_items_only(
     later = ttl_world.text(7, expires_at=now + 900)
     await overdue.put(*old)
     await ttl_world.put(expiring, later)
-    sweeper = ExpirySweeper(archive_world.container, "w1")
+    sweeper = TtlEmulation(archive_world.container, "w1")
 
     await sweeper.sweep()
     first = await archive_world.warm_seqs()

@@ -13,7 +13,7 @@ from chatserver.domain.message_change_types import ChangeResult, Hide, MessageCh
 from chatserver.domain.messages import Audience, compute_digest
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.membership import HotMembership
-from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
+from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.protocol import codec, frames
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import MESSAGES
@@ -52,7 +52,7 @@ async def commit_change(
     ref, mid = Ref(f"c{random.getrandbits(40):x}"), Mid("M")
     tail = codec.encode_entry_tail(chat, mid, sender, ref, kind, body, target)
     made = MessageChange(chat, sender, ref, mid, "dd", kind, Seq(target), body, tail)
-    return await ChangeCommitter(container.hot, GATEWAY).commit_change(made)
+    return await MessageChangeCommitter(container.hot, GATEWAY).commit_change(made)
 
 
 async def make_history(container: StorageContainer, gateway: Gateway, team: Audience) -> None:
@@ -319,7 +319,7 @@ async def test_hidden_messages_survive_a_loss_of_redis(
 ) -> None:
     """They are stored in the directory and loaded with the user."""
     team = await make_group(container, ALICE, BOB)
-    hidden = Hidden(container.hot)
+    hidden = HiddenMessages(container.hot)
     for seq in (5, 9):
         assert await hidden.hide(BOB, team.chat, Seq(seq)) is Hide.NEW
     assert await hidden.hide(BOB, team.chat, Seq(5)) is Hide.KNOWN

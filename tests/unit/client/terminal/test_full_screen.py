@@ -1,4 +1,4 @@
-"""The screen of the terminal client: keys as input, messages as output."""
+"""Full-screen mode of the terminal client: keys as input, messages as output."""
 
 from __future__ import annotations
 

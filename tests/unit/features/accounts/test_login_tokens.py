@@ -14,7 +14,7 @@ from chatserver.config import Auth
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, Conflict, Unauthenticated
-from chatserver.features.accounts.service.login_tokens import KEY_S, Grant, Logins
+from chatserver.features.accounts.service.login_tokens import KEY_S, Grant, LoginTokens
 
 ZOE = UserId("zoe")
 AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef"})
@@ -37,7 +37,7 @@ class LoginScenario:
         self.ended: list[str] = []
         self.lost_races = 0
         self.lost_creation_races = 0
-        self.logins = Logins(
+        self.logins = LoginTokens(
             rows=self,
             tokens=Tokens(auth, self),
             refresh_tokens=RefreshTokens(auth),

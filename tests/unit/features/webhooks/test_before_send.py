@@ -16,7 +16,7 @@ from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
-from chatserver.service.messaging.message_sender import Messaging
+from chatserver.service.messaging.message_sender import MessageSender
 
 ALICE, CHAT = UserId("alice"), ChatId("c1")
 
@@ -80,7 +80,7 @@ class StubCommits:
         self._sent.append((draft.ref, text, draft.changed_digest or None))
 
 
-class RecordingMessaging(Messaging):
+class RecordingMessaging(MessageSender):
     """Messaging without commits, in which all chats have the same audience."""
 
     retention_s = 0

@@ -12,7 +12,7 @@ from chatserver.domain.inboxes import LargePeriod
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_channel import LargeChatTransition
-from chatserver.gateway.delivery.large_chat_delivery import Channels
+from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
 from chatserver.hot.chats.large_chat_subscriptions import LargeHead
 from chatserver.protocol import codec
 from chatserver.service.history.large_chat_log import ChannelEntry
@@ -155,7 +155,7 @@ class World:
         self.tier = tier
         self.sessions: dict[UserId, list[Device]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
-        self.channels = Channels(
+        self.channels = LargeChatDelivery(
             subscriptions=cast(Any, tier),
             chat_log=cast(Any, tier),
             open_chat=tier.open,

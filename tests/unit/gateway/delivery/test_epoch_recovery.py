@@ -15,7 +15,7 @@ from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
-from chatserver.gateway.delivery.large_chat_delivery import Channels
+from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
 from chatserver.gateway.session import session as session_module
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
@@ -89,7 +89,7 @@ class FakeGateway:
         self.sync = self.warm = self
         self.missed: list[Missed] = []
         self.sessions: list[Session] = []
-        self.channels = Channels(
+        self.channels = LargeChatDelivery(
             subscriptions=cast(Any, self.tier),
             chat_log=cast(Any, self.tier),
             open_chat=self.tier.open,

@@ -11,7 +11,7 @@ import pytest
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import InboxPositions
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
-from chatserver.gateway.session.local_sessions import SessionRegistry
+from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.shared_session_context import HotPathCounters
 from chatserver.gateway.transport.frame_codec import encode_text_frame
 from chatserver.hot.bus.gateway_stream import (
@@ -25,7 +25,7 @@ from chatserver.hot.bus.gateway_stream import (
     StoredUpdate,
     UserSignal,
 )
-from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.stored_waits import StoredWaits
 
@@ -101,18 +101,18 @@ class World:
     backend: FakeBackend
     stored: StoredWaits
     devices: list[Device]
-    registry: SessionRegistry
+    registry: LocalSessions
     channels: Channel
 
 
 @pytest.fixture
 async def world() -> World:
     """Return a dispatcher and its fakes."""
-    registry, backend, stored = SessionRegistry(), FakeBackend(), StoredWaits(60)
+    registry, backend, stored = LocalSessions(), FakeBackend(), StoredWaits(60)
     devices = [Device(), Device()]
     for device in devices:
         registry.add(ALICE, cast(Any, device))
-    writer, calls = cast(GatewayStreamWriter, backend), cast(WarmCalls, backend)
+    writer, calls = cast(GatewayStreamWriter, backend), cast(RpcClient, backend)
     dispatcher = EventDispatcher(
         gateway=LOCAL,
         registry=registry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from chatserver.domain.ids import DeviceId, UserId
-from chatserver.gateway.session.local_sessions import SessionRegistry
+from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.session import Session
 
 ALICE, BOB = UserId("alice"), UserId("bob")
@@ -25,7 +25,7 @@ def session(device: str = "d") -> Session:
 
 def test_registry_remove_returns_true_for_the_last_session_only() -> None:
     """Presence is withdrawn with the last session, not before."""
-    registry = SessionRegistry()
+    registry = LocalSessions()
     first, second = session(), session()
     registry.add(ALICE, first)
     registry.add(ALICE, second)
@@ -39,7 +39,7 @@ def test_registry_remove_returns_true_for_the_last_session_only() -> None:
 
 def test_registry_remove_twice_or_unknown_changes_nothing() -> None:
     """A connection that ends while it is being closed is removed once."""
-    registry = SessionRegistry()
+    registry = LocalSessions()
     first_session = session()
     registry.add(ALICE, first_session)
     registry.remove(ALICE, first_session)
@@ -51,7 +51,7 @@ def test_registry_remove_twice_or_unknown_changes_nothing() -> None:
 
 def test_registry_lists_the_sessions_of_a_user_oldest_first() -> None:
     """The oldest session is closed at the limit."""
-    registry = SessionRegistry()
+    registry = LocalSessions()
     sessions = [session(f"d{n}") for n in range(3)]
     for each in sessions:
         registry.add(ALICE, each)
@@ -62,7 +62,7 @@ def test_registry_lists_the_sessions_of_a_user_oldest_first() -> None:
 
 def test_registry_finds_the_session_of_a_device() -> None:
     """A device that reconnects replaces its earlier session."""
-    registry = SessionRegistry()
+    registry = LocalSessions()
     phone, laptop = session("phone"), session("laptop")
     registry.add(ALICE, phone)
     registry.add(ALICE, laptop)
@@ -74,7 +74,7 @@ def test_registry_finds_the_session_of_a_device() -> None:
 
 def test_registry_iterates_while_sessions_leave() -> None:
     """Draining iterates over the sessions while they remove themselves."""
-    registry = SessionRegistry()
+    registry = LocalSessions()
     for user in (ALICE, BOB):
         for n in range(3):
             registry.add(user, session(f"d{n}"))

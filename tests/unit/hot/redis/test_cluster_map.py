@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from chatserver.errors import CorruptData
-from chatserver.hot.redis.cluster_map import Claims, View, parse_view
+from chatserver.hot.redis.cluster_map import Claims, ClusterView, parse_view
 from chatserver.hot.redis.keys import SLOTS, get_slot
 
 NODES = """\
@@ -20,7 +20,7 @@ ee :0@0 master,noaddr - 171 171 0 disconnected
 """
 
 
-def view_of(text: str, host: str = "seed") -> View:
+def view_of(text: str, host: str = "seed") -> ClusterView:
     """Parse the reply of a node."""
     return parse_view(text, host)
 

@@ -1,4 +1,4 @@
-"""A process refuses a Redis with data of another tenant or partition count."""
+"""Epochs: the settings stored in Redis are checked, and epochs are joined."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Unavailable
 from chatserver.service.history.newest_messages import RECENT_MESSAGES
-from chatserver.service.membership.unstored_membership_changes import ChangeRecord, encode_record
+from chatserver.service.membership.unstored_membership_changes import UnstoredChange, encode_record
 from tests.unit.service.builders import ALICE, BOB
 from tests.unit.service.chats.chats_world import Hot, Warm, make_chat_loader, message
 
@@ -84,7 +84,7 @@ async def test_load_chat_with_an_unfinished_change_records_it() -> None:
     """The entries of the change are not in the log yet; a worker has to append them."""
     hot = Hot()
 
-    change = encode_record(ChangeRecord("alice", "r1", "d", update_mid="M1", name="Team"))
+    change = encode_record(UnstoredChange("alice", "r1", "d", update_mid="M1", name="Team"))
 
     await make_chat_loader(Warm(change=change), hot).load_chat(ChatId("c1"))
 

@@ -19,7 +19,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_queries import MessageQueries
-from chatserver.service.history.reader_views import Views
+from chatserver.service.history.reader_views import ReaderViews
 from chatserver.warm.dynamo.paging import Page
 from tests.unit.service.builders import ALICE, BOB
 
@@ -58,7 +58,7 @@ class World:
             older=self,
             cold=self,
             users=self,
-            views=Views(self, self),
+            views=ReaderViews(self, self),
             clock=self,
         )
 

@@ -16,7 +16,7 @@ from chatserver.domain.ids import Seq, Ts
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import apply_late_changes
-from chatserver.service.history.warm_and_cold_log import RESTORED_CACHED_S, OlderTiers
+from chatserver.service.history.warm_and_cold_log import RESTORED_CACHED_S, WarmAndColdLog
 
 CHAT = "c1"
 
@@ -145,7 +145,7 @@ def range_of(first: int, last: int, until: int = 2**40, **more: Any) -> Restored
 @given(tiers(), st.integers(1, 15))
 def test_walk_up_during_archiving_returns_each_entry_once(tiers: Tiers, limit: int) -> None:
     """There is no gap and no repeat, and every page but the last is full."""
-    older, found = OlderTiers(tiers, tiers), []
+    older, found = WarmAndColdLog(tiers, tiers), []
 
     while page := asyncio.run(older.read_run(CHAT, None, len(found), limit, None)).messages:
         found += [each.seq for each in page]
@@ -157,7 +157,7 @@ def test_walk_up_during_archiving_returns_each_entry_once(tiers: Tiers, limit: i
 @given(tiers(), st.integers(1, 15))
 def test_walk_down_during_archiving_returns_each_entry_once(tiers: Tiers, limit: int) -> None:
     """The walk begins at the newest entry."""
-    older, found, before = OlderTiers(tiers, tiers), [], None
+    older, found, before = WarmAndColdLog(tiers, tiers), [], None
 
     while page := asyncio.run(older.read_run(CHAT, before, None, limit, None)).messages:
         found[:0] = [each.seq for each in page]
@@ -170,7 +170,7 @@ def test_walk_down_during_archiving_returns_each_entry_once(tiers: Tiers, limit:
 @given(tiers())
 def test_head_during_archiving_never_decreases(tiers: Tiers) -> None:
     """The head stays correct if the warm tier has no entry of the chat any more."""
-    head = asyncio.run(OlderTiers(tiers, tiers).find_head(CHAT))
+    head = asyncio.run(WarmAndColdLog(tiers, tiers).find_head(CHAT))
 
     assert (head.seq if head else 0) == tiers.stored
 
@@ -178,7 +178,7 @@ def test_head_during_archiving_never_decreases(tiers: Tiers) -> None:
 def test_position_known_to_be_archived_is_not_searched_in_the_warm_tier() -> None:
     """The archive only grows, so a cached top stays valid."""
     tiers = Tiers(40, 30, frozenset(), iter(()), removed=30)
-    older = OlderTiers(tiers, tiers)
+    older = WarmAndColdLog(tiers, tiers)
     first = asyncio.run(older.read_run(CHAT, 31, None, 5, None))
     calls = tiers.warm_calls
 
@@ -192,7 +192,7 @@ def test_restored_range_is_read_from_the_warm_tier() -> None:
     """Reads in both directions work while the archive is down; pages continue after the range."""
     kept = frozenset(range(11, 21))
     tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(range_of(11, 20),))
-    older = OlderTiers(tiers, tiers)
+    older = WarmAndColdLog(tiers, tiers)
     asyncio.run(older.find_head(CHAT))
 
     down = asyncio.run(older.read_run(CHAT, 21, None, 10, None))
@@ -218,7 +218,7 @@ def test_range_that_is_not_completely_restored_is_read_from_the_archive(held: Re
     kept = frozenset(range(11, 21))
     tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(held,))
 
-    older = OlderTiers(tiers, tiers)
+    older = WarmAndColdLog(tiers, tiers)
     asyncio.run(older.find_head(CHAT))  # without a cached top, the warm tier is read first
 
     run = asyncio.run(older.read_run(CHAT, 21, None, 10, None))
@@ -230,7 +230,7 @@ def test_range_restored_later_is_read_from_the_warm_tier() -> None:
     """The cached ranges expire within seconds."""
     clock = FakeClock()
     tiers = Tiers(40, 30, frozenset(range(11, 21)), iter(()), removed=30)
-    older = OlderTiers(tiers, tiers, clock)
+    older = WarmAndColdLog(tiers, tiers, clock)
     asyncio.run(older.find_head(CHAT))
     before = asyncio.run(older.read_run(CHAT, 21, None, 5, None))
 
@@ -244,7 +244,7 @@ def test_range_restored_later_is_read_from_the_warm_tier() -> None:
 def test_read_with_the_archive_down_returns_the_warm_part_or_fails() -> None:
     """A page that begins in the archive fails; one that only ends there is short."""
     tiers = Tiers(40, 30, frozenset(), iter(()), is_cold_down=True, removed=30)
-    older = OlderTiers(tiers, tiers)
+    older = WarmAndColdLog(tiers, tiers)
 
     short = asyncio.run(older.read_run(CHAT, 36, None, 20, None))
 
@@ -257,7 +257,7 @@ def test_read_with_the_archive_down_returns_the_warm_part_or_fails() -> None:
 def test_fill_hole_of_an_archived_entry_does_nothing() -> None:
     """An archived entry is not lost."""
     tiers = Tiers(40, 30, frozenset(), iter(()), removed=30)
-    older = OlderTiers(tiers, tiers)
+    older = WarmAndColdLog(tiers, tiers)
 
     assert not asyncio.run(older.fill_hole(CHAT, 30, 300))
     assert asyncio.run(older.fill_hole(CHAT, 31, 310))
@@ -290,7 +290,7 @@ def test_warm_tier_is_read_in_the_requested_direction_with_the_hint() -> None:
             return await super().list_after(chat, after, limit, ts_hint)
 
     tiers = Recorded(40, 0, frozenset(), iter(()))
-    older = OlderTiers(tiers, tiers)
+    older = WarmAndColdLog(tiers, tiers)
 
     asyncio.run(older.read_run(CHAT, 21, None, 20, 1009))
     asyncio.run(older.read_run(CHAT, None, 4, 20, None))

@@ -8,7 +8,7 @@ import gc
 from typing import Any
 
 from chatserver.domain.ids import ChatId
-from chatserver.service.membership.membership_change_queue import ChatSerializer
+from chatserver.service.membership.membership_change_queue import MembershipChangeQueue
 
 CHAT, OTHER = ChatId("g-1"), ChatId("g-2")
 
@@ -38,7 +38,7 @@ class Propagation:
 
 
 async def propagate_all(
-    serializer: ChatSerializer, propagation: Propagation, versions: list[int]
+    serializer: MembershipChangeQueue, propagation: Propagation, versions: list[int]
 ) -> list[bool]:
     """Propagate versions at once: the first is in progress when the others arrive."""
     record: Any = Record
@@ -53,7 +53,7 @@ async def propagate_all(
 async def test_changes_that_arrive_during_a_propagation_share_the_next_one() -> None:
     """Five changes, two propagations: each includes all earlier changes."""
     propagation = Propagation()
-    serializer = ChatSerializer(propagation.try_deliver)
+    serializer = MembershipChangeQueue(propagation.try_deliver)
 
     outcomes = await propagate_all(serializer, propagation, [1, 2, 3, 4, 5])
 
@@ -64,7 +64,7 @@ async def test_failed_propagation_is_repeated_by_the_next_change() -> None:
     """Repair handles the failed change; the next change delivers both."""
     propagation = Propagation()
     propagation.failures = 1
-    serializer = ChatSerializer(propagation.try_deliver)
+    serializer = MembershipChangeQueue(propagation.try_deliver)
 
     outcomes = await propagate_all(serializer, propagation, [1, 2])
 
@@ -73,7 +73,7 @@ async def test_failed_propagation_is_repeated_by_the_next_change() -> None:
 
 async def test_chats_have_separate_queues_that_are_dropped_when_unused() -> None:
     """A chat has one queue while it is referenced; another chat has another."""
-    serializer = ChatSerializer(Propagation().try_deliver)
+    serializer = MembershipChangeQueue(Propagation().try_deliver)
     first, second = serializer.join(CHAT), serializer.join(OTHER)
     assert first is serializer.join(CHAT)
     assert first is not second

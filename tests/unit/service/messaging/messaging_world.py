@@ -15,7 +15,7 @@ from chatserver.domain.inboxes import AppendResult, Delivery
 from chatserver.domain.messages import Audience, InboxPositions, PendingDraft
 from chatserver.errors import ChatError
 from chatserver.protocol import frames
-from chatserver.service.messaging.message_sender import Messaging
+from chatserver.service.messaging.message_sender import MessageSender
 from tests.unit.service.builders import ALICE, BOB, CHAT, EPOCH, audience_of
 
 START_TS = 1_795_000_000_000_000
@@ -224,7 +224,7 @@ class World:
     def __init__(self, *, is_open: bool = True) -> None:
         self.commits, self.audiences, self.inboxes = Commits(), Audiences(), Inboxes()
         self.outcomes, self.client = Outcomes(), Client()
-        self.messaging = Messaging(
+        self.messaging = MessageSender(
             commits=self.commits,
             audiences=self.audiences,
             inboxes=self.inboxes,

@@ -14,7 +14,7 @@ from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
 from chatserver.service.messaging.message_change_recovery import (
     CLOCKS_APART_S_MAX,
-    UnappliedChanges,
+    MessageChangeRecovery,
 )
 
 CHAT = ChatId("g-1")
@@ -59,7 +59,7 @@ class Stored:
     async def load(self, first: int) -> list[Message]:
         """Apply the unapplied entries from seq `first` on."""
         newest = [self.rows[seq] for seq in sorted(self.rows) if seq >= first]
-        return await UnappliedChanges(self, self).apply(CHAT, newest, EPOCH)
+        return await MessageChangeRecovery(self, self).apply(CHAT, newest, EPOCH)
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])

@@ -10,7 +10,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import BadRequest, TooLarge
-from chatserver.service.moderation.blocks_and_reports import Moderation
+from chatserver.service.moderation.blocks_and_reports import BlocksAndReports
 
 ALICE, BOB = UserId("alice"), UserId("bob")
 
@@ -33,10 +33,10 @@ class Rows:
         raise InterruptedError  # the rest of the block is not tested here
 
 
-def moderation(rows: Rows) -> Moderation:
+def moderation(rows: Rows) -> BlocksAndReports:
     fake: Any = rows
     unused: Any = None
-    return Moderation(
+    return BlocksAndReports(
         rows=fake,
         directory=fake,
         memberships=unused,

@@ -29,7 +29,7 @@ from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import (
     EXTENSION_US,
     SHARD_REFRESH_S,
-    ShardList,
+    ShardedChats,
 )
 from tests.unit.warm.messages.shard_rows import US, Rows, Time
 
@@ -43,7 +43,7 @@ class World:
         self.random = random.Random(seed)
         self.row, self.time = Rows(), Time()
         warm = Warm()
-        self.lists = [ShardList(cast(Any, self.row), warm, self.time) for _ in range(processes)]
+        self.lists = [ShardedChats(cast(Any, self.row), warm, self.time) for _ in range(processes)]
         self.last_ts = 0
         self.placed: list[tuple[int, str]] = []
         self.outcomes: list[str] = []
@@ -152,9 +152,9 @@ async def test_simulation_changes_the_sharding_often() -> None:
     assert outcomes.count("moved") > 8 and raced > 3 and sharded > 100
 
 
-def open_shard_list(rows: Rows, time: Time) -> ShardList:
+def open_shard_list(rows: Rows, time: Time) -> ShardedChats:
     """Return the list of one process."""
-    return ShardList(cast(Any, rows), Warm(), time)
+    return ShardedChats(cast(Any, rows), Warm(), time)
 
 
 def now_of(time: Time) -> Callable[[], Awaitable[int]]:

@@ -17,11 +17,11 @@ from chatserver.errors import Unavailable
 from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.warm.messages.message_repository import PersistItem
-from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.sharded_chats import ShardedChats
 from tests.unit.warm.messages.shard_rows import Rows, Time
 from workers.persist import shard_scaling
 from workers.persist.batch_changes import EntryWrite
-from workers.persist.shard_scaling import LoadMeter, WriteSharding, compute_shards, estimate_units
+from workers.persist.shard_scaling import LoadMeter, ShardScaling, compute_shards, estimate_units
 
 pytestmark = pytest.mark.constants({"workers.persist.shard_scaling.SHARD_CALM_S": 60.0})
 
@@ -141,13 +141,13 @@ class Shards:
         return "moved"
 
 
-def sharding_of(shards: Shards, **changes: Any) -> WriteSharding:
+def sharding_of(shards: Shards, **changes: Any) -> ShardScaling:
     """Return the sharding decision with these settings."""
     warm = Warm(**{"shard_writes_per_s": MAX, **changes})
-    return WriteSharding(cast(Any, shards), cast(Any, Log()), warm)
+    return ShardScaling(cast(Any, shards), cast(Any, Log()), warm)
 
 
-async def record_load(sharding: WriteSharding, entries: list[EntryWrite]) -> None:
+async def record_load(sharding: ShardScaling, entries: list[EntryWrite]) -> None:
     """Record entries in batches of a hundred."""
     for start in range(0, len(entries), 100):
         sharding.record(entries[start : start + 100])
@@ -180,7 +180,7 @@ async def test_sharding_starts_within_two_seconds_of_load(
 ) -> None:
     """This holds for any phase of the window; batches arrive every 50 ms, and late."""
     rows, time = Rows(), Time()
-    shards = ShardList(cast(Any, rows), Warm(), time)
+    shards = ShardedChats(cast(Any, rows), Warm(), time)
     onset_s = time.now_s + 5 + phase_s
     loads = iter_load(1, time.now_s, onset_s), iter_load(rate, onset_s, onset_s + 2.5)
     entries = itertools.chain(*loads)
@@ -190,7 +190,7 @@ async def test_sharding_starts_within_two_seconds_of_load(
         async def find_newest_ts(self, chat: str) -> int:
             return int(time.time() * US)
 
-    sharding = WriteSharding(shards, cast(Any, Newest()), Warm(shard_writes_per_s=MAX))
+    sharding = ShardScaling(shards, cast(Any, Newest()), Warm(shard_writes_per_s=MAX))
     started_s: list[float] = []
     while next_entry is not None and not started_s:
         time.now_s += 0.05

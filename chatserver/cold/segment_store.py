@@ -1,4 +1,4 @@
-"""Archive segments in S3, with a bounded in-memory cache.
+"""Segment store: archive segments in S3, with a bounded cache in memory.
 
 Objects are immutable (`chatserver.domain.archive_segments`), so cached content is never outdated.
 Memory: `archive.cache_bytes_max` for the cache, plus `LOADS_MAX` segments during decompression.
@@ -21,7 +21,7 @@ from chatserver.cold.segment_format import (
 )
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import Segment
-from chatserver.encryption.value_cipher import BodyCipher, get_key_version
+from chatserver.encryption.value_cipher import ValueCipher, get_key_version
 from chatserver.errors import CorruptData, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
@@ -30,9 +30,9 @@ LOADS_MAX: Final = 4
 ENTRY_BYTES: Final = 800  # memory per cached entry, in addition to its JSON line
 
 
-class SegmentObjects:
+class SegmentStore:
     def __init__(
-        self, store: ObjectStore, settings: Archive, cipher: BodyCipher | None = None
+        self, store: ObjectStore, settings: Archive, cipher: ValueCipher | None = None
     ) -> None:
         self._store = store
         self._cipher = cipher

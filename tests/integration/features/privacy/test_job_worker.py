@@ -9,7 +9,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job, new_job_id
-from chatserver.features.privacy.worker.job_leases import ClaimedJob, JobLost, JobWorker
+from chatserver.features.privacy.worker.job_worker import ClaimedJob, JobLost, JobWorker
 from chatserver.features.privacy.worker.limited_zip_file import open_zip
 from tests.integration.workers.support import make_users
 
