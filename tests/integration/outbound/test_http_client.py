@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from chatserver.config import HttpClient as OutboundSettings
+from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.outbound.http_client import Answer, HttpClient, Lookup, open_outbound
 from tests.support.servers.processes import free_port
