@@ -111,8 +111,8 @@ async def _print_status(settings: Settings) -> None:
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.migrations import MIGRATIONS
+    from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows
     from chatserver.warm.schema.migrations.runner import list_statuses
-    from chatserver.warm.schema.migrations.state import MigrationRows
 
     now = SystemClock().time()
     async with open_dynamodb(settings.warm) as dynamodb:

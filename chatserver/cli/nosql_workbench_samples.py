@@ -53,7 +53,7 @@ from chatserver.warm.schema.directory_attributes import (
     ShardField,
     StreamField,
 )
-from chatserver.warm.schema.migrations import state as migrations
+from chatserver.warm.schema.migrations import progress_and_lock as migrations
 from chatserver.warm.schema.tables import (
     DIRECTORY,
     MESSAGES,

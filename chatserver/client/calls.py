@@ -400,7 +400,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     ) -> tuple[list[InvitationInfo], str | None]:
         """Return `(invitations, next)`; `next` is the `after` argument for the next page.
 
-        A `SignalReceived` with kind ``invitation`` announces a new invitation.
+        A page with `next` may have fewer invitations than `limit`, or none. A `SignalReceived` with
+        kind ``invitation`` announces a new invitation.
         """
         page = await self._request(_build_fields("invitations", after=after, limit=limit), ANSWER_S)
         invitations = msgspec.convert(page["invitations"], list[InvitationInfo])

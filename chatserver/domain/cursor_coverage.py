@@ -1,4 +1,4 @@
-"""Cursor coverage: checks that Redis still has all events after a device's cursor. No I/O."""
+"""Cursor coverage: which events after a device's cursor the Redis inbox still has. No I/O."""
 
 from __future__ import annotations
 

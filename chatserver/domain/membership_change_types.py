@@ -1,4 +1,4 @@
-"""Membership changes: a change to a group's members or settings, its entries, and its result.
+"""Types of membership changes: the change, its entries in the chat, and the chat's head.
 
 `chatserver.domain.membership_rules` decides which changes are allowed.
 """

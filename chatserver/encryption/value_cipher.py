@@ -1,4 +1,4 @@
-"""Interface of body encryption, and the format of encrypted values. No I/O.
+"""Value cipher: the interface to a tenant's data keys, and the format of encrypted values. No I/O.
 
 An encrypted value is AES-256-GCM::
 

@@ -983,7 +983,7 @@ class InvitationInfo(msgspec.Struct, frozen=True):
 
 
 class InvitationsPage(ServerFrame, tag="page", frozen=True):
-    """Response to `invitations`."""
+    """Response to `invitations`. A page with `next` may have fewer than `limit`, or none."""
 
     id: int
     invitations: list[InvitationInfo]

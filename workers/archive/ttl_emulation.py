@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class TtlEmulation:
-    """Scans the table repeatedly while this process holds the lease."""
+    """Removes items as TTL would, while this process holds the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container

@@ -209,7 +209,10 @@ def _build_invitation_routes(container: StorageContainer) -> list[HTTPRouteHandl
     async def list_invitations(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.InvitationInfo]:
-        """List the user's pending invitations to groups, sorted by chat id."""
+        """List the user's pending invitations to groups, sorted by chat id.
+
+        A page with `next` may have fewer invitations than `limit`, or none.
+        """
         place = f"invitations of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.invitations.list_pending(actor, after, limit)

@@ -1,4 +1,4 @@
-"""Registry of one gateway's sessions by user."""
+"""Local sessions: this gateway's sessions by user."""
 
 from __future__ import annotations
 

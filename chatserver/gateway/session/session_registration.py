@@ -1,4 +1,4 @@
-"""Session directory: registers sessions on this gateway and across all gateways.
+"""Session registration: on this gateway, and across all gateways.
 
 Across all gateways, each device has at most one session and each user at most
 `sessions_per_user_max` (enforced by `chatserver.hot.users.user_sessions`). If a session on another

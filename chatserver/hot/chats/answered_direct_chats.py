@@ -1,4 +1,4 @@
-"""Answered direct chats: direct chats in which the other user has written.
+"""Answered direct chats of a user: the other user has written at least one message.
 
 Data: field ``s:<user>`` of ``{pN}:chat:<chat>`` is the seq of the user's newest message. The commit
 writes it. Loading a chat restores it for the senders of the newest messages.

@@ -2,6 +2,6 @@
 
 Start with `client` (the interface) and `keys` (the data model). `factory` opens the configured
 client: `single_server` or `cluster`. `pipelined_connection` sends calls over one connection, in
-order; `epochs` detects data loss; `durability` requires replicas or fsync for a commit; `scripts`
-loads the Lua files.
+order; `epochs` detects data loss; `durability` builds and checks the WAIT command of a commit;
+`scripts` loads the Lua files.
 """

@@ -70,7 +70,7 @@ class HotClient(abc.ABC):
         self.name = self.address.name
         self._durable = Durability(settings.wait_replicas, settings.wait_fsync)
         # A WAIT delays later calls on its connection, so its timeout is well below that of a call.
-        self._wait = self._durable.command(self.wait_ms)
+        self._wait = self._durable.build_command(self.wait_ms)
 
     # calls
 

@@ -21,7 +21,7 @@ class Durability:
         """True if replicas or fsync are required."""
         return self.fsync or self.replicas > 0
 
-    def command(self, wait_ms: int) -> tuple[Value, ...]:
+    def build_command(self, wait_ms: int) -> tuple[Value, ...]:
         """Return the WAIT or WAITAOF command to send after a call."""
         if self.fsync:
             # WAITAOF counts a replica only after the write is on the replica's disk.

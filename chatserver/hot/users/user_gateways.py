@@ -1,4 +1,4 @@
-"""Online users by gateway.
+"""User gateways: the gateways on which each online user has a session.
 
 Data: ``{pN}:online:<user>`` (zset), gateway → expiry by the Redis clock, with a copy in
 ``{pN}:where``. A gateway extends its expiry well before that time. Events sent to a dead gateway

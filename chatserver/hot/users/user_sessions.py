@@ -1,4 +1,4 @@
-"""Session registry: each user's sessions across all gateways.
+"""User sessions: each user's sessions across all gateways.
 
 Data: ``{pN}:seen:<user>`` (hash), field ``s:<session>`` → ``<gateway> <device> <started ms>``. A
 device has one session, and a user at most `sessions_max`. `claim` deletes the sessions of dead

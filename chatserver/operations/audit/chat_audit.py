@@ -32,7 +32,7 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
 from chatserver.errors import CorruptData
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.operations.audit.checks import (
+from chatserver.operations.audit.consistency_rules import (
     RangeEntries,
     UnreadableSegment,
     Window,

@@ -2,7 +2,7 @@
 
 ::
 
-    URL ◄── KeyFetcher (api, worker rpc) ──► copy in Redis ◄── KeyRing (every process) ──► tokens
+    URL ◄── KeyFetcher (api, worker rpc) ──► copy in Redis ◄── HostKeyring (every process) ─► tokens
 
 A gateway makes no outbound requests; it reads the copy in Redis. If the copy is too old or lacks
 the key that a token names, the gateway calls `workers.rpc`.

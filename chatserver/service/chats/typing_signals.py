@@ -32,7 +32,8 @@ class TypingSignals:
     async def send(self, user: UserId, frame: frames.Typing) -> None:
         """Send a typing signal to the other members; best effort.
 
-        Blocked users get no signal, except in a large chat.
+        A user who has blocked the sender, or whom the sender has blocked, gets no signal, except in
+        a large chat.
 
         Raises:
             NotFound: the chat does not exist, or the user is not a member.

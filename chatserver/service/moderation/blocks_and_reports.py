@@ -40,7 +40,7 @@ PublishEvent = Callable[[UserId, HookEvent], Awaitable[None]]
 
 
 class BlocksAndReports:
-    """Moderation use cases."""
+    """Use cases: block users, report messages, list a chat's banned users."""
 
     def __init__(
         self,

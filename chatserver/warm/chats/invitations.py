@@ -82,7 +82,7 @@ class InvitationRows:
     async def list_for(
         self, user: str, after: str | None, limit: int, now_s: float
     ) -> tuple[list[Invitation], str | None]:
-        """Return `(invitations, next)`: pending and declined ones by chat id, after `after`.
+        """Return `(invitations, next)`: a page of pending and declined ones, sorted by chat id.
 
         `next` is the `after` for the next page, or None. Expired invitations are omitted, so a page
         may have fewer than `limit` although there is a next page. Strongly consistent.

@@ -56,7 +56,7 @@ class StreamReader:
         request: dict[str, Any] = {"TableName": self._table, "Limit": STREAMS_MAX}
         while True:
             response = await self._client.call("list_streams", request)
-            arns += [stream["StreamArn"] for stream in response["StreamReader"]]
+            arns += [stream["StreamArn"] for stream in response["Streams"]]
             if (last := response.get("LastEvaluatedStreamArn")) is None:
                 break
             request["ExclusiveStartStreamArn"] = last

@@ -1,4 +1,4 @@
-"""Source of exported rows: reads the entries of a unit from the archive or the warm tier.
+"""Export unit reader: reads the entries of a unit from the archive or the warm tier.
 
 A unit is a range of a chat's entries (`chatserver.features.analytics.model`). Its *version* is a
 digest of the tags of its archive segments, the chat's properties and whether message text is

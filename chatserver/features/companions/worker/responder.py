@@ -54,8 +54,8 @@ from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 from chatserver.features.companions.service.companions import CompanionCatalog
 from chatserver.features.companions.user_memory import UserMemory
-from chatserver.features.companions.worker.generation import Generation
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor, render_memory
+from chatserver.features.companions.worker.model_rounds import ModelRounds
 from chatserver.features.companions.worker.prompt_context import (
     CONTEXT_MESSAGES_MAX,
     Context,
@@ -328,7 +328,7 @@ class Responder:
             persona=persona,
             seq=self._started.seq,
         )
-        generation = Generation(
+        generation = ModelRounds(
             settings=self._context.settings,
             clock=self._context.clock,
             call_limits=get_call_limits(),

@@ -22,7 +22,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.migrations.migration import Migration, Repair
-from chatserver.warm.schema.migrations.state import MigrationRows, Segment
+from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows, Segment
 from chatserver.warm.schema.tables import MessageField, Table
 
 PAGE_ITEMS: Final = 200

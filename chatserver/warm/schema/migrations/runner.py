@@ -41,7 +41,7 @@ from chatserver.warm.schema.migrations.online_changes import (
     start_index,
     wait_for_index,
 )
-from chatserver.warm.schema.migrations.state import MigrationRows, run_locked
+from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows, run_locked
 from chatserver.warm.schema.tables import Index
 
 OLDER_POLL_S = 0.5

@@ -389,7 +389,7 @@ export interface Invitations {
   limit?: number;
 }
 
-/** Response to `invitations`. */
+/** Response to `invitations`. A page with `next` may have fewer than `limit`, or none. */
 export interface InvitationsPage {
   type: "page";
   id: number;

@@ -1,28 +1,43 @@
 // Invitations to groups, above the chat list.
 
 import { useEffect, useState } from "react";
+import type { Http, HttpClient } from "tierchat";
 import { useClient, useConnection, useEvent } from "tierchat/react";
 import { getErrorText } from "../app/errors";
 import { navigate, buildPath } from "../app/router";
 import { PersonName } from "../app/PersonAvatar";
-import { usePages } from "../data/use_pages";
+import { ITEMS_MAX, usePages, type Page } from "../data/use_pages";
 import { Avatar, Button, showToast } from "../design";
 import { useText } from "../i18n";
 import { Sentence } from "../i18n/Sentence";
 import styles from "./Invitations.module.css";
 
-const SHOWN_MAX = 100; // as many as a user can have
+const PAGE = 100;
+
+/** Load all invitations. A page of the server may be empty although there is a next page. */
+async function loadInvitations(http: HttpClient): Promise<Page<Http.InvitationInfo>> {
+  const items: Http.InvitationInfo[] = [];
+  let next: string | null | undefined;
+  do {
+    const cursor = next ? { cursor: next } : {};
+    const page = await http.call("list_invitations", { limit: PAGE, ...cursor });
+    items.push(...page.items);
+    next = page.next;
+  } while (next && items.length < ITEMS_MAX);
+  return { items };
+}
 
 /** The open invitations; nothing if there are none. */
 export function Invitations() {
   const text = useText();
   const client = useClient();
   const { isOnline } = useConnection();
-  const [wasOnline, setWasOnline] = useState(isOnline);
-  if (isOnline && !wasOnline) setWasOnline(true);
+  const [hasBeenOnline, setHasBeenOnline] = useState(isOnline);
+  if (isOnline && !hasBeenOnline) setHasBeenOnline(true);
   // While offline, the first request would only fail.
-  const { items, reload, update } = usePages(wasOnline ? "invitations" : null, () =>
-    client.http.call("list_invitations", { limit: SHOWN_MAX }),
+  const { items, reload, update } = usePages(
+    hasBeenOnline ? "invitations" : null,
+    () => loadInvitations(client.http),
   );
   const [busy, setBusy] = useState<string | null>(null);
   useEffect(() => {

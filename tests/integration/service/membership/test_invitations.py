@@ -106,10 +106,10 @@ async def test_user_invited_by_a_stranger_is_a_member_only_after_they_accept(
     assert (set(third.members), third.invited) == ({ALICE, BOB}, [])
 
 
-async def test_expired_and_declined_invitations_hide_no_later_ones(
+async def test_page_of_only_expired_or_declined_invitations_has_a_next_page(
     container: StorageContainer,
 ) -> None:
-    """A page may have no invitation, but it has a next page."""
+    """Later pages still return the pending invitations."""
     rows = InvitationRows(container.dynamodb, container.settings.warm)
     chats = sorted([(await create(container, BOB)).chat for _ in range(4)])
     expired, declined, *others = chats

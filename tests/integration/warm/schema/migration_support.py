@@ -20,8 +20,8 @@ from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.migrations.migration import Migration
+from chatserver.warm.schema.migrations.progress_and_lock import MIGRATE_LEASE_S
 from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
-from chatserver.warm.schema.migrations.state import MIGRATE_LEASE_S
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 from tests.integration.warm.schema.examples.thread_index import THREAD, Threads

@@ -83,7 +83,7 @@ async def start(container: StorageContainer) -> AsyncIterator[Start]:
             | variables_of(container)
             | {
                 "CHAT_REDIS_PARTITIONS": "2",
-                "chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": "1",
+                "chatserver.warm.schema.migrations.progress_and_lock.MIGRATE_LEASE_S": "1",
             }
             | env,
             stdout=asyncio.subprocess.PIPE,

@@ -21,8 +21,8 @@ from chatserver.warm.schema.active_version import (
 )
 from chatserver.warm.schema.migrations.backfill import repair_item
 from chatserver.warm.schema.migrations.cost_estimate import estimate
+from chatserver.warm.schema.migrations.progress_and_lock import LockLost, MigrationRows, Segment
 from chatserver.warm.schema.migrations.runner import Options, list_statuses
-from chatserver.warm.schema.migrations.state import LockLost, MigrationRows, Segment
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
@@ -241,13 +241,13 @@ async def test_process_starts_if_the_schema_cannot_be_read(tables: Tables) -> No
         pass
 
 
-@pytest.mark.constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 0.2})
+@pytest.mark.constants({"chatserver.warm.schema.migrations.progress_and_lock.MIGRATE_LEASE_S": 0.2})
 async def test_second_run_fails_if_the_first_keeps_the_lock(
     tables: Tables,
 ) -> None:
     """Only one run is active at a time. A run that lost the lock cannot write."""
     rows, clock = MigrationRows(tables.client, tables.settings), JumpClock()
-    with constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 60.0}):
+    with constants({"chatserver.warm.schema.migrations.progress_and_lock.MIGRATE_LEASE_S": 60.0}):
         assert await rows.claim("first", clock.time()) == 1
 
     with pytest.raises(Unavailable, match="another `chatserver migrate up` is running: first"):

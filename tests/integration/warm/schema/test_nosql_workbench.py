@@ -40,7 +40,7 @@ from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.active_version import SchemaRows
-from chatserver.warm.schema.migrations.state import MigrationRows
+from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows
 from chatserver.warm.streams.checkpoints import StreamCheckpoints
 from chatserver.warm.tenant_states import TenantStates
 from tests.integration.warm.support import FixedClock, Tables

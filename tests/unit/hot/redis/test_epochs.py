@@ -1,4 +1,4 @@
-"""Epochs: the settings stored in Redis are checked, and epochs are joined."""
+"""Epochs: checks of the settings stored in Redis, and the joined epoch of all partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migration state: each migration's progress, and the lock of the current run.
+"""Migration progress and lock: each migration's progress, and the lock of the current run.
 
 Owns, in table `directory`, in addition to `chatserver.warm.schema.active_version`:
 

@@ -1,4 +1,4 @@
-"""Generation of one response: call the model, run its tool calls, call the model again.
+"""Model rounds of one response: call the model, run its tool calls, call the model again.
 
 ::
 
@@ -59,7 +59,7 @@ class _Round:
     end: ResponseEnd
 
 
-class Generation:
+class ModelRounds:
     """Generates one response and publishes its text."""
 
     def __init__(

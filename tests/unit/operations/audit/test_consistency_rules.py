@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
-from chatserver.operations.audit.checks import (
+from chatserver.operations.audit.consistency_rules import (
     RangeEntries,
     Window,
     find_inconsistencies,
