@@ -46,6 +46,7 @@ from chatserver.warm.chats.directory_items import chat_key, row_key, user_key
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.item_attributes import get_number
 from chatserver.warm.dynamo.items import iter_pages, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
@@ -107,7 +108,7 @@ class Manifests:
         if top is None:
             return NOTHING_ARCHIVED
         return ArchiveTop(
-            Seq(_get_number(top, Field.LAST)), Ts(_get_number(top, Field.LAST_TS)), tuple(ranges)
+            Seq(get_number(top, Field.LAST)), Ts(get_number(top, Field.LAST_TS)), tuple(ranges)
         )
 
     async def list_from(self, chat: str, seq: int, limit: int) -> list[Segment]:
@@ -279,7 +280,7 @@ class Manifests:
         return [
             LateChat(
                 ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_LATE}#")),
-                _get_number(row, Field.AT),
+                get_number(row, Field.AT),
             )
             async for rows in iter_pages(self._client, "query", request)
             for row in rows
@@ -378,12 +379,12 @@ def decode_segment(item: Item) -> Segment:
     try:
         return Segment(
             chat=ChatId(item[DirectoryField.PK]["S"].removeprefix("a#")),
-            first=Seq(_get_number(item, Field.FIRST)),
-            last=Seq(_get_number(item, Field.LAST)),
-            first_ts=Ts(_get_number(item, Field.FIRST_TS)),
-            last_ts=Ts(_get_number(item, Field.LAST_TS)),
-            raw_bytes=_get_number(item, Field.RAW_BYTES),
-            stored_bytes=_get_number(item, Field.STORED_BYTES),
+            first=Seq(get_number(item, Field.FIRST)),
+            last=Seq(get_number(item, Field.LAST)),
+            first_ts=Ts(get_number(item, Field.FIRST_TS)),
+            last_ts=Ts(get_number(item, Field.LAST_TS)),
+            raw_bytes=get_number(item, Field.RAW_BYTES),
+            stored_bytes=get_number(item, Field.STORED_BYTES),
             sha256=item[Field.SHA256]["S"],
             tag=item[Field.TAG]["S"],
         )
@@ -391,13 +392,4 @@ def decode_segment(item: Item) -> Segment:
         key = {name: item.get(name) for name in DIRECTORY.key.names}
         raise CorruptData(
             f"table directory: the item at {key} is not an archive record: {exc!r}"
-        ) from exc
-
-
-def _get_number(item: Item, name: str) -> int:
-    try:
-        return int(item[name]["N"])
-    except (KeyError, ValueError) as exc:
-        raise CorruptData(
-            f"table directory: archive record: attribute {name} is missing or not an integer"
         ) from exc

@@ -33,7 +33,14 @@ from chatserver.domain.membership_periods import (
 from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.dynamo.item_attributes import find_texts
+from chatserver.warm.dynamo.item_attributes import (
+    find_number,
+    find_text,
+    find_texts,
+    format_key,
+    get_number,
+    get_text,
+)
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 FORMING = "forming"  # the member items are being written; to readers, the chat does not exist yet
@@ -89,12 +96,12 @@ class User:
         """Decode a user. Raises CorruptData."""
         return cls(
             user=_decode_id(item, Field.PK, "u#"),
-            name=_find_text(item, Field.NAME),
-            created_ms=_get_number(item, Field.CREATED),
-            about=_find_text(item, Field.ABOUT),
-            banned_ms=_get_number(item, Field.BANNED) if Field.BANNED in item else None,
-            before=_get_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
-            erased_ms=_get_number(item, Field.ERASED) if Field.ERASED in item else None,
+            name=find_text(item, Field.NAME),
+            created_ms=get_number(item, Field.CREATED),
+            about=find_text(item, Field.ABOUT),
+            banned_ms=get_number(item, Field.BANNED) if Field.BANNED in item else None,
+            before=get_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
+            erased_ms=get_number(item, Field.ERASED) if Field.ERASED in item else None,
             is_restricted=item.get(Field.RESTRICTED, {"BOOL": True})["BOOL"],
             words=find_texts(item, Field.WORDS),
         )
@@ -154,39 +161,39 @@ class Chat:
     @classmethod
     def decode(cls, item: Item) -> Chat:
         """Decode a chat. Raises CorruptData."""
-        kind = _get_text(item, Field.KIND)
+        kind = get_text(item, Field.KIND)
         if kind not in {"direct", "group", "companion"}:
-            raise CorruptData(f"table directory: {_format_key(item)} has the unknown kind {kind!r}")
+            raise CorruptData(f"table directory: {format_key(item)} has the unknown kind {kind!r}")
         return cls(
             chat=_decode_id(item, Field.PK, "c#"),
             kind=cast(ChatKind, kind),
-            name=_find_text(item, Field.NAME),
-            version=_get_number(item, Field.VERSION),
-            created_ms=_get_number(item, Field.CREATED),
-            joining="open" if _find_text(item, Field.JOINING) == "open" else "invited",
-            history="all" if _find_text(item, Field.HISTORY) == "all" else "joined",
-            change=_find_text(item, Field.CHANGE),
-            unstored=_find_text(item, Field.UNSTORED),
-            large=_get_number(item, Field.LARGE) if Field.LARGE in item else 0,
-            count=_get_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
-            slow_s=_get_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
-            retention_s=_get_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
+            name=find_text(item, Field.NAME),
+            version=get_number(item, Field.VERSION),
+            created_ms=get_number(item, Field.CREATED),
+            joining="open" if find_text(item, Field.JOINING) == "open" else "invited",
+            history="all" if find_text(item, Field.HISTORY) == "all" else "joined",
+            change=find_text(item, Field.CHANGE),
+            unstored=find_text(item, Field.UNSTORED),
+            large=get_number(item, Field.LARGE) if Field.LARGE in item else 0,
+            count=get_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
+            slow_s=get_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
+            retention_s=get_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
             blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
-            ended_ms=_get_number(item, Field.ENDED) if Field.ENDED in item else None,
-            topic=_find_text(item, Field.TOPIC) or None,
-            picture=_find_text(item, Field.PICTURE) or None,
+            ended_ms=get_number(item, Field.ENDED) if Field.ENDED in item else None,
+            topic=find_text(item, Field.TOPIC) or None,
+            picture=find_text(item, Field.PICTURE) or None,
             users=tuple(sorted(item.get(Field.USERS, {"SS": ()})["SS"])),
         )
 
 
 def is_ready(item: Item) -> bool:
     """Return whether a chat is complete; False while it is being created."""
-    return _get_text(item, Field.STATE) == READY
+    return get_text(item, Field.STATE) == READY
 
 
 def get_origin(item: Item) -> str:
     """Return the digest of a chat's creation request; see `describe_origin`."""
-    return _get_text(item, Field.ORIGIN)
+    return get_text(item, Field.ORIGIN)
 
 
 def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role]) -> str:
@@ -228,19 +235,19 @@ class Member:
     @classmethod
     def decode(cls, item: Item) -> Member:
         """Decode a member. Raises CorruptData."""
-        role = _get_text(item, Field.ROLE)
+        role = get_text(item, Field.ROLE)
         if role not in {"owner", "admin", "member"}:
-            raise CorruptData(f"table directory: {_format_key(item)} has the unknown role {role!r}")
+            raise CorruptData(f"table directory: {format_key(item)} has the unknown role {role!r}")
         return cls(
             chat=_decode_id(item, Field.PK, "c#"),
             user=_decode_id(item, Field.SK, MEMBER_PREFIX),
             role=cast(Role, role),
-            joined=_get_number(item, Field.JOINED),
-            read=_get_number(item, Field.READ),
-            received=_get_number(item, Field.RECEIVED),
+            joined=get_number(item, Field.JOINED),
+            read=get_number(item, Field.READ),
+            received=get_number(item, Field.RECEIVED),
             hidden=_decode_hidden(item),
-            muted_until=_find_number(item, Field.MUTED_UNTIL),
-            quiet_until=_find_number(item, Field.QUIET),
+            muted_until=find_number(item, Field.MUTED_UNTIL),
+            quiet_until=find_number(item, Field.QUIET),
             periods=_decode_periods(item),
         )
 
@@ -262,13 +269,13 @@ def encode_former(chat: str, user: str, former: FormerMember) -> Item:
 def decode_former(item: Item) -> tuple[str, FormerMember]:
     """Decode a former membership; return `(user, former)`. Raises CorruptData."""
     former = FormerMember(
-        last=Period(_find_number(item, Field.JOINED) or 1, _find_number(item, Field.LEFT) or 0),
-        mid=_find_text(item, Field.MID) or "",
-        stored=_find_number(item, Field.STORED) or 0,
+        last=Period(find_number(item, Field.JOINED) or 1, find_number(item, Field.LEFT) or 0),
+        mid=find_text(item, Field.MID) or "",
+        stored=find_number(item, Field.STORED) or 0,
         periods=_decode_periods(item),
         hidden=_decode_hidden(item),
-        quiet_until=_find_number(item, Field.QUIET),
-        muted_until=_find_number(item, Field.MUTED_UNTIL),
+        quiet_until=find_number(item, Field.QUIET),
+        muted_until=find_number(item, Field.MUTED_UNTIL),
     )
     return _decode_id(item, Field.PK, "u#"), former
 
@@ -293,9 +300,9 @@ def _decode_hidden(item: Item) -> tuple[int, ...]:
 
 def _decode_periods(item: Item) -> Periods:
     try:
-        return parse_periods(_get_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
+        return parse_periods(get_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
     except ValueError as exc:
-        raise CorruptData(f"table directory: {_format_key(item)} has invalid periods") from exc
+        raise CorruptData(f"table directory: {format_key(item)} has invalid periods") from exc
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
@@ -305,41 +312,10 @@ def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members
 
 
-def _get_text(item: Item, name: str) -> str:
-    try:
-        text: str = item[name]["S"]
-    except KeyError as exc:
-        raise CorruptData(
-            f"table directory: {_format_key(item)}: attribute {name} is missing or not a string"
-        ) from exc
-    return text
-
-
-def _find_text(item: Item, name: str) -> str | None:
-    return _get_text(item, name) if name in item else None
-
-
-def _find_number(item: Item, name: str) -> int | None:
-    return _get_number(item, name) if name in item else None
-
-
-def _get_number(item: Item, name: str) -> int:
-    try:
-        return int(item[name]["N"])
-    except (KeyError, ValueError) as exc:
-        raise CorruptData(
-            f"table directory: {_format_key(item)}: attribute {name} is missing or not an integer"
-        ) from exc
-
-
 def _decode_id(item: Item, name: str, prefix: str) -> str:
-    text = _get_text(item, name)
+    text = get_text(item, name)
     if not text.startswith(prefix):
         raise CorruptData(
-            f"table directory: {_format_key(item)}: {name} does not begin with {prefix}"
+            f"table directory: {format_key(item)}: {name} does not begin with {prefix}"
         )
     return text.removeprefix(prefix)
-
-
-def _format_key(item: Item) -> str:
-    return f"{item.get(Field.PK)}/{item.get(Field.SK)}"
