@@ -62,6 +62,15 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 NO_OPTIONS: Final = Options()
 
 
+def get_safety_options(options: Options) -> Options:
+    """Return only the guardrail and the moderation model, which apply to every model request."""
+    return Options(
+        guardrail=options.guardrail,
+        guardrail_version=options.guardrail_version,
+        moderation_model=options.moderation_model,
+    )
+
+
 def parse_options(text: str | bytes) -> Options:
     """Parse options from JSON. Raises BadRequest."""
     try:

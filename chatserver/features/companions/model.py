@@ -105,12 +105,16 @@ class CompanionSession:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """A stored summary of a session's messages from seq `first` to seq `upto`."""
+    """A stored summary of a session's messages from seq `first` to seq `upto`.
+
+    It expires together with the first of these messages: `expires_at` (seconds since 1970).
+    """
 
     first: Seq
     upto: Seq
     text: str
     rev: int  # number of this version of the summary: 1, 2, 3 …
+    expires_at: int | None = None
 
 
 def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) -> ChatId:

@@ -18,6 +18,7 @@ class SummaryField:
     UPTO: Final = "upto"  # chat seq: the last message that the summary covers
     TEXT: Final = "text"
     REV: Final = "rev"  # 1, 2, 3 …: each write requires the previous revision
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970: TTL of the first message that expires
 
 
 class EncryptionField:

@@ -29,8 +29,9 @@ def check_converse_request(path: str, body: dict[str, Any]) -> None:
     params["modelId"] = urllib.parse.unquote(path.split("/")[2])
     for message in params["messages"]:
         for block in message["content"]:
-            if "image" in block:
-                source = block["image"]["source"]
+            image = block.get("guardContent", block).get("image")
+            if image is not None:
+                source = image["source"]
                 source["bytes"] = base64.b64decode(source["bytes"], validate=True)
     shape = _converse_stream().input_shape
     report = ParamValidator().validate(params, shape)

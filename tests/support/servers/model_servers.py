@@ -14,7 +14,7 @@ import dataclasses
 import json
 import struct
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from aiohttp import web
@@ -52,6 +52,8 @@ class ModelServer:
     media_type: str
     url: str = ""
     scripts: list[list[Step]] = dataclasses.field(default_factory=list)
+    # Instead of scripts: returns the response to a call from its path and body.
+    respond: Callable[[str, dict[str, Any]], Step] | None = None
     calls: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
     headers: list[dict[str, str]] = dataclasses.field(default_factory=list)
     faults: list[str] = dataclasses.field(default_factory=list)  # invalid requests
@@ -74,7 +76,10 @@ class ModelServer:
             self.faults.append(str(exc))
             return web.json_response({"message": str(exc)}, status=400)
         self.headers.append(dict(request.headers))
-        steps = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        if self.respond is not None:
+            steps = [self.respond(request.path, body)]
+        else:
+            steps = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
         if isinstance(steps[0], Refuse):
             refusal = steps[0]
             headers = {"x-amzn-errortype": refusal.name} if refusal.name else {}

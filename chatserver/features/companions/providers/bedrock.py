@@ -42,6 +42,7 @@ _ENDS: dict[str, End] = {
     "guardrail_intervened": "refused",
     "tool_use": "tools",
 }
+_GUARDED_IMAGES = frozenset(("image/png", "image/jpeg"))
 _THROTTLED = {"ThrottlingException", "TooManyRequestsException", "ServiceQuotaExceededException"}
 _TRANSIENT = {
     "InternalServerException",
@@ -100,6 +101,7 @@ class Bedrock:
 def build_request(request: ModelRequest) -> dict[str, Any]:
     """Return the parameters of `ConverseStream`."""
     options = request.options
+    guarded = _list_guarded(request)
     sampling: dict[str, Any] = {"maxTokens": request.answer_tokens_max}
     if options.temperature is not None:
         sampling["temperature"] = options.temperature
@@ -108,7 +110,10 @@ def build_request(request: ModelRequest) -> dict[str, Any]:
     params: dict[str, Any] = {
         "modelId": request.model,
         "messages": [
-            {"role": message.role, "content": _build_content(message)}
+            {
+                "role": message.role,
+                "content": _build_content(message, is_guarded=message in guarded),
+            }
             for message in request.messages
         ],
         "inferenceConfig": sampling,
@@ -133,14 +138,32 @@ def build_request(request: ModelRequest) -> dict[str, Any]:
     return params
 
 
-def _build_content(message: ModelMessage) -> list[dict[str, Any]]:
-    """Return a message's content blocks. The API rejects a blank text block, so it is left out."""
-    blocks: list[dict[str, Any]] = [
-        {"image": {"format": image.type.removeprefix("image/"), "source": {"bytes": image.content}}}
-        for image in message.images
+def _list_guarded(request: ModelRequest) -> list[ModelMessage]:
+    """Return the messages to mark with `guardContent`: those that the guardrail must check.
+
+    Without marks, the guardrail checks all messages. So if a message cannot be marked, none is:
+    the API cannot mark GIF and WebP images.
+    """
+    if request.options.guardrail is None:
+        return []
+    unchecked = [
+        message for message in request.messages if message.role == "user" and not message.is_checked
     ]
+    if any(image.type not in _GUARDED_IMAGES for each in unchecked for image in each.images):
+        return []
+    return unchecked
+
+
+def _build_content(message: ModelMessage, *, is_guarded: bool) -> list[dict[str, Any]]:
+    """Return a message's content blocks. The API rejects a blank text block, so it is left out."""
+    blocks: list[dict[str, Any]] = []
+    for image in message.images:
+        source = {"bytes": image.content}
+        block = {"image": {"format": image.type.removeprefix("image/"), "source": source}}
+        blocks.append({"guardContent": block} if is_guarded else block)
     if message.text.strip():
-        blocks.append({"text": message.text})
+        text = {"guardContent": {"text": {"text": message.text}}}
+        blocks.append(text if is_guarded else {"text": message.text})
     for call in message.calls:
         use = {"toolUseId": call.id, "name": call.name, "input": parse_input(call.input) or {}}
         blocks.append({"toolUse": use})

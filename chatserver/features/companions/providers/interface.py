@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Final, Literal, Protocol
 
-from chatserver.features.companions.companion_options import NO_OPTIONS, Options
+from chatserver.features.companions.companion_options import Options
 
 Purpose = Literal["response", "summary", "memory"]
 Role = Literal["user", "assistant"]
@@ -50,25 +50,31 @@ class ToolResult:
 class ModelMessage:
     """A message of the conversation, with its author's role.
 
-    An assistant message may have `calls`; the next message then has their `results`.
+    An assistant message may have `calls`; the next message then has their `results`. A user message
+    that no response has accepted yet has `is_checked` False: guardrails and moderation models must
+    check it.
     """
 
     role: Role
     text: str
     images: tuple[Image, ...] = ()
+    is_checked: bool = False
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request to a model. The first message is from the user, and the roles alternate."""
+    """A request to a model. The first message is from the user, and the roles alternate.
+
+    `options` has no default, so that no request leaves out the companion's guardrail or moderation.
+    """
 
     model: str
     system: str
     messages: tuple[ModelMessage, ...]
     answer_tokens_max: int
-    options: Options = NO_OPTIONS
+    options: Options
     purpose: Purpose = "response"
 
 

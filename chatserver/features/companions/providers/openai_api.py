@@ -97,19 +97,18 @@ class OpenAiApi:
             yield Finish(end, usage.prompt_tokens, usage.completion_tokens)
 
     async def _is_flagged(self, request: ModelRequest) -> bool:
-        """Return whether the moderation model flags the user's newest message."""
+        """Return whether the moderation model flags the user's unchecked messages."""
         model = request.options.moderation_model
-        message = next((sent for sent in reversed(request.messages) if sent.role == "user"), None)
-        if (
-            model is None
-            or request.purpose != "response"
-            or message is None
-            or not message.text.strip()
-        ):
+        if model is None or request.messages[-1].results:
+            return False  # the messages were checked before the model made the tool calls
+        text = "\n\n".join(
+            message.text
+            for message in request.messages
+            if message.role == "user" and not message.is_checked
+        )
+        if not text.strip():
             return False
-        if request.messages[-1].results:
-            return False  # the message was checked before the model made the tool calls
-        response = await self._sdk.moderations.create(model=model, input=message.text)
+        response = await self._sdk.moderations.create(model=model, input=text)
         return any(result.flagged for result in response.results)
 
 

@@ -1,10 +1,10 @@
 """Session summaries: one item per session in the `directory` table.
 
-    PK "c#<chat>"  SK "summary#<chat>"  first N  upto N (chat seqs)  text S  rev N
+    PK "c#<chat>"  SK "summary#<chat>"  first N  upto N (chat seqs)  text S  rev N  expires_at N
 
-`text` summarizes the messages from `first` to `upto`. If one of these messages is edited or
-deleted, the item is deleted (`worker/session_summaries.py`). A write is conditional on the `rev`
-that was read, so a repeated or delayed write has no effect.
+`text` summarizes the messages from `first` to `upto`. If one of these messages is edited, is
+deleted or expires, the item is deleted (`worker/session_summaries.py`). A write is conditional on
+the `rev` that was read, so a repeated or delayed write has no effect.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Summaries:
                 Seq(int(item[Field.UPTO]["N"])),
                 item[Field.TEXT]["S"],
                 int(item[Field.REV]["N"]),
+                int(item[Field.EXPIRES_AT]["N"]) if Field.EXPIRES_AT in item else None,
             )
         except (KeyError, ValueError) as exc:
             raise CorruptData(f"table directory: summary of {chat} is invalid: {exc!r}") from exc
@@ -73,12 +74,15 @@ class Summaries:
 
 
 def encode_summary(chat: ChatId, summary: SessionSummary) -> Item:
-    return _key(chat) | {
+    item = _key(chat) | {
         Field.FIRST: {"N": str(summary.first)},
         Field.UPTO: {"N": str(summary.upto)},
         Field.TEXT: {"S": summary.text},
         Field.REV: {"N": str(summary.rev)},
     }
+    if summary.expires_at is not None:
+        item[Field.EXPIRES_AT] = {"N": str(summary.expires_at)}
+    return item
 
 
 def _key(chat: ChatId) -> Item:

@@ -11,8 +11,9 @@ so nothing is added twice. The end of a session is recorded in Redis
 (`PendingResponses.record_ended`), and extraction is retried until the session has been read to its
 end. If that record is lost, the first response of the next session records it again.
 
-Messages that expire soon, and the responses to them, are not read. An entry expires no later than
-any message that was read in the same extraction.
+Messages that expire soon, and the responses to them, are not read; neither are refused exchanges,
+and messages that still wait for a response. An entry expires no later than any message that was
+read in the same extraction.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import structlog
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError, LostRace, RateLimited, Unavailable
+from chatserver.features.companions.companion_options import get_safety_options
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
@@ -57,6 +59,7 @@ from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.features.companions.worker.prompt_context import (
     PromptMessage,
     build_prompt_messages,
+    list_answered,
 )
 from chatserver.features.companions.worker.session_summaries import split_parts
 from chatserver.protocol import codec, frames
@@ -256,6 +259,9 @@ class MemoryExtractor:
             messages = [codec.decode_message(json) for json in page.messages]
             entries += messages
             if not messages or not page.has_more:
+                if session.is_active:
+                    # The next extraction reads them, if the response does not refuse them.
+                    entries = list_answered(entries, session.companion)
                 break
             after = messages[-1].seq
         since_us, soon_s = memory.since * 1000, self._clock.time() + EXPIRY_S_MIN
@@ -266,7 +272,11 @@ class MemoryExtractor:
         }
         remaining = [entry for entry in entries if not {entry.seq, entry.reply_to} & left_out]
         bounds = [entry.expires_at * 1000 for entry in remaining if entry.expires_at is not None]
-        prompt_messages = build_prompt_messages(remaining, session.companion)
+        prompt_messages = [
+            message
+            for message in build_prompt_messages(entries, session.companion)
+            if not {message.seq, message.reply_to} & left_out
+        ]
         return _Unread(prompt_messages, min(bounds, default=0))
 
     async def _extract_from_part(
@@ -319,6 +329,7 @@ class MemoryExtractor:
             system,
             (ModelMessage("user", question),),
             CHANGES_TOKENS_MAX,
+            get_safety_options(persona.options),
             purpose="memory",
         )
         bounds = self._settings.chats.body_bounds

@@ -3,10 +3,15 @@
 Pure functions. The context contains the messages that the user sees in the chat's history. Deleted
 messages, failed responses and entries that are not messages are left out. A response is placed
 directly after the message that it answers, even if the user wrote more messages in between.
+
+Of an exchange that the model, a guardrail or a moderation model refused, no context, summary or
+memory contains either half. User messages are unchecked until a response has accepted them; an
+edited message stays unchecked, because its text may be newer than the response.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -38,6 +43,8 @@ class PromptMessage:
     text: str
     reply_to: int = 0
     images: tuple[str, ...] = ()  # attachment ids
+    is_checked: bool = False  # see `ModelMessage`
+    expires_at: int | None = None  # seconds since 1970
 
     @property
     def tokens(self) -> int:
@@ -77,37 +84,104 @@ class Context:
 def build_prompt_messages(
     messages: Iterable[Message], companion: str, images_max: int = 0
 ) -> list[PromptMessage]:
-    """Convert a session's messages to prompt messages, in the given order.
+    """Convert a session's messages, oldest first, to prompt messages.
 
     The user's `images_max` newest images are attached. Other files are mentioned by name, if their
     message has no body.
     """
     prompt_messages = []
-    messages = list(messages)
+    messages = [entry for entry in messages if is_message(entry) and not entry.deleted]
+    answers = _Answers(messages, companion)
+    messages = [message for message in messages if not answers.is_left_out(message)]
     images_by_message = _choose_images(messages, companion, images_max)
     for message in messages:
-        if not is_message(message) or message.deleted:
-            continue
-        if message.ai is not None and message.ai.end == "failed":
-            continue  # this message only tells the user that the response failed
         text = message.body or "".join(f"[file: {file.name}]" for file in message.attachments)
         if not text.strip():
             continue
         if message.sender == companion:
             prompt_messages.append(
-                PromptMessage(message.seq, "assistant", text, message.reply_to or 0)
+                PromptMessage(
+                    message.seq,
+                    "assistant",
+                    text,
+                    message.reply_to or 0,
+                    expires_at=message.expires_at,
+                )
             )
         else:
-            images = tuple(file.id for file in message.attachments if file.id in images_by_message)
-            prompt_messages.append(PromptMessage(message.seq, "user", text, images=images))
+            prompt_messages.append(
+                PromptMessage(
+                    message.seq,
+                    "user",
+                    text,
+                    images=tuple(
+                        file.id for file in message.attachments if file.id in images_by_message
+                    ),
+                    is_checked=answers.is_checked(message),
+                    expires_at=message.expires_at,
+                )
+            )
     return prompt_messages
+
+
+def list_answered(entries: Sequence[Message], companion: str) -> list[Message]:
+    """Return the entries before the first user message that no response has answered yet."""
+    replies = (entry.reply_to or 0 for entry in entries if entry.sender == companion)
+    answered_upto = max(replies, default=0)
+    for index, entry in enumerate(entries):
+        if entry.seq > answered_upto and entry.sender != companion and is_message(entry):
+            return list(entries[:index])
+    return list(entries)
+
+
+class _Answers:
+    """Which of a session's messages the companion has accepted or refused.
+
+    A response answers all user messages since the previous one, and replies to the last of them.
+    """
+
+    def __init__(self, messages: Sequence[Message], companion: str) -> None:
+        self._companion = companion
+        # Of each refused exchange: the seqs of the last message, the last one before, the response.
+        self._refused: list[tuple[int, int, int]] = []
+        self._accepted_upto = upto = 0
+        responses = [each for each in messages if each.sender == companion and each.reply_to]
+        for response in sorted(responses, key=lambda each: each.reply_to or 0):
+            match _get_end(response):
+                case "failed":
+                    continue  # the next response answers these messages
+                case "refused":
+                    self._refused.append((response.reply_to or 0, upto, response.seq))
+                case _:
+                    self._accepted_upto = response.reply_to or 0
+            upto = response.reply_to or 0
+
+    def is_left_out(self, message: Message) -> bool:
+        """Return whether no model may get the message."""
+        if message.sender == self._companion:
+            return _get_end(message) in ("failed", "refused")
+        index = bisect.bisect_left(self._refused, (message.seq,))
+        if index == len(self._refused):
+            return False
+        if message.seq > self._refused[index][1]:
+            return True
+        # An edited message is checked with each later one, so it may be what was refused.
+        return 0 < message.edited_seq < self._refused[-1][2]
+
+    def is_checked(self, message: Message) -> bool:
+        """Return whether a response has accepted the text of a user message."""
+        return message.seq <= self._accepted_upto and not message.edited_seq
+
+
+def _get_end(message: Message) -> str:
+    return message.ai.end if message.ai is not None else "done"
 
 
 def _choose_images(messages: Sequence[Message], companion: str, images_max: int) -> set[str]:
     ids = [
         file.id
         for message in reversed(messages)
-        if message.sender != companion and is_message(message) and not message.deleted
+        if message.sender != companion
         for file in reversed(message.attachments)
         if file.type in IMAGE_TYPES
     ]
@@ -183,10 +257,14 @@ def _merge_roles(
     images: list[tuple[str, ...]] = []
     for message in prompt_messages:
         if merged and merged[-1].role == message.role:
-            merged[-1] = ModelMessage(message.role, f"{merged[-1].text}\n\n{message.text}")
+            merged[-1] = dataclasses.replace(
+                merged[-1],
+                text=f"{merged[-1].text}\n\n{message.text}",
+                is_checked=merged[-1].is_checked and message.is_checked,
+            )
             images[-1] += message.images
         elif merged or message.role == "user":
-            merged.append(ModelMessage(message.role, message.text))
+            merged.append(ModelMessage(message.role, message.text, is_checked=message.is_checked))
             images.append(message.images)
     return tuple(merged), tuple(images)
 

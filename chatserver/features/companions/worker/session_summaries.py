@@ -1,8 +1,8 @@
 """Summaries of a companion session's oldest messages, which no longer fit into the context.
 
-A summary records the range of messages that it covers. If one of these messages is edited, or
-deleted for everyone or for one user, the summary is dropped before the next response and rebuilt
-from the current messages. So deleted content is never sent to a model again.
+A summary records the range of messages that it covers. If one of these messages is edited, expires,
+or is deleted for everyone or for one user, the summary is dropped before the next response and
+rebuilt from the current messages. So deleted content is never sent to a model again.
 
 A summary is created after a response, so it does not delay this response. A failed attempt is
 retried after the next response; until then, the oldest messages are missing from the context.
@@ -21,6 +21,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.text_validation import clean_body
 from chatserver.errors import ChatError, RateLimited
+from chatserver.features.companions.companion_options import get_safety_options
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary
 from chatserver.features.companions.providers.interface import ModelMessage, ModelRequest
@@ -37,6 +38,7 @@ from chatserver.features.companions.worker.prompt_context import (
     build_prompt_messages,
     choose_old,
     compute_room,
+    list_answered,
 )
 from chatserver.protocol import codec, frames
 from chatserver.service.history.history_pages import History
@@ -83,8 +85,14 @@ class SessionSummaries:
         self._budgets = budgets
 
     async def find(self, chat: ChatId) -> SessionSummary | None:
-        """Return a session's stored summary, or None."""
-        return await self._summaries.find(chat)
+        """Return a session's summary, or None. Drop it if one of its messages has expired."""
+        summary = await self._summaries.find(chat)
+        if summary is None or summary.expires_at is None:
+            return summary
+        if summary.expires_at > self._clock.time():
+            return summary
+        await self._drop(chat)
+        return None
 
     async def drop_changed(self, chat: ChatId, changed: int) -> bool:
         """Drop the summary if it covers message `changed` or a later one; return True if dropped.
@@ -95,24 +103,13 @@ class SessionSummaries:
         summary = await self._summaries.find(chat)
         if summary is None or changed > summary.upto:
             return False
-        await self._summaries.drop(chat)
-        metrics.SUMMARIES.labels("dropped").inc()
+        await self._drop(chat)
         log.info("assistant.summary_dropped", chat=chat, changed=changed)
         return True
 
-    async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
-        """Create a new summary if the session needs one. Guarantees: see `update`."""
-        request = frames.History(0, session.chat, limit=CONTEXT_MESSAGES_MAX)
-        try:
-            page = await self._history.get_page(session.user, request)
-            summary = await self._summaries.find(session.chat)
-        except ChatError as exc:
-            log.warning("assistant.summary_failed", chat=session.chat, error=exc.message)
-            return
-        prompt_messages = build_prompt_messages(
-            map(codec.decode_message, page.messages), session.companion
-        )
-        await self.update(session, persona, prompt_messages, summary)
+    async def _drop(self, chat: ChatId) -> None:
+        await self._summaries.drop(chat)
+        metrics.SUMMARIES.labels("dropped").inc()
 
     async def update(
         self,
@@ -121,50 +118,59 @@ class SessionSummaries:
         prompt_messages: Sequence[PromptMessage],
         summary: SessionSummary | None,
     ) -> None:
-        """Summarize the oldest messages if the unsummarized ones use too much of the context.
+        """Call `rebuild` if the unsummarized messages use too much of the context.
 
         `prompt_messages`: a page of the session's messages, usually the newest page.
+        """
+        if _choose_old(persona, prompt_messages, summary):
+            await self.rebuild(session, persona)
+
+    async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
+        """Summarize the oldest messages if the unsummarized ones use too much of the context.
+
+        Messages that still wait for a response are left out, because it may refuse them.
 
         Guarantees:
             If the model or a tier fails, nothing is raised and the summary does not change.
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
-        old = choose_old(
-            prompt_messages, summary, compute_room(persona, summary), CONTEXT_MESSAGES_MAX
-        )
-        if not old:
-            return
         try:
             async with asyncio.timeout(SUMMARY_S_MAX):
-                await self._budgets.check(session.user, session.chat)
-                old = [*await self._read_before(session, prompt_messages[0].seq, summary), *old]
-                await self._summarize(session, persona, old, summary)
+                summary = await self.find(session.chat)
+                entries = await self._read(session, summary)
+                answered = list_answered(entries, session.companion)
+                if not answered:
+                    return
+                prompt_messages = build_prompt_messages(entries, session.companion)
+                old = [
+                    message
+                    for message in _choose_old(persona, prompt_messages, summary)
+                    if message.seq <= answered[-1].seq
+                ]
+                if old:
+                    await self._budgets.check(session.user, session.chat)
+                    await self._summarize(session, persona, old, summary)
         except RateLimited:
             return
         except (ChatError, TimeoutError) as exc:
             metrics.SUMMARIES.labels("failed").inc()
             log.warning("assistant.summary_failed", chat=session.chat, error=str(exc))
 
-    async def _read_before(
-        self, session: CompanionSession, first: int, summary: SessionSummary | None
-    ) -> list[PromptMessage]:
-        """Return the messages between the summary and message `first`; usually there are none."""
+    async def _read(
+        self, session: CompanionSession, summary: SessionSummary | None
+    ) -> list[frames.Message]:
+        """Return the newest entries that the summary does not cover, and some before them."""
         upto = 0 if summary is None else summary.upto
-        prompt_messages: list[PromptMessage] = []
-        for _ in range(PAGES_MAX):
-            if first <= upto + 1:
-                break
-            request = frames.History(0, session.chat, before=first, limit=frames.PAGE_MAX)
+        entries: list[frames.Message] = []
+        request = frames.History(0, session.chat, limit=CONTEXT_MESSAGES_MAX)
+        for _ in range(1 + PAGES_MAX):
             page = await self._history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
-            if not messages:
+            entries = [*messages, *entries]
+            if not messages or messages[0].seq <= upto + 1:
                 break
-            first = messages[0].seq
-            prompt_messages = [
-                *build_prompt_messages(messages, session.companion),
-                *prompt_messages,
-            ]
-        return [message for message in prompt_messages if message.seq > upto]
+            request = frames.History(0, session.chat, before=messages[0].seq, limit=frames.PAGE_MAX)
+        return entries
 
     async def _summarize(
         self,
@@ -190,8 +196,11 @@ class SessionSummaries:
         failpoint("assistant.before_summary")
         first = old[0].seq if summary is None else summary.first
         rev = 1 if summary is None else summary.rev + 1
+        expiries = [message.expires_at for part in parts for message in part]
+        expiries += [] if summary is None else [summary.expires_at]
+        expires_at = min((each for each in expiries if each is not None), default=None)
         if text and await self._summaries.put(
-            session.chat, SessionSummary(Seq(first), Seq(upto), text, rev)
+            session.chat, SessionSummary(Seq(first), Seq(upto), text, rev, expires_at)
         ):
             metrics.SUMMARIES.labels("written").inc()
 
@@ -200,7 +209,8 @@ class SessionSummaries:
     ) -> tuple[str, int]:
         """Return a summary of `before` and `part`, and the number of tokens used.
 
-        `before`: the summary so far, or "".
+        `before`: the summary so far, or "". It is returned unchanged if the model, a guardrail or a
+        moderation model refuses to summarize the part.
         """
         tokens_max = SUMMARY_TOKENS_MAX
         words = int(tokens_max * WORDS_PER_TOKEN)
@@ -211,6 +221,8 @@ class SessionSummaries:
             SUMMARIZE.format(words=words),
             (ModelMessage("user", question),),
             tokens_max,
+            get_safety_options(persona.options),
+            purpose="summary",
         )
         bounds = self._settings.chats.body_bounds
         provider = await self._providers.get_provider(persona.provider)
@@ -218,10 +230,23 @@ class SessionSummaries:
             provider, request, self._call_limits, bounds, self._clock
         )
         text = cut_to_tokens(clean_body(text, bounds).strip(), tokens_max)
+        tokens_in, tokens_out = outcome.tokens_in, outcome.tokens_out
+        if tokens_in is None:
+            tokens_in = estimate_tokens(request.system) + estimate_tokens(question)
+        tokens = tokens_in + (estimate_tokens(text) if tokens_out is None else tokens_out)
+        if outcome.end == "refused":
+            log.info("assistant.summary_refused", seq=part[0].seq, upto=part[-1].seq)
+            return before, tokens
         if outcome.end not in ("done", "length") or not text:
             raise ChatError(f"the model did not complete a summary: it ended with {outcome.end}")
-        tokens_in = outcome.tokens_in or estimate_tokens(request.system) + estimate_tokens(question)
-        return text, tokens_in + (outcome.tokens_out or estimate_tokens(text))
+        return text, tokens
+
+
+def _choose_old(
+    persona: Companion, prompt_messages: Sequence[PromptMessage], summary: SessionSummary | None
+) -> list[PromptMessage]:
+    room = compute_room(persona, summary)
+    return choose_old(prompt_messages, summary, room, CONTEXT_MESSAGES_MAX)
 
 
 def split_parts(prompt_messages: Sequence[PromptMessage], room: int) -> list[list[PromptMessage]]:

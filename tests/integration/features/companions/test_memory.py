@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
@@ -105,6 +106,31 @@ async def test_memory_is_deleted_with_a_cited_message(world: AssistantWorld, cha
     assert SECRET not in memory.text and "number 2" in memory.text
 
 
+async def test_memory_expires_with_the_first_of_its_messages(world: AssistantWorld) -> None:
+    """The summary stores this time, and is neither used nor extended later."""
+    chat = await world.session("facts")
+    expires_at = int(world.container.clock.time()) + 3600
+    field = b',"expires_at":%d}' % expires_at
+    audience = await world.container.audiences.get(chat)
+    await world.gateway.send(
+        audience, SECRET, sender=world.alice, tail=lambda tail: tail[:-1] + field
+    )
+    rows = world.container.get(CompanionContainer).summaries
+    async with world.running_worker():
+        await world.wait_for_responses(chat, 1)
+        await exchange(world, chat, "two", "three", "four")
+        memory = await wait_for_summary(world, chat)
+        assert SECRET in memory.text and memory.expires_at == expires_at
+
+        expired = dataclasses.replace(memory, rev=memory.rev + 1, expires_at=1)
+        assert await rows.put(chat, expired)
+        await exchange(world, chat, "five")
+        *_, answer = await world.responses(chat)
+
+    assert memory.text not in answer.body
+    assert await rows.find(chat) != expired
+
+
 async def test_memory_is_kept_when_a_later_message_is_deleted(
     world: AssistantWorld,
 ) -> None:
@@ -113,9 +139,11 @@ async def test_memory_is_kept_when_a_later_message_is_deleted(
     async with world.running_worker():
         await exchange(world, chat, *(f"number {n}" for n in range(1, 6)))
         memory = await wait_for_summary(world, chat)
-        await world.change(chat, memory.upto + 1, "delete")
+        later = [each.seq for each in await world.messages(chat) if each.sender == world.alice]
+        await world.change(chat, max(later), "delete")
         await world.wait_until_idle()
 
+        assert max(later) > memory.upto
         assert await world.container.get(CompanionContainer).summaries.find(chat) == memory
 
 

@@ -95,7 +95,7 @@ async def test_bedrock_request_has_tool_results_images_and_guardrail(
     ((_, body),) = bedrock_server.calls
     assert body["guardrailConfig"] == {"guardrailIdentifier": "gr1abc", "guardrailVersion": "3"}
     question, _, results = body["messages"]
-    assert question["content"][0]["image"]["format"] == "png"
+    assert question["content"][0]["guardContent"]["image"]["format"] == "png"
     assert [each["toolResult"]["status"] for each in results["content"]] == ["success", "error"]
 
 
@@ -127,6 +127,33 @@ async def test_openai_request_has_tool_results_and_images(openai_server: ModelSe
     assert [each["role"] for each in body["messages"]] == [
         "system", "user", "assistant", "tool", "tool",
     ]  # fmt: skip
+
+
+async def test_bedrock_guardrail_checks_the_messages_that_no_response_has_accepted(
+    bedrock_server: ModelServer,
+) -> None:
+    """If one of their images cannot be marked, the guardrail checks all messages."""
+    messages = (
+        ModelMessage("user", "Old.", is_checked=True),
+        ModelMessage("assistant", "Yes."),
+        ModelMessage("user", "New.", images=(Image("image/jpeg", b"jpeg"),)),
+    )
+    options = Options(guardrail="gr1abc", guardrail_version="3")
+    bedrock_server.set_responses(bedrock_answer("Hi."))
+    async with bedrock_at(bedrock_server) as provider:
+        await pieces_of(provider, dataclasses.replace(ASK, messages=messages, options=options))
+        webp = dataclasses.replace(messages[2], images=(Image("image/webp", b"webp"),))
+        await pieces_of(
+            provider, dataclasses.replace(ASK, messages=(*messages[:2], webp), options=options)
+        )
+
+    assert bedrock_server.faults == []
+    blocks = [
+        [[*block] for message in body["messages"] for block in message["content"]]
+        for _, body in bedrock_server.calls
+    ]
+    assert blocks[0] == [["text"], ["text"], ["guardContent"], ["guardContent"]]
+    assert blocks[1] == [["text"], ["text"], ["image"], ["text"]]
 
 
 @pytest.mark.parametrize("flagged", [True, False])

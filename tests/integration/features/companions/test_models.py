@@ -14,6 +14,7 @@ from chatserver.config import Companions
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
+from chatserver.features.companions.companion_options import NO_OPTIONS
 from chatserver.features.companions.providers.bedrock import open_bedrock
 from chatserver.features.companions.providers.interface import (
     Delta,
@@ -46,7 +47,7 @@ from tests.support.servers.model_servers import (
 )
 from tests.support.servers.processes import eventually
 
-ASK = ModelRequest("model.one", "Be kind.", (ModelMessage("user", "Hello"),), 50)
+ASK = ModelRequest("model.one", "Be kind.", (ModelMessage("user", "Hello"),), 50, NO_OPTIONS)
 PACE = CallLimits(first_delta_s=20.0, between_s=20.0, answer_s=60.0, attempts_max=3, backoff_s=0.01)
 BOUNDS = BodyBounds()
 

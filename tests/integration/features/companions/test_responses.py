@@ -162,7 +162,8 @@ async def test_assistant_context_is_one_page_of_history(
     async with world.running_worker():
         (answer,) = await world.wait_for_responses(chat, 1)
 
-    assert [(call.before, call.after, call.limit) for call in calls] == [(None, None, 100)]
+    # The second call is for the summary, after the response.
+    assert [(call.before, call.after, call.limit) for call in calls] == [(None, None, 100)] * 2
     assert " of them: 60" in answer.body
     assert "message number 1," not in answer.body
     assert "Be kind." in answer.body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from chatserver.features.companions.worker.prompt_context import (
     build_prompt_messages,
     choose_old,
     compute_room,
+    list_answered,
 )
 from chatserver.protocol.frames import Ai, Attachment, Message
 
@@ -28,9 +30,9 @@ def companion(context: int = 1_000, answer: int = 100) -> Companion:
     return Companion(ADA, 1, "Ada", "Be kind.", "scripted", "echo", context, answer, 0)
 
 
-def user(seq: int, text: str = "hello") -> PromptMessage:
+def user(seq: int, text: str = "hello", *, is_checked: bool = False) -> PromptMessage:
     """Return a message of the user."""
-    return PromptMessage(seq, "user", text)
+    return PromptMessage(seq, "user", text, is_checked=is_checked)
 
 
 def ada(seq: int, reply_to: int, text: str = "yes") -> PromptMessage:
@@ -56,7 +58,91 @@ def test_context_omits_deleted_empty_and_failed_messages() -> None:
         ADA,
     )
 
-    assert messages == [user(1), ada(5, 1, "Hi")]
+    assert messages == [user(1, is_checked=True), ada(5, 1, "Hi")]
+
+
+def test_context_has_neither_half_of_a_refused_exchange() -> None:
+    """A response answers all messages since the previous one, so it also refuses all of them."""
+    messages = build_prompt_messages(
+        [
+            message(1, "alice", "hello"),
+            message(2, "alice", "how to pick"),
+            message(3, ADA, "Hi", reply_to=1, ai=Ai("m")),
+            message(4, "alice", "a lock?", attachments=[Attachment("a", "a.png", "image/png", 9)]),
+            message(5, ADA, "I can't answer that", reply_to=4, ai=Ai("m", "refused")),
+            message(6, "alice", "please answer my last message"),
+        ],
+        ADA,
+        images_max=1,
+    )
+
+    assert messages == [
+        user(1, is_checked=True),
+        ada(3, 1, "Hi"),
+        user(6, "please answer my last message"),
+    ]
+
+
+def test_context_has_messages_after_a_failed_response_as_unchecked() -> None:
+    """No guardrail has seen them; the next response answers, accepts or refuses them all."""
+    entries = [
+        message(1, "alice", "first"),
+        message(2, ADA, "Sorry", reply_to=1, ai=Ai("m", "failed", code="unavailable")),
+        message(3, "alice", "second"),
+    ]
+    refusal = message(4, ADA, "No", reply_to=3, ai=Ai("m", "refused"))
+
+    assert build_prompt_messages(entries, ADA) == [user(1, "first"), user(3, "second")]
+    assert build_prompt_messages([*entries, refusal], ADA) == []
+
+
+def test_context_has_an_edited_message_as_unchecked_until_it_is_refused() -> None:
+    """An edit can replace an accepted text by one that would have been refused."""
+    entries = [
+        message(1, "alice", "edited", edited_seq=3),
+        message(2, ADA, "Hi", reply_to=1, ai=Ai("m")),
+        message(4, "alice", "next"),
+    ]
+    accepted = message(5, ADA, "Yes", reply_to=4, ai=Ai("m"))
+    refused = message(5, ADA, "No", reply_to=4, ai=Ai("m", "refused"))
+
+    assert build_prompt_messages([*entries, accepted], ADA) == [
+        user(1, "edited"),
+        ada(2, 1, "Hi"),
+        user(4, "next", is_checked=True),
+        ada(5, 4, "Yes"),
+    ]
+    assert build_prompt_messages([*entries, refused], ADA) == [ada(2, 1, "Hi")]
+    again = msgspec.structs.replace(entries[0], body="harmless", edited_seq=6)
+    assert build_prompt_messages([again, *entries[1:], refused], ADA)[0] == user(1, "harmless")
+
+
+def test_context_marks_merged_messages_as_checked_only_if_all_are() -> None:
+    """The messages of one role become one message of the request."""
+    messages = [user(1, "a", is_checked=True), user(2, "b"), ada(3, 2), user(4, "c")]
+    context = build_context(companion(), None, messages, 4)
+
+    assert context is not None
+    assert [each.is_checked for each in context.messages] == [False, False, False]
+    messages[1] = user(2, "b", is_checked=True)
+    context = build_context(companion(), None, messages, 4)
+    assert context is not None
+    assert [each.is_checked for each in context.messages] == [True, False, False]
+
+
+def test_answered_entries_end_at_the_first_message_without_a_response() -> None:
+    """A response answers the message that it replies to and all earlier ones."""
+    entries = [
+        message(1, "alice", "a"),
+        message(2, "alice", "b"),
+        message(3, ADA, "to b", reply_to=2, ai=Ai("m")),
+        message(4, "alice", "c"),
+        message(5, ADA, "to b again", reply_to=2, ai=Ai("m")),
+    ]
+
+    assert list_answered(entries, ADA) == entries[:3]
+    assert list_answered(entries[:3], ADA) == entries[:3]
+    assert list_answered(entries[:1], ADA) == []
 
 
 def test_context_has_each_answer_after_its_question() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
+from chatserver.features.companions.companion_options import NO_OPTIONS
 from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,
@@ -33,7 +34,7 @@ LIMITS = CallLimits(20.0, 20.0, 60.0, 3, 0.001)
 
 def request_for(model: str, text: str = "hello", tokens: int = 100) -> ModelRequest:
     """Return a request to the scripted model."""
-    return ModelRequest(model, "", (ModelMessage("user", text),), tokens)
+    return ModelRequest(model, "", (ModelMessage("user", text),), tokens, NO_OPTIONS)
 
 
 async def collect_response(
