@@ -37,7 +37,7 @@ from chatserver.api.routes.moderation import build_moderation_routes
 from chatserver.api.routes.presence import build_presence_routes
 from chatserver.api.routes.retention import build_retention_routes
 from chatserver.api.routes.static_files import build_client_routes, build_reference_routes
-from chatserver.api.security import Guard, check_rules, dependencies
+from chatserver.api.security import Guard, ReleaseSlots, check_rules, dependencies
 from chatserver.config import Api, Settings
 from chatserver.connection_acceptor import Acceptor
 from chatserver.container.storage import StorageContainer, open_storage_container
@@ -84,7 +84,7 @@ def create_app(settings: Settings, clock: Clock, container: StorageContainer) ->
         ConfigError: a route has no authorization rule.
     """
     litestar = create_litestar(settings, clock, container)
-    app: ASGIApp = StoreResponses(litestar, container.idempotent_answers)
+    app: ASGIApp = StoreResponses(ReleaseSlots(litestar), container.idempotent_answers)
     for feature in list_features():
         if feature.middleware:
             app = load(feature.middleware)(app, container)

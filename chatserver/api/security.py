@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from litestar import Request
@@ -25,6 +25,7 @@ from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import MethodNotAllowedException
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import Struct
 
 from chatserver.domain.access.caller import CALLER
@@ -46,6 +47,7 @@ Actor = NamedDependency[UserId]
 
 CHAT_AS = "X-Chat-As"
 SCHEME = "bearer"
+_HELD = "held_slots"  # the request's exit stack in the ASGI scope's state
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -252,13 +254,17 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
 def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     """Return the dependencies that handlers may declare: `principal` and `actor`.
 
-    A request with an `actor` holds one of the `slots` until its response is sent. Message sends use
-    no slot, because they may wait long for Redis. Body fields must not be named `principal` or
-    `actor`: a validation error would not show whether the field or the dependency is invalid.
+    A request with an `actor` holds one of the `slots` until its response is sent: `ReleaseSlots`
+    releases it. Message sends use no slot, because they may wait long for Redis. Body fields must
+    not be named `principal` or `actor`: a validation error would not show whether the field or the
+    dependency is invalid.
+
+    No dependency is a generator. If one dependency of a batch raises, the framework leaves the
+    generators of the others to the garbage collector, with everything that they hold.
     """
 
-    async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:
-        """Yield the user who makes the request; for an API key, the user in X-Chat-As.
+    async def provide_actor(request: Request[Any, Any, Any]) -> UserId:
+        """Return the user who makes the request; for an API key, the user in X-Chat-As.
 
         Raises:
             BadRequest: a request with an API key has no X-Chat-As.
@@ -268,12 +274,25 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
         principal: Principal = request.state.principal
         if principal.user is None:
             raise BadRequest(f"{CHAT_AS}: must be the id of the user to act as")
-        is_send = request.route_handler.opt.get("limit") == "sends"
-        async with contextlib.nullcontext() if is_send else slots.hold(principal.user):
-            await users.ensure_loaded(principal.user, can_create=principal.kind == "user")
-            yield principal.user
+        if request.route_handler.opt.get("limit") != "sends":
+            held: contextlib.AsyncExitStack = request.scope["state"][_HELD]
+            await held.enter_async_context(slots.hold(principal.user))
+        await users.ensure_loaded(principal.user, can_create=principal.kind == "user")
+        return principal.user
 
     return {"principal": Provide(provide_principal), "actor": Provide(provide_actor)}
+
+
+class ReleaseSlots:
+    """ASGI middleware that releases what a request holds when its response is complete."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with contextlib.AsyncExitStack() as held:
+            scope.setdefault("state", {})[_HELD] = held
+            await self._app(scope, receive, send)
 
 
 async def pay_for(limits: RateLimits, user: UserId, frame: Struct) -> None:

@@ -22,7 +22,8 @@ class FairSemaphore:
     """Semaphore with `total_max` slots, at most `user_max` of them per user.
 
     At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
-    `requests` is the word for requests in error messages, for example "searches".
+    `requests` is the word for requests in error messages and in the metric of held and waiting
+    slots, for example "searches".
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class FairSemaphore:
         self._user_max = user_max
         self._waiting_max = waiting_max
         self._requests = requests
+        self._held = metrics.SLOTS.labels(requests, "held")
+        self._waits = metrics.SLOTS.labels(requests, "waiting")
         self._all_waiting_max = all_waiting_max
         self._held_by_user: dict[str, int] = {}
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
@@ -69,6 +72,7 @@ class FairSemaphore:
         queue = self._queues.setdefault(user, deque())
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(slot)
+        self._waits.inc()
         try:
             await slot
         except asyncio.CancelledError:
@@ -79,13 +83,17 @@ class FairSemaphore:
                 if not queue:
                     self._queues.pop(user, None)
             raise
+        finally:
+            self._waits.dec()
 
     def _assign(self, user: str) -> None:
         self._free -= 1
+        self._held.inc()
         self._held_by_user[user] = self._held_by_user.get(user, 0) + 1
 
     def _release(self, user: str) -> None:
         self._free += 1
+        self._held.dec()
         self._held_by_user[user] -= 1
         if not self._held_by_user[user]:
             del self._held_by_user[user]

@@ -307,6 +307,12 @@ HTTP_CONNECTIONS = Gauge(
     "(waiting for the client to read), busy (working for the client)",
     ["stage"],
 )
+SLOTS = Gauge(
+    "chatserver_slots",
+    "Slots of concurrent work that users share, by kind (requests, searches, uploads): held, or "
+    "waiting for one. Slots that stay held on an idle process never return to their users",
+    ["kind", "state"],
+)
 HTTP_CLOSED = Counter(
     "chatserver_http_connections_closed",
     "HTTP connections closed by the server: idle_timeout, head_timeout, body_timeout, "

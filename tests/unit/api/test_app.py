@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest_asyncio
 from prometheus_client import generate_latest
 from pydantic import SecretStr
 
-from chatserver.api.app import create_app
+from chatserver.api.app import create_app, create_litestar
 from chatserver.api.response_headers import CommonHeaders
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Api, Auth, Settings
@@ -214,3 +215,20 @@ async def test_hsts_is_sent_only_behind_tls(
         response = await client.get("/healthz", headers=headers)
 
     assert response.headers.get("strict-transport-security") == expected
+
+
+async def test_no_dependency_of_a_route_is_a_generator() -> None:
+    """If one dependency raises, the framework closes the generators of the others late or never."""
+    settings = Settings(auth=Auth(secret=SecretStr(SECRET)))
+    async with open_offline_container(settings) as container:
+        app = create_litestar(settings, SystemClock(), container)
+        provided = {
+            provide.dependency
+            for route in app.routes
+            for handler in getattr(route, "route_handlers", ())
+            for provide in handler.resolve_dependencies().values()
+        }
+
+    assert len(provided) >= 3
+    assert [each for each in provided if inspect.isasyncgenfunction(each)] == []
+    assert [each for each in provided if inspect.isgeneratorfunction(each)] == []

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+import gc
+from typing import Annotated, Any, cast
 
 import httpx
 from litestar import Litestar, Request, get
+from litestar.di import NamedDependency, Provide
+from litestar.params import QueryParameter
 
 from chatserver.api.problems import EXCEPTION_HANDLERS
-from chatserver.api.security import Actor, dependencies
+from chatserver.api.security import Actor, ReleaseSlots, dependencies
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest
 from chatserver.service.fair_semaphore import FairSemaphore
+from chatserver.telemetry import metrics
 
 
 class StubUserLoader:
@@ -20,6 +25,16 @@ class StubUserLoader:
 
     async def ensure_loaded(self, user: UserId, *, can_create: bool) -> None:
         """See `chatserver.service.chats.user_loader`."""
+
+
+def make_check() -> Provide:
+    """Return a new dependency that refuses the request if its query says so."""
+
+    async def check(refused: Annotated[bool, QueryParameter()] = False) -> None:
+        if refused:
+            raise BadRequest("refused: must not be true")
+
+    return Provide(check)
 
 
 class SlowApi:
@@ -33,6 +48,21 @@ class SlowApi:
         async def work(actor: Actor) -> str:
             return await self._wait(actor)
 
+        # The framework provides these in an order that differs from run to run.
+        @get("/page", opt={}, dependencies={name: make_check() for name in "abcdefgh"})
+        async def page(
+            actor: Actor,
+            a: NamedDependency[None],
+            b: NamedDependency[None],
+            c: NamedDependency[None],
+            d: NamedDependency[None],
+            e: NamedDependency[None],
+            f: NamedDependency[None],
+            g: NamedDependency[None],
+            h: NamedDependency[None],
+        ) -> str:
+            return await self._wait(actor)
+
         @get("/send", opt={"limit": "sends"})
         async def send(actor: Actor) -> str:
             return await self._wait(actor)
@@ -41,7 +71,7 @@ class SlowApi:
             request.state.principal = Principal("user", UserId(request.headers["x-user"]))
 
         app = Litestar(
-            [work, send],
+            [work, page, send],
             before_request=before,
             dependencies=dependencies(cast(Any, StubUserLoader()), slots),
             exception_handlers=EXCEPTION_HANDLERS,
@@ -50,7 +80,7 @@ class SlowApi:
         )
         self.client = httpx.AsyncClient(
             base_url="http://api.example",
-            transport=httpx.ASGITransport(app),  # type: ignore[arg-type]  # it is an ASGI app
+            transport=httpx.ASGITransport(ReleaseSlots(app)),  # type: ignore[arg-type]  # it is an ASGI app
         )
 
     async def _wait(self, actor: UserId) -> str:
@@ -86,6 +116,23 @@ async def test_requests_of_one_user_leave_slots_for_others() -> None:
     (refused,) = [response for response in responses if response.status_code == 429]
     assert refused.json()["code"] == "rate_limited"
     assert refused.headers["retry-after"] == "1"
+
+
+async def test_request_refused_by_another_dependency_holds_no_slot() -> None:
+    """The dependencies of a route are provided together; one of them may refuse the request."""
+    api = SlowApi(FairSemaphore(total_max=5, user_max=2, waiting_max=3, requests="requests"))
+    api.may_end.set()
+    gc.disable()
+    try:
+        refused = [await api.send_request("user", "/page?refused=true") for _ in range(5)]
+        async with asyncio.timeout(10):
+            served = await api.send_request("user", "/page")
+    finally:
+        gc.enable()
+
+    assert [response.status_code for response in refused] == [400] * 5
+    assert served.status_code == 200
+    assert metrics.SLOTS.labels("requests", "held")._value.get() == 0
 
 
 async def test_finished_requests_release_their_slots() -> None:
