@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from chatserver.cold.bucket import UPLOADS_PREFIX
@@ -122,7 +122,7 @@ class Files:
         """Return the file's thumbnail. Raises ObjectMissing, TooLarge."""
         return await self._store.read(thumb_key(file), size_max=size_max)
 
-    def iter_pieces(self, file: File) -> AsyncIterator[bytes]:
+    def iter_pieces(self, file: File) -> AsyncGenerator[bytes]:
         """Yield the file's content in chunks. Raises ObjectMissing."""
         return self._store.iter_content(content_key(file))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator
 
 import click
 
@@ -45,7 +46,7 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
     run(_replay(settings, None if is_all else set(places)))
 
 
-async def iter_dead(settings: Settings) -> AsyncIterator[tuple[EventQueue, DeadEvent]]:
+async def iter_dead(settings: Settings) -> AsyncGenerator[tuple[EventQueue, DeadEvent]]:
     from chatserver.hot.redis.factory import open_hot
 
     async with open_hot(settings.redis) as hot:
@@ -60,22 +61,24 @@ async def iter_dead(settings: Settings) -> AsyncIterator[tuple[EventQueue, DeadE
 
 async def _list(settings: Settings, limit: int) -> None:
     count = 0
-    async for _, dead in iter_dead(settings):
-        if count == limit:
-            click.echo(f"there are more than {limit} dead letters; raise --limit", err=True)
-            return
-        count += 1
-        text = dead.event.decode(errors="replace")
-        click.echo(f"{dead.place}\t{dead.attempts}\t{dead.why}\t{text}")
+    async with contextlib.aclosing(iter_dead(settings)) as dead_events:
+        async for _, dead in dead_events:
+            if count == limit:
+                click.echo(f"there are more than {limit} dead letters; raise --limit", err=True)
+                return
+            count += 1
+            text = dead.event.decode(errors="replace")
+            click.echo(f"{dead.place}\t{dead.attempts}\t{dead.why}\t{text}")
     click.echo(format_count(count, "dead letter"), err=True)
 
 
 async def _replay(settings: Settings, places: set[str] | None) -> None:
     replayed = []
-    async for events, dead in iter_dead(settings):
-        if places is None or dead.place in places:
-            await events.replay(dead)
-            replayed.append(dead.place)
+    async with contextlib.aclosing(iter_dead(settings)) as dead_events:
+        async for events, dead in dead_events:
+            if places is None or dead.place in places:
+                await events.replay(dead)
+                replayed.append(dead.place)
     click.echo(f"{len(replayed)} replayed")
     missing = (places or set()).difference(replayed)
     if missing:

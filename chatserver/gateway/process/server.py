@@ -369,12 +369,14 @@ class GatewayServer:
         self._has_siblings = True
 
     async def _read_stream(self) -> None:
-        async for records in self._container.gateway_stream.iter_records():
-            if records is None:
-                await self._refresher.refresh()
-                continue
-            for record in records:
-                self._dispatcher.handle(record)
+        stream = self._container.gateway_stream
+        async with contextlib.aclosing(stream.iter_records()) as batches:
+            async for records in batches:
+                if records is None:
+                    await self._refresher.refresh()
+                    continue
+                for record in records:
+                    self._dispatcher.handle(record)
 
     def _publish_counters(self) -> None:
         counters = self._counters

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -306,7 +306,7 @@ class GatewayStream:
         """Delete the stream when the gateway shuts down."""
         await self._hot.call("UNLINK", self._key)
 
-    async def iter_records(self) -> AsyncIterator[list[AnyRecord] | None]:
+    async def iter_records(self) -> AsyncGenerator[list[AnyRecord] | None]:
         """Yield records as they arrive; yield None when records may have been lost.
 
         Guarantees:

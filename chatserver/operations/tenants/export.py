@@ -8,6 +8,7 @@ starts over. If the tenant is in use, its export is not a consistent snapshot.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -246,8 +247,9 @@ async def _verify_objects(target: Target, lines: list[bytes], name: str) -> list
         exported: ExportedObject = decode(line, ExportedObject, name)
         digest = hashlib.sha256()
         try:
-            async for piece in target.iter_object(exported.key):
-                digest.update(piece)
+            async with contextlib.aclosing(target.iter_object(exported.key)) as pieces:
+                async for piece in pieces:
+                    digest.update(piece)
         except NotFound as exc:
             problems.append(exc.message)
             continue

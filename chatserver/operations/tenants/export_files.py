@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ class Target(abc.ABC):
         """Copy an object from `source` to ``objects/<key>``; return its SHA-256 and size."""
 
     @abc.abstractmethod
-    def iter_object(self, key: str) -> AsyncIterator[bytes]:
+    def iter_object(self, key: str) -> AsyncGenerator[bytes]:
         """Yield the content of ``objects/<key>``. Raises NotFound."""
 
 
@@ -125,15 +125,16 @@ class DirectoryTarget(Target):
         path.parent.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
         new = path.with_name(path.name + ".new")
-        with new.open("wb") as file:
-            async for piece in source.iter_content(key):
-                digest.update(piece)
-                size += len(piece)
-                file.write(piece)
+        async with contextlib.aclosing(source.iter_content(key)) as pieces:
+            with new.open("wb") as file:
+                async for piece in pieces:
+                    digest.update(piece)
+                    size += len(piece)
+                    file.write(piece)
         new.replace(path)
         return digest.hexdigest(), size
 
-    async def iter_object(self, key: str) -> AsyncIterator[bytes]:
+    async def iter_object(self, key: str) -> AsyncGenerator[bytes]:
         try:
             file = self._resolve(f"objects/{key}").open("rb")
         except FileNotFoundError as exc:
@@ -167,9 +168,10 @@ class BucketTarget(Target):
 
     async def copy_in(self, source: ObjectStore, key: str) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
-        async for piece in source.iter_content(key):
-            digest.update(piece)
-            size += len(piece)
+        async with contextlib.aclosing(source.iter_content(key)) as pieces:
+            async for piece in pieces:
+                digest.update(piece)
+                size += len(piece)
         if size > COPY_BYTES_MAX:
             raise CorruptData(f"export: {key} has more than {COPY_BYTES_MAX} bytes")
         copy_source = {"Bucket": source.bucket, "Key": source.prefix + key}
@@ -178,9 +180,11 @@ class BucketTarget(Target):
         )
         return digest.hexdigest(), size
 
-    async def iter_object(self, key: str) -> AsyncIterator[bytes]:
-        async for piece in self._bucket.iter_content(f"{self._prefix}objects/{key}"):
-            yield piece
+    async def iter_object(self, key: str) -> AsyncGenerator[bytes]:
+        pieces = self._bucket.iter_content(f"{self._prefix}objects/{key}")
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                yield piece
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ of restored files, and a repeated write puts the same content.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable
@@ -130,7 +131,8 @@ class Restoration:
         return {**item, SchemaField.BLOCKED: {"S": self._reason}}
 
     async def _put_object(self, exported: ExportedObject) -> None:
-        content = b"".join([piece async for piece in self._target.iter_object(exported.key)])
+        async with contextlib.aclosing(self._target.iter_object(exported.key)) as pieces:
+            content = b"".join([piece async for piece in pieces])
         if hashlib.sha256(content).hexdigest() != exported.sha256:
             raise CorruptData(f"objects/{exported.key}: its SHA-256 differs from the index")
         await self._work.bucket.call(

@@ -8,6 +8,7 @@ ZIP is deleted when it expires or its user is erased.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -268,9 +269,10 @@ class ExportWorker:
         return [file for file in files if file is not None and file.phase == "ready"]
 
     async def _put_file(self, archive: LimitedZipFile, file: File) -> None:
-        pieces = self._container.get(AttachmentContainer).objects.iter_pieces(file)
+        objects = self._container.get(AttachmentContainer).objects
         try:
-            await archive.put_pieces(_build_path(file), pieces)
+            async with contextlib.aclosing(objects.iter_pieces(file)) as pieces:
+                await archive.put_pieces(_build_path(file), pieces)
         except ObjectMissing:
             log.warning("export.file_missing", file=file.id)
 
