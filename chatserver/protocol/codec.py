@@ -148,6 +148,21 @@ def find_request_id(data: bytes) -> int | None:
         return None
 
 
+class _OnlyRef(msgspec.Struct):
+    ref: frames.Id
+
+
+_ref_decoder = msgspec.json.Decoder(_OnlyRef)
+
+
+def find_ref(data: bytes) -> str | None:
+    """Return the `ref` of a rejected frame; None if it has no valid one."""
+    try:
+        return _ref_decoder.decode(data).ref
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 class NamedSend(msgspec.Struct, tag_field="type", tag="send"):
     """A send's chat and `ref`, read without decoding the other fields."""
 
@@ -312,14 +327,15 @@ def encode_ack(
     ).encode()
 
 
-def encode_error(error: ChatError, request_id: int | None) -> bytes:
-    """Encode the `error` frame for an error."""
+def encode_error(error: ChatError, request_id: int | None, ref: str | None = None) -> bytes:
+    """Encode the `error` frame for the request with this id, and this `ref` if it has one."""
     return encode(
         frames.Error(
             code=error.code,
             message=error.message,
             temporary=error.temporary,
             id=msgspec.UNSET if request_id is None else request_id,
+            ref=msgspec.UNSET if ref is None else ref,
             retry_after_ms=(
                 msgspec.UNSET if error.retry_after_ms is None else error.retry_after_ms
             ),

@@ -1057,12 +1057,16 @@ class Reset(ServerFrame, tag="reset", frozen=True):
 
 
 class Error(ServerFrame, tag="error", frozen=True, omit_defaults=False):
-    """A request failed. `temporary`: a retry after `retry_after_ms` may succeed."""
+    """A request failed. `temporary`: a retry after `retry_after_ms` may succeed.
+
+    `ref`: that of the request, if it has one.
+    """
 
     code: str
     message: str
     temporary: bool
     id: int | UnsetType = UNSET
+    ref: str | UnsetType = UNSET
     retry_after_ms: int | UnsetType = UNSET
 
 

@@ -135,7 +135,7 @@ class CommandHandler:
             if self._state.stage is Stage.NEW:
                 self._opening.refuse(Close.BAD_PROTOCOL, exc.message)
             else:
-                self._refuse(codec.find_request_id(payload), exc)
+                self._refuse(codec.find_request_id(payload), exc, codec.find_ref(payload))
 
     def handle_disconnect(self) -> None:
         self.session.end()
@@ -267,6 +267,7 @@ class CommandHandler:
             )
         self._state.requests_pending += 1
         request = None if isinstance(frame, frames.Typing | frames.Watch) else frame.id
+        ref: str | None = getattr(frame, "ref", None)
 
         async def run() -> None:
             try:
@@ -276,12 +277,12 @@ class CommandHandler:
                 if isinstance(frame, frames.Edit | frames.Delete | frames.React):
                     self._report_stored_again(frame.chat, result)
             except ChatError as exc:
-                self._refuse(request, exc)
+                self._refuse(request, exc, ref)
             finally:
                 self._state.requests_pending -= 1
 
         def on_crash() -> None:
-            self._refuse(request, ChatError("internal error; the request failed"))
+            self._refuse(request, ChatError("internal error; the request failed"), ref)
 
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
@@ -324,19 +325,19 @@ class CommandHandler:
             )
         return page
 
-    def _refuse(self, request: int | None, error: ChatError) -> None:
+    def _refuse(self, request: int | None, error: ChatError, ref: str | None = None) -> None:
         """Send an error. For a frame without a request id, send only the error `bad_request`."""
         if error.code == "internal":
             log.error("session.internal_error", session=self.session.id, error=error.message)
         if request is not None or error.code == BadRequest.code:
-            self._connection.send_text(codec.encode_error(error, request))
+            self._connection.send_text(codec.encode_error(error, request, ref))
 
     def _refuse_payload(self, payload: bytes, number: int | None, error: ChatError) -> None:
         """Refuse a frame temporarily. After a refused send, later sends to the chat must wait."""
         send = codec.find_send(payload)
         if send is not None:
             self._order.refuse(send.chat, send.ref, number, self._retry_at(error))
-        self._refuse(codec.find_request_id(payload), error)
+        self._refuse(codec.find_request_id(payload), error, codec.find_ref(payload))
 
     def _retry_at(self, error: ChatError) -> float:
         return self._now() + (error.retry_after_ms or 0) / 1000
@@ -391,7 +392,7 @@ class CommandHandler:
             self._order.refuse(frame.chat, frame.ref, number, self._retry_at(error))
         else:
             self._order.remove(frame.chat, frame.ref, self._now())
-        self._refuse(frame.id, error)
+        self._refuse(frame.id, error, frame.ref)
 
     def _send_after_lookup(self, frame: frames.Send, number: int) -> None:
         """Send a message that needs a Redis lookup: with attachments, or to a companion.
@@ -423,7 +424,7 @@ class CommandHandler:
                 self._process_held()
 
         def on_crash() -> None:
-            self._refuse(frame.id, ChatError("internal error; the request failed"))
+            self._refuse(frame.id, ChatError("internal error; the request failed"), frame.ref)
 
         self._context.tasks.spawn(send(), f"send-{self.session.id}", on_crash)
 
@@ -446,7 +447,7 @@ class CommandHandler:
         """Send the error for a message that was not committed, or whose outcome is unknown."""
         self._state.sends_unacked -= 1
         self._count_refused(error)
-        self._refuse(draft.request_id, error)
+        self._refuse(draft.request_id, error, draft.ref)
 
     def _count_refused(self, error: ChatError) -> None:
         refused = self._context.counters.refused

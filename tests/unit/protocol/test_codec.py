@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -249,6 +250,24 @@ def test_find_request_id_any_bytes_give_id_or_none(data: bytes) -> None:
     assert found is None or 0 <= found <= frames.INT_MAX
 
 
+@given(st.binary(max_size=200))
+@example(b'{"ref":' + b"[" * 60_000)
+@example(b'{"ref":"a b"}')
+@example(b'{"ref":"a","x":"\xff"}')
+def test_find_ref_any_bytes_give_a_valid_ref_or_none(data: bytes) -> None:
+    """An error never repeats bytes of the client that are not an id."""
+    found = codec.find_ref(data)
+
+    assert found is None or re.fullmatch(frames.ID_PATTERN, found)
+
+
+def test_find_ref_of_bad_frame_finds_it() -> None:
+    """The error for a frame with an invalid field names the send, for clients with an outbox."""
+    data = b'{"type":"send","chat":"not an id","id":1,"ref":"r-1"}'
+
+    assert codec.find_ref(data) == "r-1"
+
+
 @given(st.integers(0, frames.INT_MAX))
 def test_find_request_id_of_bad_frame_finds_it(number: int) -> None:
     """The error for a frame with a wrong field can still name its request."""
@@ -383,14 +402,14 @@ def test_encode_ack_equals_encoded_struct(ack: frames.Ack) -> None:
 # errors
 
 
-@given(texts, st.none() | numbers, st.none() | numbers)
+@given(texts, st.none() | numbers, st.none() | st.just("r-1"), st.none() | numbers)
 def test_encode_error_contains_code_message_and_retry(
-    message: str, request_id: int | None, retry_after_ms: int | None
+    message: str, request_id: int | None, ref: str | None, retry_after_ms: int | None
 ) -> None:
-    """An error frame has the cause, the retry time and the id of the request."""
+    """An error frame has the cause, the retry time, and the id and ref of the request."""
     error = errors.RateLimited(message, retry_after_ms=retry_after_ms)
 
-    fields = msgspec.json.decode(codec.encode_error(error, request_id))
+    fields = msgspec.json.decode(codec.encode_error(error, request_id, ref))
 
     expected = {
         "type": "error",
@@ -398,6 +417,7 @@ def test_encode_error_contains_code_message_and_retry(
         "message": message,
         "temporary": True,
         "id": request_id,
+        "ref": ref,
         "retry_after_ms": retry_after_ms,
     }
     assert fields == {name: value for name, value in expected.items() if value is not None}

@@ -283,6 +283,7 @@ export interface Error {
   message: string;
   temporary: boolean;
   id?: number;
+  ref?: string;
   retry_after_ms?: number;
 }
 
