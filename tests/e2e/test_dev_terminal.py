@@ -105,6 +105,26 @@ async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun
         alice.close()
 
 
+async def test_piped_chat_runs_commands_and_writes_each_message_once(dev: DevRun) -> None:
+    """`/help` and mistyped commands never reach the peer; the status of messages has no text."""
+    async with TerminalChat(dev, "bob", "alice") as bob, TerminalChat(dev, "alice", "bob") as alice:
+        for line in ("/help", "/nosuch", "//slash", "written once"):
+            alice.send_line(line)
+        await bob.wait_for_line("alice: written once")
+        printed = await alice.wait_for_line("(read)")
+        alice.send_line("/quit")
+        received = await bob.finish()
+        printed += await alice.finish()
+
+    assert [line for line in received if "help" in line or "nosuch" in line] == []
+    assert any(line.startswith("[unknown command /nosuch") for line in printed)
+    assert any(line.startswith("[/file PATH") for line in printed)
+    assert [line for line in printed if "written once" in line] == ["alice: written once"]
+    assert [line for line in printed if "slash" in line and line.startswith("alice")] == [
+        "alice: /slash"
+    ]
+
+
 async def test_terminal_chat_with_unknown_user_exits_with_1(dev: DevRun) -> None:
     """The command prints that the user does not exist."""
     done = await asyncio.create_subprocess_exec(

@@ -170,6 +170,13 @@ class TerminalChat:
             self._process.kill()
             await self._process.communicate()
 
+    async def finish(self) -> list[str]:
+        """End the input; return the rest of the output once the command has ended."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.close()
+        output, _ = await asyncio.wait_for(self._process.communicate(), DEADLINE_S)
+        return output.decode().splitlines()
+
     def send_line(self, text: str) -> None:
         """Write a message to standard input."""
         assert self._process is not None and self._process.stdin is not None

@@ -14,13 +14,13 @@ from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.calls import SearchResult
 from chatserver.client.client import NO_GATEWAY, ChatClient, GetToken
 from chatserver.client.model import Bounds
+from chatserver.client.terminal import commands
+from chatserver.client.terminal.commands import Command, HelpText
 from chatserver.client.terminal.conversation import Conversation
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import ChatError, Unavailable
 
 PAGE = 50
-FILE_COMMAND = "/file"
-SEARCH_COMMAND = "/search"
 RESULTS_MAX = 10  # maximum number of results that a search shows
 SEARCH_PAGES_MAX = 3  # maximum pages read per search; even a short page can have a next page
 RETRY_S = 1.0
@@ -89,7 +89,7 @@ class ConversationLink:
         )
         self.uploads = 0  # number of uploads in progress
         self.searches = 0  # number of searches in progress
-        self.report: SearchReport | None = None
+        self.report: SearchReport | HelpText | None = None
         self._is_open = asyncio.Event()  # set when the chat is loaded
         self._marked = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,25 +119,30 @@ class ConversationLink:
             return Unavailable(f"{error.message}. {hint}")
         return error
 
-    def send(self, body: str) -> None:
-        """Send a message now, or as soon as the client is connected.
+    def handle_line(self, line: str) -> bool:
+        """Send a message now, or as soon as the client is connected; or run a command.
 
-        ``/file PATH`` sends a file. ``/search WORDS`` sets `report`, which the next `send` resets.
+        ``/search`` and ``/help`` set `report`, which the next line resets. Return False if the
+        user leaves.
         """
-        command, _, argument = body.partition(" ")
         self.report = None
-        if command == FILE_COMMAND and argument.strip():
-            self.uploads += 1
-            self._spawn(self._send_file(argument.strip()), "upload")
-        elif command == SEARCH_COMMAND:
-            if argument.strip():
+        match commands.parse_line(line):
+            case Command(commands.QUIT):
+                return False
+            case Command(commands.FILE, path):
+                self.uploads += 1
+                self._spawn(self._send_file(path), "upload")
+            case Command(_, query):
                 self.searches += 1
-                self._spawn(self._search(argument.strip()), "search")
-        elif self.conversation.chat is None:
-            self.conversation.add_draft(body)
-        else:
-            self._send_text(body)
+                self._spawn(self._search(query), "search")
+            case HelpText() as help_text:
+                self.report = help_text
+            case body if self.conversation.chat is None:
+                self.conversation.add_draft(body)
+            case body:
+                self._send_text(body)
         self._on_change()
+        return True
 
     def typing(self, *, is_on: bool) -> None:
         if self.state is State.ONLINE and self.conversation.chat is not None:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
+from chatserver.client.terminal.commands import HelpText
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
 from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport, State
 from chatserver.client.terminal.search_report import describe_report, format_local_time
@@ -112,7 +113,8 @@ class FullScreenChat:
     def _accept(self, typed: Buffer) -> bool:
         for text in split_messages(typed.text):
             self._scrolled = 0
-            self._link.send(text)
+            if not self._link.handle_line(text) and not self._app.is_done:
+                self._app.exit()
         self._send_typing(is_on=False)
         return False  # start a new line
 
@@ -166,10 +168,13 @@ class FullScreenChat:
         return Text(f"{self._scrolled} newer below, Page Down" if self._scrolled else "", "dim")
 
 
-def _report_lines(report: SearchReport) -> list[Text]:
-    """Return the heading and one line per result, truncated at the screen width."""
+def _report_lines(report: SearchReport | HelpText) -> list[Text]:
+    """Return the heading and one line per result or command, truncated at the screen width."""
     lines = [Text(describe_report(report), "reverse")]
     for line in report.lines:
+        if isinstance(line, str):
+            lines.append(Text(line))
+            continue
         head = (f"{format_local_time(line.ts)}  {replace_unprintable(line.chat)}  ", "dim")
         parts = [
             (replace_unprintable(part.replace("\n", " ")), "bold yellow" if is_hit else "")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 
+from chatserver.client.terminal.commands import HelpText
 from chatserver.client.terminal.conversation_link import SearchReport
 from chatserver.telemetry.printable_text import replace_unprintable
 
 
-def describe_report(report: SearchReport) -> str:
-    """Return the heading above the results."""
+def describe_report(report: SearchReport | HelpText) -> str:
+    """Return the heading above the results or commands."""
+    if isinstance(report, HelpText):
+        return replace_unprintable(report.heading)
     if report.problem:
         return replace_unprintable(f"search {report.query}: {report.problem}")
     count = len(report.lines)

@@ -2,8 +2,9 @@
 
 On a terminal, the messages fill the screen above a prompt. Each message that the user sent has a
 mark: ``…`` sending, ``✓`` sent, ``✓✓`` stored, bold ``✓✓`` read by the peer. Through pipes, each
-line of input is a message. Each message, and each change of a mark, is a line of output.
-``/file PATH`` sends a file, and ``/search WORDS`` shows messages that contain the words.
+line of input is a message. Each message is a line of output, once it is sent. ``(stored)`` and
+``(read)`` follow when that is true of all messages that the user has sent so far.
+`commands` lists the commands, such as ``/file`` and ``/help``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import TextIO
 
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
-from chatserver.client.terminal.conversation import Conversation, Mark
+from chatserver.client.terminal.commands import HelpText
+from chatserver.client.terminal.conversation import Conversation, Line, Mark
 from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport
 from chatserver.client.terminal.search_report import describe_report, format_local_time
 from chatserver.errors import ConfigError, TooLarge
@@ -65,7 +67,7 @@ async def run_chat(
 
 
 class PipeChat:
-    """Pipe mode: ``sender: text`` for a new message, ``(mark) text`` for a new delivery status."""
+    """Pipe mode: a line per message, ``sender: text``, and one per delivery status, ``(read)``."""
 
     def __init__(
         self,
@@ -87,9 +89,10 @@ class PipeChat:
             api_url=api_url,
             store=store,
         )
-        self._report: SearchReport | None = None  # the last report written
+        self._report: SearchReport | HelpText | None = None  # the last report written
         self._shown = 0
-        self._marks: dict[int, Mark | None] = {}
+        self._status: tuple[int, Mark] | None = None  # of the newest own message, as written
+        self._failures = 0
         self._changed = asyncio.Event()
 
     async def run(self, source: TextIO) -> None:
@@ -113,8 +116,8 @@ class PipeChat:
         threading.Thread(target=_feed_reader, args=feeding, daemon=True).start()
         while line := await _read_line(reader):
             text = line.decode("utf-8", "replace").rstrip("\r\n")
-            if text.strip():
-                self._link.send(text)
+            if text.strip() and not self._link.handle_line(text):
+                break
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 while not self._is_all_sent():
@@ -129,30 +132,49 @@ class PipeChat:
 
     def _show(self) -> None:
         self._changed.set()
-        for line in self._conversation.build_lines(time.time()):
-            body = replace_unprintable(line.body).replace("\n", " ⏎ ")
-            # Timestamps increase within a chat, so a message with `ts` above `_shown` is new.
+        lines = self._conversation.build_lines(time.time())
+        # Timestamps increase within a chat, so a message with `ts` above `_shown` is new.
+        for line in lines:
             if line.ts is not None and line.ts > self._shown:
                 self._shown = line.ts
-                self._out.write(f"{line.sender}: {body}\n")
-            key = line.ts or 0
-            if line.mark not in (None, Mark.SENDING, self._marks.get(key)):
-                self._marks[key] = line.mark
-                self._out.write(f"({line.mark.value}) {body}\n")
+                self._out.write(f"{line.sender}: {_to_one_line(line.body)}\n")
+        self._write_status(lines)
+        failed = [line for line in lines if line.mark is Mark.FAILED]
+        for line in failed[self._failures :]:
+            self._out.write(f"(failed: {_to_one_line(line.note)}) {_to_one_line(line.body)}\n")
+        self._failures = len(failed)
         if self._link.report is not self._report:
             self._report = self._link.report
             self._write_report()
         self._out.flush()
         self._link.mark_read()
 
+    def _write_status(self, lines: list[Line]) -> None:
+        """Report that all messages sent so far are stored or read."""
+        own = [line for line in lines if line.mark is not None and line.ts is not None]
+        if not own:
+            return
+        newest = own[-1]
+        status = (newest.ts or 0, newest.mark or Mark.SENT)
+        if status[1] in (Mark.STORED, Mark.READ) and status != self._status:
+            self._status = status
+            self._out.write(f"({status[1].value})\n")
+
     def _write_report(self) -> None:
         if self._report is None:
             return
         self._out.write(f"[{describe_report(self._report)}]\n")
         for line in self._report.lines:
+            if isinstance(line, str):
+                self._out.write(f"[{line}]\n")
+                continue
             text = "".join(part for part, _ in line.snippet).replace("\n", " ⏎ ")
             line_text = replace_unprintable(f"{line.chat} {line.sender}: {text}")
             self._out.write(f"[{format_local_time(line.ts)}] {line_text}\n")
+
+
+def _to_one_line(text: str) -> str:
+    return replace_unprintable(text).replace("\n", " ⏎ ")
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

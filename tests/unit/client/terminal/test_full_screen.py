@@ -36,8 +36,9 @@ class FakeLink:
     async def run(self) -> None:
         await asyncio.Event().wait()
 
-    def send(self, body: str) -> None:
-        self.sent.append(body)
+    def handle_line(self, line: str) -> bool:
+        self.sent.append(line)
+        return line != "/quit"
 
     def typing(self, *, is_on: bool) -> None:
         self.typed.append(is_on)
