@@ -10,7 +10,8 @@ from __future__ import annotations
 from chatserver.client import events
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import ChatClient
+from chatserver.client.http.account import Account
 from chatserver.client.model import Bounds
 from chatserver.client.state_store import MemoryStore, Store
 
-__all__ = ["Bounds", "ChatClient", "MemoryStore", "SqliteStore", "Store", "events"]
+__all__ = ["Account", "Bounds", "ChatClient", "MemoryStore", "SqliteStore", "Store", "events"]

@@ -11,7 +11,7 @@ import secrets
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
@@ -43,6 +43,7 @@ WELCOME_S = 10.0
 NO_GATEWAY = "cannot connect to a gateway"  # start of the error message
 
 GetToken = Callable[[], Awaitable[str]]
+AnyEvent = TypeVar("AnyEvent", bound=Event)
 _spread = secrets.SystemRandom()
 
 
@@ -379,15 +380,28 @@ class ChatClient(HttpCalls, Calls):
         self._state.tick(self._now())
         self._flush()
 
-    async def events(self) -> AsyncIterator[Event]:
+    @overload
+    def events(self) -> AsyncIterator[Event]: ...
+
+    @overload
+    def events(self, kind: type[AnyEvent], /) -> AsyncIterator[AnyEvent]: ...
+
+    @overload
+    def events(self, *kinds: type[Event]) -> AsyncIterator[Event]: ...
+
+    async def events(self, *kinds: type[Any]) -> AsyncIterator[Any]:
         """Yield all events, including events from before this call. Only one consumer is allowed.
+
+        `kinds`: classes of `chatserver.client.events`; other events are skipped.
 
         Raises:
             ChatError: the client has ended and will not reconnect; the message states the cause.
         """
         while True:
             while self._events:
-                yield self._events.pop()
+                event = self._events.pop()
+                if not kinds or isinstance(event, kinds):
+                    yield event
                 self._resume()
             if self._failure is not None:
                 raise self._failure

@@ -20,9 +20,9 @@ GetToken = Callable[[], Awaitable[str]]
 
 
 class HttpApi:
-    """Calls the HTTP API with the user's token."""
+    """Calls the HTTP API with the user's token; without `get_token`, only its public routes."""
 
-    def __init__(self, api_url: str, get_token: GetToken) -> None:
+    def __init__(self, api_url: str, get_token: GetToken | None = None) -> None:
         """Create an HTTP API client.
 
         Raises:
@@ -42,7 +42,9 @@ class HttpApi:
             ChatError: the API returned an error (problem details).
             Unavailable: the API did not respond.
         """
-        headers = {"Authorization": f"Bearer {await self._get_token()}", **(own_headers or {})}
+        headers = dict(own_headers or {})
+        if self._get_token is not None:
+            headers["Authorization"] = f"Bearer {await self._get_token()}"
         data = None
         if body is not None:
             data = json.dumps(body).encode()

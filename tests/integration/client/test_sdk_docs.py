@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 TEXT = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text("utf-8")
 FIRST, RESUMING, CACHING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -33,12 +34,12 @@ async def output_of(process: asyncio.subprocess.Process) -> str:
 
 
 async def test_first_example_sends_and_receives(
-    stack: Stack, alice: RawChat, new_name: Callable[[str], str]
+    stack: Stack, api: Server, alice: RawChat, new_name: Callable[[str], str]
 ) -> None:
-    """The example sends a message, prints the reply and marks it as read."""
+    """The example registers, sends a message, prints the reply and marks it as read."""
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
 
-    process = await start(FIRST, url, stack.token(user), alice.user)
+    process = await start(FIRST, url, api.endpoint, user, "correct horse 7", alice.user)
     hello = await alice.expect_frame("event", DEADLINE_S, kind="message")
     assert hello["message"]["body"] == "Hello"
     await alice.send(hello["chat"], "Hello you")
