@@ -109,9 +109,8 @@ def write_quick_start(project: Path) -> str:
 
 
 async def test_quick_start_of_the_readme_sends_a_message(server: DevRun, project: Path) -> None:
-    """The program of the README works unchanged."""
-    for user in ("quick-a", "quick-b"):
-        register(server, user)
+    """The program of the README works unchanged, and creates its account."""
+    register(server, "quick-b")
     name = write_quick_start(project)
 
     addresses = (server.page_url, server.gateway_url)
@@ -121,11 +120,10 @@ async def test_quick_start_of_the_readme_sends_a_message(server: DevRun, project
 
 
 async def test_bot_answers_and_continues_after_a_kill(server: DevRun, project: Path) -> None:
-    """The bot has 20 lines; after a restart it answers missed messages once."""
+    """The bot has 20 lines, creates its account, and answers missed messages once."""
     source = (PACKAGE / "examples" / "bot.mjs").read_text("utf-8")
     assert len([line for line in source.splitlines() if line and not line.startswith("//")]) <= 20
     (project / "bot.mjs").write_text(source)
-    register(server, "parrot")
     register(server, "human")
     name = write_quick_start(project)
     start = ("bot.mjs", server.page_url, "parrot", PASSWORD)

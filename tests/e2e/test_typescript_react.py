@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
 
 @pytest.fixture(scope="module")
 def npm_env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of the commands: npm installs from this machine, and `tierchat` is packed."""
+    """The environment of the commands: npm installs from this machine."""
     build()
     folder = tmp_path_factory.mktemp("npm")
     env = os.environ | {
@@ -47,9 +47,7 @@ def npm_env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         "npm_config_update_notifier": "false",
         "npm_config_audit": "false",
     }
-    run("npm", "pack", "--ignore-scripts", "--pack-destination", str(folder), cwd=PACKAGE)
-    (packed,) = folder.glob("*.tgz")
-    with open_registry(PACKAGE / "node_modules", {"tierchat": packed}) as registry:
+    with open_registry(PACKAGE / "node_modules") as registry:
         yield env | {"npm_config_registry": f"{registry.url}/"}
 
 
@@ -94,12 +92,17 @@ async def page_server(folder: Path, command: str, env: dict[str, str]) -> AsyncI
         await process.wait()
 
 
-async def log_in(page: Page, url: str, user: str) -> None:
-    """Log in as a new user."""
+async def enter_password(page: Page, url: str, user: str, password: str) -> None:
+    """Fill in and submit the login form."""
     await page.goto(url)
     await page.get_by_label("Username").fill(user)
-    await page.get_by_label("Password").fill(PASSWORD)
+    await page.get_by_label("Password").fill(password)
     await page.get_by_role("button", name="Log in").click()
+
+
+async def log_in(page: Page, url: str, user: str) -> None:
+    """Log in, as a new user the first time."""
+    await enter_password(page, url, user, PASSWORD)
     await expect(page.get_by_label("Chat with")).to_be_visible()
 
 
@@ -117,6 +120,8 @@ async def test_tutorial_builds_a_chat_from_an_empty_folder(
     *commands, serve = write_files(tmp_path)
     assert (len(commands), serve) == (2, "npx vite")
     assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 5
+    pack = ("npm", "pack", "--ignore-scripts", "--pack-destination", str(tmp_path))
+    await asyncio.to_thread(run, *pack, cwd=PACKAGE)
     for command in commands:
         await asyncio.to_thread(
             subprocess.run, shlex.split(command), cwd=tmp_path, env=env, check=True, timeout=200
@@ -151,6 +156,8 @@ async def test_tutorial_builds_a_chat_from_an_empty_folder(
         await expect(ann.get_by_role(log)).not_to_contain_text("typing")
         await expect(ann.get_by_role("img", name="online")).to_be_visible()
 
+        await enter_password(ben, url, "tutor-ben", f"{PASSWORD}x")
+        await expect(ben.get_by_role("alert")).to_have_text("user name or password is wrong")
         await log_in(ben, url, "tutor-ben")  # after a reload, messages come from the store
         await ann.get_by_label("Message", exact=True).fill("Still there?")
         await ann.get_by_role("button", name="Send").click()

@@ -1,6 +1,6 @@
 """A registry for `npm install` without a network, with the packages of a `node_modules` folder.
 
-It serves the versions that are installed there, and files made by `npm pack`.
+It serves the versions that are installed there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ HOST = "127.0.0.1"
 
 
 class Registry:
-    """Packages by name: their newest installed version, and the packed files."""
+    """Packages by name: their newest installed version."""
 
-    def __init__(self, modules: Path, packed: dict[str, Path]) -> None:
+    def __init__(self, modules: Path) -> None:
         folders = [path for path in modules.iterdir() if not path.name.startswith((".", "@"))]
         folders += [path for scope in modules.glob("@*") for path in scope.iterdir()]
         self._folders = {path.relative_to(modules).as_posix(): path for path in folders}
-        self._packed = packed
         self.url = ""
 
     def describe(self, name: str) -> dict[str, Any] | None:
@@ -45,19 +44,12 @@ class Registry:
         return {"name": name, "dist-tags": {"latest": version}, "versions": {version: released}}
 
     def _manifest(self, name: str) -> dict[str, Any] | None:
-        if name in self._packed:
-            with tarfile.open(self._packed[name]) as archive:
-                file = archive.extractfile("package/package.json")
-                assert file is not None
-                return dict(json.load(file))
         if name not in self._folders:
             return None
         return dict(json.loads((self._folders[name] / "package.json").read_text("utf-8")))
 
     def pack(self, name: str) -> bytes | None:
         """Return the files of a package."""
-        if name in self._packed:
-            return self._packed[name].read_bytes()
         if name not in self._folders:
             return None
         content = io.BytesIO()
@@ -67,9 +59,9 @@ class Registry:
 
 
 @contextlib.contextmanager
-def open_registry(modules: Path, packed: dict[str, Path]) -> Iterator[Registry]:
-    """Serve the packages in `modules` and those in `packed`, by name."""
-    registry = Registry(modules, packed)
+def open_registry(modules: Path) -> Iterator[Registry]:
+    """Serve the packages in `modules`, by name."""
+    registry = Registry(modules)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         """Handles requests of npm."""

@@ -235,6 +235,18 @@ test("a token is renewed before it expires, and again after a failure", async (c
   assert.equal(fixture.sockets, 1);
 });
 
+test("a listener of one type gets only its events, until it is removed", async (context) => {
+  const fixture = new Fixture(context);
+  const users: string[] = [];
+  const remove = fixture.client.on("connected", ({ user }) => void users.push(user));
+  await fixture.connect();
+  remove();
+  fixture.socket.close(CLOSE_CODES.shutdown);
+  await fixture.advance(20_000);
+
+  assert.deepEqual(users, [fixture.client.user]);
+});
+
 test("a refused token is replaced once; then the client ends", async (context) => {
   const fixture = new Fixture(context);
   await fixture.connect();

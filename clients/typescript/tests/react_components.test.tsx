@@ -92,7 +92,7 @@ test("Enter sends, Shift+Enter and input methods do not", async () => {
   const tree = await render(
     client,
     <>
-      <react.Composer chat={CHAT} replyTo={1} onSend={({ text }) => void sent.push(text)} />
+      <react.Composer chat={CHAT} replyTo={1} onSend={({ body }) => void sent.push(body)} />
       <react.MessageList chat={CHAT} />
     </>,
   );
@@ -118,7 +118,7 @@ test("Enter sends, Shift+Enter and input methods do not", async () => {
 test("a refused message has its reason, and can be sent again", async () => {
   const client = connected();
   const tree = await render(client, <react.MessageList chat={CHAT} />);
-  await tree.run(() => void client.chat(CHAT).send({ text: "No" }));
+  await tree.run(() => void client.chat(CHAT).send({ body: "No" }));
   const id = client.state.popFrames().find(({ type }) => type === "send")?.["id"];
   const refusal = { code: "forbidden", message: "you are muted", temporary: false };
   await tree.run(() => client.receive({ type: "error", id, ...refusal }));

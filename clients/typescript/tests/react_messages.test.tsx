@@ -145,7 +145,7 @@ test("a send is pending until its message arrives", async () => {
   const fixture = new Fixture(1);
   await fixture.open();
 
-  await fixture.tree.run(() => void fixture.client.chat(CHAT).send({ text: "mine" }));
+  await fixture.tree.run(() => void fixture.client.chat(CHAT).send({ body: "mine" }));
   const [pending] = fixture.view.pending;
   assert.deepEqual([pending?.stage, pending?.fields["body"]], ["inFlight", "mine"]);
   const id = fixture.client.state.popFrames().find(({ type }) => type === "send")?.["id"];
@@ -170,7 +170,7 @@ test("a refused operation can be retried or discarded", async () => {
     const error = { type: "error", id: sent?.["id"], code: "forbidden", message: "muted" };
     await fixture.tree.run(() => fixture.client.receive({ ...error, temporary: false }));
   };
-  await fixture.tree.run(() => void fixture.client.chat(CHAT).send({ text: "mine", replyTo: 1 }));
+  await fixture.tree.run(() => void fixture.client.chat(CHAT).send({ body: "mine", replyTo: 1 }));
   await refuse();
   const [failed] = fixture.view.failed;
   assert.deepEqual([failed?.error.code, fixture.view.pending], ["forbidden", []]);

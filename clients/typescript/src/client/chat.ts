@@ -21,7 +21,8 @@ const LOAD_ATTEMPTS = 3;
 
 /** A message to send. */
 export interface Draft {
-  text?: string;
+  /** The text. It may be empty or absent if there are attachments. */
+  body?: string;
   /** Seq of the message that it replies to. */
   replyTo?: number;
   /** Results of {@link Chat.upload}, or the ids of attachments. */
@@ -84,7 +85,7 @@ export function newRef(): string {
 /**
  * A chat. Its properties are the current state; `client.on` and `client.events` report changes.
  *
- * @example `const sent = chat.send({ text: "Hello" }); await sent;`
+ * @example `const sent = chat.send({ body: "Hello" }); await sent;`
  */
 export class Chat {
   /** The id of the chat. */
@@ -249,7 +250,7 @@ export class Chat {
   send(draft: Draft): Sending {
     const fields: Omit<Send, "id" | "chat" | "ref"> = {
       type: "send",
-      body: draft.text ?? "",
+      body: draft.body ?? "",
       kind: draft.kind ?? "text",
       durability: draft.durability ?? "hot",
     };
@@ -264,8 +265,8 @@ export class Chat {
   }
 
   /** Replace the text of one of the user's messages. */
-  edit(seq: number, text: string): Sending {
-    return this.#owner.submit(this.id, { type: "edit", seq, body: text });
+  edit(seq: number, body: string): Sending {
+    return this.#owner.submit(this.id, { type: "edit", seq, body });
   }
 
   /** Delete a message, for everyone or only for the user. */

@@ -6,7 +6,7 @@ import { downloadFile, uploadPicture, type UploadOptions } from "../http/files.j
 import { HttpClient } from "../http/http_client.js";
 import { registerPush, unregisterPush, type NativePushToken } from "../http/push.js";
 import { ChatError } from "../state/errors.js";
-import type { Acked, ChatEvent } from "../state/events.js";
+import { filterEvents, type Acked, type ChatEvent, type EventOf } from "../state/events.js";
 import { DEFAULT_BOUNDS, type Fields } from "../state/model.js";
 import { REQUEST_TIMEOUT_S, type QueuedEvent } from "../state/state.js";
 import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
@@ -45,7 +45,7 @@ export interface ChatListPage {
  * ```ts
  * const client = new ChatClient({ url, getToken });
  * await client.connect();
- * client.chat(id).send({ text: "Hello" });
+ * client.chat(id).send({ body: "Hello" });
  * for await (const event of client.events()) console.log(event);
  * ```
  */
@@ -234,11 +234,18 @@ export class ChatClient {
   }
 
   /**
-   * Call `listener` for each event; return a function that removes it.
+   * Call `listener` for each event, or for each event of a type; return a function that removes it.
    *
    * The first listener also receives earlier events, unless `events` is used.
+   *
+   * @example `client.on("messageAdded", ({ chat, message }) => show(chat, message.body));`
    */
-  on(listener: (event: ChatEvent) => void): () => void {
+  on(listener: (event: ChatEvent) => void): () => void;
+  on<Type extends ChatEvent["type"]>(type: Type, listener: (event: EventOf<Type>) => void): () => void;
+  on<Type extends ChatEvent["type"]>(
+    ...args: [(event: ChatEvent) => void] | [Type, (event: EventOf<Type>) => void]
+  ): () => void {
+    const listener = args.length === 1 ? args[0] : filterEvents(...args);
     this.#listeners.add(listener);
     if (!this.#hasReader) {
       for (let event = this.#queue.pop(); event !== undefined; event = this.#queue.pop()) {

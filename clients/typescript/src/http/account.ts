@@ -1,6 +1,7 @@
 // A login with username and password, which renews its access token.
 
 import type { Granted } from "../generated/http.js";
+import { ChatError } from "../state/errors.js";
 import { HttpClient } from "./http_client.js";
 
 const RENEWAL_MARGIN_MS = 30_000; // before the expiry of a token
@@ -52,6 +53,29 @@ export class Account {
     const body = { user, password, ...account.#loginFields() };
     await account.#saveTokens(await account.#http.call("register", { body }));
     return account;
+  }
+
+  /**
+   * Log in; if the user does not exist, create the account.
+   *
+   * @throws {@link ChatError} `unauthenticated` if the user exists and the password is wrong.
+   */
+  static async logInOrRegister(
+    options: AccountOptions,
+    user: string,
+    password: string,
+  ): Promise<Account> {
+    try {
+      return await Account.logIn(options, user, password);
+    } catch (loginError) {
+      if (!(loginError instanceof ChatError) || loginError.code !== "unauthenticated") {
+        throw loginError;
+      }
+      return Account.register(options, user, password).catch((error: unknown) => {
+        // The name is taken, so the password was wrong.
+        throw error instanceof ChatError && error.code === "conflict" ? loginError : error;
+      });
+    }
   }
 
   /** Resume a login with a refresh token, or with the cookie if there is none. */

@@ -172,6 +172,19 @@ export type ChatEvent =
   | Skipped
   | EntriesWithdrawn;
 
+/** The event with this `type`. */
+export type EventOf<Type extends ChatEvent["type"]> = Extract<ChatEvent, { type: Type }>;
+
+/** Return a listener that passes only events of one type on. */
+export function filterEvents<Type extends ChatEvent["type"]>(
+  type: Type,
+  listener: (event: EventOf<Type>) => void,
+): (event: ChatEvent) => void {
+  return (event) => {
+    if (event.type === type) listener(event as EventOf<Type>);
+  };
+}
+
 /** An event for the application. After a restart from cursor `before`, it is delivered again. */
 export interface QueuedEvent {
   event: ChatEvent;

@@ -35,7 +35,7 @@ export function Composer(props: ComposerProps): ReactElement {
   const send = (): void => {
     const attachments = isUploading ? [] : popAttachments();
     if (isUploading || (text.trim() === "" && attachments.length === 0)) return;
-    const draft: Draft = { text, attachments };
+    const draft: Draft = { body: text, attachments };
     if (replyTo !== null) draft.replyTo = replyTo;
     client.chat(id).send(draft);
     setText("");

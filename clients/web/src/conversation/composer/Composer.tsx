@@ -106,7 +106,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       else if (cleaned !== edited.body) chat.edit(edited.seq, cleaned);
     } else {
       const replyTo = target?.kind === "reply" ? { replyTo: target.message.seq } : {};
-      model.send({ text: cleaned, attachments: files.popAttachments(), ...replyTo });
+      model.send({ body: cleaned, attachments: files.popAttachments(), ...replyTo });
       draft.clear();
       setText("");
     }

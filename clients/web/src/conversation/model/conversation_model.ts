@@ -219,7 +219,7 @@ export class ConversationModel {
     const failed = this.failed.remove(ref);
     if (failed === null) return;
     this.send({
-      text: text ?? failed.body,
+      body: text ?? failed.body,
       attachments: failed.files.map(({ id }) => id),
       ...(failed.replyTo === null ? {} : { replyTo: failed.replyTo }),
     });

@@ -30,7 +30,7 @@ export async function forwardMessages(
       for (const { name, content } of files) {
         attachments.push(await chat.upload(content, { name }));
       }
-      drafts.push([chat, { text: message.body, attachments }]);
+      drafts.push([chat, { body: message.body, attachments }]);
     }
   }
   for (const [chat, draft] of drafts) chat.send(draft);
