@@ -140,8 +140,9 @@ async def test_sends_beyond_the_burst_are_refused_until_retry_after(
     assert [ack["seq"] for ack in acks] == sorted(ack["seq"] for ack in acks)
     assert {(error["code"], error["temporary"]) for error in errors} == {("rate_limited", True)}
     assert all(0 < error["retry_after_ms"] <= 1000 / RATE + 1 for error in errors)
+    assert {sender.refs[error["id"]] == error["ref"] for error in errors} == {True}
     await asyncio.sleep(max(error["retry_after_ms"] for error in errors) / 1000)
-    first = {"ref": sender.refs[errors[0]["id"]], "body": str(errors[0]["id"])}
+    first = {"ref": errors[0]["ref"], "body": str(errors[0]["id"])}
     (again,) = await sender.send_many(1, type="send", chat=chat[1], **first)
     assert again["type"] == "ack"
     await sender.ws.abort()
