@@ -2,7 +2,8 @@
 
 A token is about one cheap call to Redis or DynamoDB. The gateway charges `compute_frame_cost`. The
 API charges `compute_route_cost` before it reads the body. If it then builds a frame from the body,
-it also charges the frame's cost above `BASE`. Sends have a separate limit. `docs/limits.md` lists
+it also charges the frame's cost above `BASE`. A search that takes much CPU time is also charged
+afterward (`compute_search_charge`). Sends have a separate limit. `docs/limits.md` lists
 these costs.
 
 Invariant: no request costs more than `REQUEST_COST_MAX`, and the burst of `limits.requests` is at
@@ -19,6 +20,7 @@ from chatserver.protocol import frames
 REQUEST_COST_MAX = 64
 BASE = 1
 SEARCH = 10  # a search: an index query, and the reads that check its results
+CPU_MS_PER_TOKEN = 4  # CPU time of a search that one token pays for
 LINK_PREVIEW = 5  # a link preview: requests to another server, unless it is cached
 CHANGE = 4  # a change to a chat: a transaction, and the events that notify members
 USERS_PER_TOKEN = 4  # invited users that one token pays for
@@ -131,3 +133,8 @@ def compute_route_cost(method: str, path: str, limit: str | None) -> int:
     items = int(limit) if limit and limit.isascii() and limit.isdigit() and len(limit) < 6 else 0
     per_token = CHATS_PER_TOKEN if path == "/v1/chats" else ITEMS_PER_TOKEN
     return min(cost + items // per_token, REQUEST_COST_MAX)
+
+
+def compute_search_charge(cpu_s: float) -> int:
+    """Return the tokens to charge after a search, for CPU time that `SEARCH` does not cover."""
+    return max(0, int(cpu_s * 1000 / CPU_MS_PER_TOKEN) - SEARCH)

@@ -50,6 +50,7 @@ from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
 from chatserver.features.search.query import parse_query
 from chatserver.features.search.tokenizer import RULES_VERSION
+from chatserver.features.search.work_budget import WorkBudget
 from chatserver.features.search.worker.index_changes import join_tokens
 from tests.integration.features.attachments.support import cold_settings
 from tests.support.fork_server import CLI
@@ -185,7 +186,7 @@ def time_queries(engine: Engine, count: int) -> dict[str, Any]:
                 chats = [f"g-{each}" for each in source.sample(range(CHATS), size)]
                 query = parse_query(make_query(source), "me")
                 began = time.perf_counter()
-                hits += len(engine.find(query, chats, order, 20, None, 0).hits)
+                hits += len(engine.find(query, chats, order, 20, None, 0, WorkBudget(60)).hits)
                 times.append(time.perf_counter() - began)
             found[f"{order}, {size} chats"] = {**percentiles(times), "hits": hits}
     return found
@@ -201,11 +202,11 @@ def time_changes(engine: Engine, count: int) -> dict[str, Any]:
         query = parse_query(f"fresh{number} ", "me")
         began = time.perf_counter()
         engine.apply(Changes(documents={place: document}), state)
-        assert engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0).hits
+        assert engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60)).hits
         refreshes.append(time.perf_counter() - began)
         began = time.perf_counter()
         engine.apply(Changes(removed={place}), state)
-        assert not engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0).hits
+        assert not engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60)).hits
         removals.append(time.perf_counter() - began)
     began = time.perf_counter()
     erased = engine.erase_sender("user-7")

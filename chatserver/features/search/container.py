@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
@@ -55,6 +56,7 @@ class SearchContainer:
             blocks=core.blocks,
             get_partition=lambda chat: core.hot.keys.get_partition(chat) % max(1, len(readers)),
             clock=core.clock,
+            charge=functools.partial(core.limits.charge, "requests"),
         )
         core.closers.append(search.close)
         return search

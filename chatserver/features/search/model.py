@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from chatserver.features.search.query import Query
+from chatserver.features.search.work_budget import WorkBudget
 
 DISABLED: Final = "search: this server has no search index"
 ORIGIN: Final = "0-0"  # the position before the first backlog entry
@@ -165,11 +166,15 @@ class Engine(Protocol):
         limit: int,
         start: Cursor | None,
         now_s: int,
+        budget: WorkBudget,
     ) -> HitPage:
         """Return at most `limit` hits in `chats`.
 
         Guarantees:
             Cost: bounded. A page may be short or empty, and still have a `next`.
+
+        Raises:
+            Unavailable: the query was still running when the budget was over.
         """
 
     def erase_sender(self, sender: str) -> int:

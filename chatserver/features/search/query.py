@@ -1,4 +1,4 @@
-"""Search queries: parser, text matching and snippets. No I/O.
+"""Search queries: syntax and parser. No I/O.
 
 ::
 
@@ -20,12 +20,11 @@ from typing import Final, NamedTuple
 from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest
 from chatserver.features.search.tokenizer import Token, normalize, tokenize
-from chatserver.protocol.frames import QUERY_CHARS_MAX, Segment
+from chatserver.protocol.frames import QUERY_CHARS_MAX
 
 TERMS_MAX: Final = 16  # maximum words and phrases in a query
-PHRASE_TOKENS_MAX: Final = 64
+QUERY_TOKENS_MAX: Final = 64  # maximum tokens of all words and phrases of a query
 PREFIX_CHARS_MIN: Final = 2  # a shorter last word matches only whole words, not prefixes
-SNIPPET_CHARS: Final = 160
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9998
 
@@ -81,7 +80,13 @@ def parse_query(text: str, viewer: str) -> Query:
             terms += _parse_term(phrase, is_prefix=False)
     if len(terms) > TERMS_MAX:
         raise BadRequest(f"q: must have at most {TERMS_MAX} words and phrases; got {len(terms)}")
-    query = _add_filters(Query(tuple(terms)), filters, viewer)
+    count = sum(len(term.tokens) for term in terms)
+    if count > QUERY_TOKENS_MAX:
+        raise BadRequest(
+            f"q: must have at most {QUERY_TOKENS_MAX} words, also in phrases; got {count}; in "
+            "scripts without spaces, each character is a word"
+        )
+    query = _add_filters(Query(tuple(dict.fromkeys(terms))), filters, viewer)
     if query == Query() or (not terms and not filters):
         raise BadRequest("q: must have a word, a phrase, or from:, in:, has:, before: or after:")
     return query
@@ -89,8 +94,6 @@ def parse_query(text: str, viewer: str) -> Query:
 
 def _parse_term(text: str, *, is_prefix: bool) -> list[Term]:
     tokens = tokenize(text)
-    if len(tokens) > PHRASE_TOKENS_MAX:
-        raise BadRequest(f"q: a phrase must have at most {PHRASE_TOKENS_MAX} words")
     if not tokens:
         return []
     last = tokens[-1]
@@ -172,73 +175,3 @@ def _parse_date(name: str, value: str) -> int:
             f"{name}:2026-01-31; got {value[:32]!r}"
         ) from None
     return int(day.timestamp()) * 1_000_000
-
-
-Span = tuple[int, int]
-
-
-def find_spans(terms: Sequence[Term], text: str) -> list[Span] | None:
-    """Return where the terms are in a normalized text; None if a term is missing."""
-    tokens = tokenize(text)
-    spans: list[Span] = []
-    for term in terms:
-        term_spans = _find_term(term, tokens)
-        if not term_spans:
-            return None
-        spans += term_spans
-    return _merge(spans)
-
-
-def _find_term(term: Term, tokens: Sequence[Token]) -> list[Span]:
-    size, spans = len(term.tokens), []
-    for index in range(len(tokens) - size + 1):
-        window = tokens[index : index + size]
-        if all(map(_is_match, term.tokens, (token.text for token in window), _prefix_flags(term))):
-            end = window[-1].end
-            if window[-1].is_gram and len(term.tokens[-1]) == 2:
-                end = tokens[index + size].end if index + size < len(tokens) else end
-            spans.append((window[0].start, end))
-    return spans
-
-
-def _prefix_flags(term: Term) -> list[bool]:
-    return [False] * (len(term.tokens) - 1) + [term.is_prefix]
-
-
-def _is_match(wanted: str, token: str, is_prefix: bool) -> bool:
-    return token.startswith(wanted) if is_prefix else token == wanted
-
-
-def _merge(spans: list[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def make_snippet(text: str, spans: Sequence[Span]) -> list[Segment]:
-    """Return the part of the text around the first match, split into plain and matching text."""
-    first = spans[0][0] if spans else 0
-    start = max(0, first - SNIPPET_CHARS // 4)
-    if start > 0:
-        space = text.find(" ", start, first)
-        start = space + 1 if space >= 0 else start
-    end = min(len(text), start + SNIPPET_CHARS)
-    segments = [Segment("…")] if start > 0 else []
-    position = start
-    for begin, stop in spans:
-        if begin >= end:
-            break
-        stop = min(stop, end)
-        if begin > position:
-            segments.append(Segment(text[position:begin]))
-        segments.append(Segment(text[begin:stop], hit=True))
-        position = stop
-    if position < end:
-        segments.append(Segment(text[position:end]))
-    if end < len(text):
-        segments.append(Segment("…"))
-    return segments

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import msgspec
-from litestar import get
+from litestar import Request, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
+from chatserver.api.disconnects import run_while_connected
 from chatserver.api.paging import Cursor, Page
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
@@ -50,6 +51,7 @@ def build_search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def search(
         q: Text,
         actor: Actor,
+        request: Request[Any, Any, Any],
         limit: Results = RESULTS_DEFAULT,
         order: OrderBy = Order.NEWEST,
         cursor: Cursor = None,
@@ -58,9 +60,8 @@ def build_search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         A page may have fewer results than `limit`, or none, and still have a `next`.
         """
-        page, next_cursor = await container.get(SearchContainer).get_page(
-            actor, q, order, limit, cursor
-        )
+        work = container.get(SearchContainer).get_page(actor, q, order, limit, cursor)
+        page, next_cursor = await run_while_connected(request, work)
         items = [
             # `result.json` is already JSON; `Raw` avoids decoding and encoding it again.
             SearchResult(cast("Message", msgspec.Raw(result.json)), result.snippet)

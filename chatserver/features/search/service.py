@@ -8,15 +8,20 @@
 
 The index may be stale, so each candidate is read again. A message is not returned if it is deleted,
 expired or not readable by the viewer, or if it no longer matches the query after an edit.
+
+Queries of the index and the matching of texts run in threads, within the `WorkBudget` of the
+request. Texts are matched in one thread only, because it competes with the event loop for the
+interpreter lock. A search that used more CPU time than its cost covers is charged the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -25,13 +30,16 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound, Unavailable
 from chatserver.features.search.model import DISABLED, Cursor, Engine, Hit, HitPage, Order
-from chatserver.features.search.query import Query, find_spans, make_snippet, parse_query
+from chatserver.features.search.query import Query, parse_query
+from chatserver.features.search.text_matching import find_spans, make_snippet
 from chatserver.features.search.tokenizer import normalize
+from chatserver.features.search.work_budget import TIMED_OUT, WorkBudget
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.users.blocks import Blocks
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import Segment
 from chatserver.protocol.message_change_effects import is_message
+from chatserver.protocol.request_costs import compute_search_charge
 from chatserver.service.chats.user_chats import Chats
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.history_pages import History
@@ -39,13 +47,17 @@ from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 
 CHECKED_MAX: Final = 100  # maximum candidates checked per request
+# A request matches no further texts once it has matched this many characters.
+MATCHED_CHARS_MAX: Final = 400_000
 READS_IN_FLIGHT_MAX: Final = 8
 SEARCHES_MAX: Final = 4  # maximum concurrent searches per process; others wait
 SEARCHES_PER_USER_MAX: Final = 2
 WAITING_MAX: Final = 16
 ALL_WAITING_MAX: Final = 256
-ENGINE_S_MAX: Final = 5.0
+SEARCH_S_MAX: Final = 5.0  # maximum time of a request in threads, including its waits for them
 PAGE_BYTES_MAX: Final = page_limits.BYTES_MAX
+Charge = Callable[[str, int], None]  # type of a function that charges a user for tokens
+T = TypeVar("T")
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
@@ -91,6 +103,7 @@ class Search:
         blocks: Blocks,
         get_partition: Callable[[ChatId], int],
         clock: Clock,
+        charge: Charge,
     ) -> None:
         self._engines = engines
         self._chats = chats
@@ -99,7 +112,9 @@ class Search:
         self._blocks = blocks
         self._get_partition = get_partition
         self._clock = clock
+        self._charge = charge
         self._threads = ThreadPoolExecutor(SEARCHES_MAX, thread_name_prefix="search")
+        self._matching_thread = ThreadPoolExecutor(1, thread_name_prefix="search-matching")
         self._slots = FairSemaphore(
             total_max=SEARCHES_MAX,
             user_max=SEARCHES_PER_USER_MAX,
@@ -110,6 +125,7 @@ class Search:
 
     async def close(self) -> None:
         """Close the index. Searches in progress fail."""
+        self._matching_thread.shutdown(cancel_futures=True)
         self._threads.shutdown(cancel_futures=True)
         for engine in self._engines:
             engine.close()
@@ -124,9 +140,10 @@ class Search:
                 who are blocked by the viewer, or have blocked the viewer, are omitted.
             Freshness: results include every change acked before the call. Deleted, expired
                 and hidden messages are omitted.
-            Bounds: `limit` results, `CHECKED_MAX` candidates and `PAGE_BYTES_MAX`. A short page can
-                have a next page.
+            Bounds: `limit` results, `CHECKED_MAX` candidates, `MATCHED_CHARS_MAX`, `PAGE_BYTES_MAX`
+                and `SEARCH_S_MAX`. A short page can have a next page.
             Cost: one query per index partition, and one history read per candidate.
+            Cancellation: threads stop within milliseconds; the CPU time used is charged.
 
         Raises:
             BadRequest: the query is invalid.
@@ -139,8 +156,12 @@ class Search:
             raise NotFound(DISABLED)
         with metrics.SEARCH_LATENCY.labels("request").time():
             async with self._slots.hold(viewer):
-                chats = await self._list_chats(viewer, query)
-                return await self._collect(viewer, query, chats, order, limit, start)
+                budget = WorkBudget(SEARCH_S_MAX)
+                try:
+                    chats = await self._list_chats(viewer, query)
+                    return await self._collect(viewer, query, chats, order, limit, start, budget)
+                finally:
+                    budget.cancel()
 
     async def _list_chats(self, viewer: UserId, query: Query) -> Mapping[int, list[str]]:
         if query.chat is not None:
@@ -161,6 +182,7 @@ class Search:
         order: Order,
         limit: int,
         start: Position | None,
+        budget: WorkBudget,
     ) -> tuple[list[Result], Position | None]:
         blocked = await self._blocks.list_blocked(viewer)
         results: list[Result] = []
@@ -171,22 +193,26 @@ class Search:
             if not unfinished:
                 return results, None
             wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
-            by_partition = await self._query(query, chats, unfinished, order, wanted, position)
-            candidates, after = merge(by_partition, order, wanted)
-            read = await self._check(
-                viewer, query, blocked, [selected.hit for selected in candidates]
+            by_partition = await self._query(
+                viewer, query, chats, unfinished, order, wanted, position, budget
             )
-            for candidate, result in zip(candidates, read, strict=True):
+            candidates, after = merge(by_partition, order, wanted)
+            hits = [selected.hit for selected in candidates]
+            matched = await self._check(viewer, query, blocked, hits, budget)
+            for candidate, result in zip(candidates, matched, strict=False):
                 checked += 1
                 position = Position(
                     {**position.cursors, candidate.partition: candidate.cursor}, position.ended
                 )
                 if result is None:
+                    metrics.SEARCH_STALE.inc()
                     continue
                 results.append(result)
                 size += len(result.json)
                 if len(results) == limit or size >= PAGE_BYTES_MAX:
                     return results, position
+            if len(matched) < len(candidates) or budget.matched_chars >= MATCHED_CHARS_MAX:
+                return results, position
             cursors = {
                 **position.cursors,
                 **{n: cursor for n, cursor in after.items() if cursor is not None},
@@ -198,69 +224,110 @@ class Search:
 
     async def _query(
         self,
+        viewer: UserId,
         query: Query,
         chats: Mapping[int, list[str]],
         partitions: Sequence[int],
         order: Order,
         limit: int,
         position: Position,
+        budget: WorkBudget,
     ) -> dict[int, HitPage]:
         now_s = int(self._clock.time())
-        loop = asyncio.get_running_loop()
 
         def find(partition: int) -> HitPage:
             cursor = position.cursors.get(partition)
             with metrics.SEARCH_LATENCY.labels("index").time():
                 return self._engines[partition].find(
-                    query, chats[partition], order, limit, cursor, now_s
+                    query, chats[partition], order, limit, cursor, now_s, budget
                 )
 
+        found = await asyncio.gather(
+            *(
+                self._run(viewer, self._threads, budget, functools.partial(find, partition))
+                for partition in partitions
+            )
+        )
+        return dict(zip(partitions, found, strict=True))
+
+    async def _run(
+        self, viewer: UserId, threads: ThreadPoolExecutor, budget: WorkBudget, work: Callable[[], T]
+    ) -> T:
+        """Run a part of a request in a thread. Raises Unavailable when the budget is over.
+
+        The user is charged when the thread has stopped, also after a cancellation.
+        """
+        loop = asyncio.get_running_loop()
+        running = threads.submit(budget.run, work)
+        running.add_done_callback(
+            lambda _: loop.call_soon_threadsafe(self._charge_work, viewer, budget)
+        )
         try:
-            async with asyncio.timeout(ENGINE_S_MAX):
-                results = await asyncio.gather(
-                    *(
-                        loop.run_in_executor(self._threads, find, partition)
-                        for partition in partitions
-                    )
-                )
+            async with asyncio.timeout(budget.left_s):
+                return await asyncio.wrap_future(running)
         except TimeoutError:
-            raise Unavailable("search: the index did not respond in time; try again") from None
-        return dict(zip(partitions, results, strict=True))
+            raise Unavailable(TIMED_OUT) from None
+
+    def _charge_work(self, viewer: UserId, budget: WorkBudget) -> None:
+        cost = compute_search_charge(budget.cpu_s) - budget.charged
+        budget.charged += cost
+        if cost:
+            self._charge(viewer, cost)
 
     async def _check(
-        self, viewer: UserId, query: Query, blocked: set[UserId], hits: Sequence[Hit]
+        self,
+        viewer: UserId,
+        query: Query,
+        blocked: set[UserId],
+        hits: Sequence[Hit],
+        budget: WorkBudget,
     ) -> list[Result | None]:
-        async def check(hit: Hit) -> Result | None:
-            result = await self._check_one(viewer, query, blocked, hit)
-            if result is None:
-                metrics.SEARCH_STALE.inc()
-            return result
+        """Return the results for the first hits; None for a message that must not be returned.
 
-        return await map_concurrently(
-            check, hits, in_flight_max=READS_IN_FLIGHT_MAX, name="search-hit"
+        There are fewer results than hits if the budget does not suffice for all of them.
+        """
+        read = await map_concurrently(
+            functools.partial(self._read, viewer),
+            hits,
+            in_flight_max=READS_IN_FLIGHT_MAX,
+            name="search-hit",
         )
 
-    async def _check_one(
-        self, viewer: UserId, query: Query, blocked: set[UserId], hit: Hit
-    ) -> Result | None:
-        """Return the result for a candidate; None if the message must not be returned."""
+        def match_all() -> list[Result | None]:
+            matched: list[Result | None] = []
+            for hit, json in zip(hits, read, strict=True):
+                if matched and (budget.is_over() or budget.matched_chars >= MATCHED_CHARS_MAX):
+                    break
+                matched.append(match_hit(query, blocked, hit, json, budget))
+            return matched
+
+        return await self._run(viewer, self._matching_thread, budget, match_all)
+
+    async def _read(self, viewer: UserId, hit: Hit) -> bytes | None:
+        """Return the JSON of a candidate's message; None if the viewer cannot read it now."""
         # `ts` lets the warm tier read the message directly.
         frame = frames.History(0, hit.chat, before=hit.seq + 1, limit=1, ts=hit.ts + 1)
         try:
             page = await self._history.get_page(viewer, frame)
         except NotFound:
             return None  # the viewer has left the chat
-        if not page.messages:
-            return None
-        message = codec.decode_message(page.messages[0])
-        is_same = message.seq == hit.seq and message.ts == hit.ts
-        if not is_same or message.deleted or not is_message(message) or message.sender in blocked:
-            return None
-        text = normalize(message.body)
-        spans = match(query, message, text)
-        if spans is None:
-            return None
-        return Result(page.messages[0], make_snippet(text, spans))
+        return page.messages[0] if page.messages else None
+
+
+def match_hit(
+    query: Query, blocked: set[UserId], hit: Hit, json: bytes | None, budget: WorkBudget
+) -> Result | None:
+    """Return the result for a candidate; None if its message must not be returned."""
+    if json is None:
+        return None
+    message = codec.decode_message(json)
+    is_same = message.seq == hit.seq and message.ts == hit.ts
+    if not is_same or message.deleted or not is_message(message) or message.sender in blocked:
+        return None
+    text = normalize(message.body)
+    budget.matched_chars += len(text)
+    spans = match(query, message, text)
+    return None if spans is None else Result(json, make_snippet(text, spans))
 
 
 def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, int]] | None:

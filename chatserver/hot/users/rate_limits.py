@@ -6,8 +6,9 @@ quarter of a second, and spends it locally. It returns unspent tokens when the s
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
 burst, plus a block per gateway. While Redis is unavailable, every request for tokens is granted:
-the limited operations need Redis and fail anyway. If a request's memory is not known in advance, it
-is charged afterward and can make the bucket negative; further requests wait until it is positive.
+the limited operations need Redis and fail anyway. A cost that is not known in advance, such as a
+request's memory or the CPU time of a search, is charged afterward and can make the bucket negative;
+further requests wait until it is positive.
 """
 
 from __future__ import annotations
@@ -195,15 +196,22 @@ class RateLimits:
             )
         return allowance
 
-    def charge_memory(self, subject: str, size_bytes: int) -> None:
-        """Charge a user for a request's memory. The balance may become negative."""
-        if size_bytes <= 0:
+    def charge(self, kind: Kind, subject: str, cost: int) -> None:
+        """Charge a subject for a cost that has already occurred; the balance may become negative.
+
+        The tokens are taken from Redis if this process has no allowance for the subject.
+        """
+        if cost <= 0:
             return
-        allowance = self._allowances.get(("memory", subject))
+        allowance = self._allowances.get((kind, subject))
         if allowance is not None:
-            allowance.charge(size_bytes)
-        else:  # the user has no sessions here anymore
-            self._enqueue(None, ("memory", subject), size_bytes)
+            allowance.charge(cost)
+        else:
+            self._enqueue(None, (kind, subject), cost)
+
+    def charge_memory(self, subject: str, size_bytes: int) -> None:
+        """Charge a user for a request's memory."""
+        self.charge("memory", subject, size_bytes)
 
     def return_tokens(self, kind: Kind, subject: str) -> None:
         """Remove an allowance; return unspent tokens to Redis, or charge a negative balance."""

@@ -12,11 +12,14 @@ from chatserver.protocol import frames
 from chatserver.protocol.request_costs import (
     BASE,
     CHANGE,
+    CPU_MS_PER_TOKEN,
     FRAME_COSTS,
     REQUEST_COST_MAX,
     ROUTE_COSTS,
+    SEARCH,
     compute_frame_cost,
     compute_route_cost,
+    compute_search_charge,
 )
 
 
@@ -57,3 +60,9 @@ def test_cost_of_a_route_grows_with_its_limit() -> None:
     assert compute_route_cost("GET", path, "9" * 50) == BASE
     assert compute_route_cost("GET", path, "-5") == BASE
     assert compute_route_cost("POST", "/v1/me/export", None) == REQUEST_COST_MAX
+
+
+def test_search_is_charged_only_for_cpu_time_beyond_its_cost() -> None:
+    """A usual search costs what was charged before; a long one pays for all of its CPU time."""
+    assert compute_search_charge(SEARCH * CPU_MS_PER_TOKEN / 1000) == 0
+    assert compute_search_charge(4.0) == 4000 / CPU_MS_PER_TOKEN - SEARCH

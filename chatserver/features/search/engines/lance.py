@@ -57,6 +57,7 @@ from chatserver.features.search.model import (
     Stats,
 )
 from chatserver.features.search.query import Query, Term
+from chatserver.features.search.work_budget import WorkBudget
 from chatserver.telemetry.failpoints import failpoint
 
 STATE_ID: Final = "#state"  # document ids contain no "#"
@@ -148,6 +149,7 @@ class LanceEngine:
         limit: int,
         start: Cursor | None,
         now_s: int,
+        budget: WorkBudget,
     ) -> HitPage:
         """See `Engine`."""
         conditions = [
@@ -159,7 +161,7 @@ class LanceEngine:
             conditions.append(f"sender = {quote_sql(query.sender)}")
         if query.has_file:
             conditions.append("has_file")
-        search = _Search(self._table, query, conditions)
+        search = _Search(self._table, query, conditions, budget)
         if order is Order.RELEVANCE and query.terms:
             return search.list_ranked(limit, start)
         return search.list_newest(limit, start)
@@ -177,8 +179,11 @@ class LanceEngine:
 class _Search:
     """One query in an index partition."""
 
-    def __init__(self, table: LanceTable, query: Query, conditions: Sequence[str]) -> None:
+    def __init__(
+        self, table: LanceTable, query: Query, conditions: Sequence[str], budget: WorkBudget
+    ) -> None:
         self._table = table
+        self._budget = budget
         self._query = query
         self._conditions = conditions
         self._words = _build_full_text_query(query.terms)
@@ -187,7 +192,8 @@ class _Search:
     def _read(self, low: int, high: int, limit: int = MATCHES_MAX) -> list[Match]:
         """Return at most `limit` + 1 matches with `low <= ts < high`, in any order."""
         condition = " AND ".join([*self._conditions, f"ts >= {low} AND ts < {high}"])
-        return self._table.find(self._words, condition, limit + 1)
+        self._budget.check()
+        return self._table.find(self._words, condition, limit + 1, self._budget.left_s)
 
     def _list_window(self, high: int, limit: int) -> tuple[list[Match], bool]:
         """Return all matches in a time range up to `high`, and True if there are no older ones.

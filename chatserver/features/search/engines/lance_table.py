@@ -148,16 +148,23 @@ class LanceTable:
             query = self._open().search().where(condition).select(_SCHEMA.names).limit(limit)
             return msgspec.convert(query.to_list(), list[Row])
 
-    def find(self, words: FullTextQuery | None, condition: str, limit: int) -> list[Match]:
-        """Return up to `limit` matching rows; if more rows match, the most relevant ones."""
+    def find(
+        self, words: FullTextQuery | None, condition: str, limit: int, time_s_max: float
+    ) -> list[Match]:
+        """Return up to `limit` matching rows; if more rows match, the most relevant ones.
+
+        LanceDB cancels the query after `time_s_max`.
+        """
+        timeout = datetime.timedelta(seconds=time_s_max)
         columns = list(Match.__struct_encode_fields__[:-1])
         with _translate_errors():
             table = self._open()
             if words is None:
-                rows = table.search().where(condition).select(columns).limit(limit).to_list()
+                found = table.search().where(condition).select(columns)
             else:
                 matches = table.search(words, query_type="fts").where(condition, prefilter=True)
-                rows = matches.select([*columns, "_score"]).limit(limit).to_list()
+                found = matches.select([*columns, "_score"])
+            rows = found.limit(limit).to_list(timeout=timeout)
             return msgspec.convert(rows, list[Match])
 
     def measure(self) -> tuple[int, int]:

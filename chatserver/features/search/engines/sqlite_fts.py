@@ -47,11 +47,13 @@ from chatserver.features.search.model import (
     Stats,
 )
 from chatserver.features.search.query import Query
+from chatserver.features.search.work_budget import WorkBudget
 from chatserver.telemetry.failpoints import failpoint
 
 BUSY_TIMEOUT_S: Final = 10.0
 CACHE_KB: Final = 32_768
 MERGE_PAGES: Final = 200
+STEPS_PER_CHECK: Final = 1_000  # instructions of SQLite's virtual machine
 _SCHEMA_VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE name (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
@@ -240,16 +242,17 @@ class SqliteEngine:
         limit: int,
         start: Cursor | None,
         now_s: int,
+        budget: WorkBudget,
     ) -> HitPage:
-        """See `Engine`."""
+        """See `Engine`. SQLite interrupts the query when the budget is over."""
         connection = self._connect()
-        with _translate_errors(self._path):
+        with _translate_errors(self._path), _interrupt_when_over(connection, budget):
             numbers = find_chat_numbers(connection, chats, self._local.chats)
             scopes = build_scopes(connection, query, numbers)
             if not numbers or scopes is None:
                 return HitPage([], [], None)
             match = " AND ".join([*build_terms(query), *scopes]) or None
-            search = SqliteSearch(connection, match, numbers, query, now_s)
+            search = SqliteSearch(connection, match, numbers, query, now_s, budget)
             if order is Order.RELEVANCE:
                 return search.list_ranked(limit, start)
             return search.list_newest(limit, start)
@@ -345,6 +348,18 @@ def _delete(connection: sqlite3.Connection, condition: str, values: Sequence[obj
     connection.executemany("DELETE FROM words WHERE rowid = ?", ids)
     connection.executemany("DELETE FROM doc WHERE id = ?", ids)
     return len(ids)
+
+
+@contextlib.contextmanager
+def _interrupt_when_over(connection: sqlite3.Connection, budget: WorkBudget) -> Iterator[None]:
+    connection.set_progress_handler(budget.is_over, STEPS_PER_CHECK)
+    try:
+        yield
+    except sqlite3.OperationalError:
+        budget.check()  # raises the error of an interrupted query
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,10 @@ import msgspec
 from chatserver.features.search.engines.query_limits import RANKED_MAX, SCAN_SIZES, SCOPED_CHATS_MAX
 from chatserver.features.search.model import Cursor, Hit, HitPage
 from chatserver.features.search.query import Query, Term
+from chatserver.features.search.work_budget import WorkBudget
 
 KNOWN_CHATS_MAX: Final = 100_000  # maximum chats in a connection's cache of the table `name`
+SCORED_AT_ONCE: Final = 32  # texts read into memory at once for the order by relevance
 SLOTS: Final = 1024  # maximum number of documents with the same `ts`
 Row = tuple[int, int, int]  # rowid, chat number, seq
 _ALL: Final = "SELECT id FROM doc WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT ?"
@@ -37,8 +39,10 @@ class SqliteSearch:
         numbers: dict[int, str],
         query: Query,
         now_s: int,
+        budget: WorkBudget,
     ) -> None:
         self._connection = connection
+        self._budget = budget
         self._match = match
         self._numbers = numbers
         self._now_s = now_s
@@ -108,8 +112,12 @@ class SqliteSearch:
         rows, _ = self._read(RANKED_MAX, high)
         newest = (rows[0][0] // SLOTS + 1) if rows else 0
         top = newest if start is None else start.ts
-        bodies = self._list_bodies([row[0] for row in rows])
-        scored = [(score(self._words, bodies[row[0]]), row) for row in rows]
+        scored: list[tuple[float, Row]] = []
+        for first in range(0, len(rows), SCORED_AT_ONCE):
+            self._budget.check()
+            part = rows[first : first + SCORED_AT_ONCE]
+            bodies = self._list_bodies([row[0] for row in part])
+            scored += [(score(self._words, bodies[row[0]]), row) for row in part]
         ranked = sorted(scored, key=lambda row: (-row[0], -row[1][0]))
         page = ranked[skipped : skipped + limit]
         cursors = [Cursor(top, offset=skipped + index + 1) for index in range(len(page))]
@@ -136,11 +144,11 @@ def score(terms: Sequence[Term], tokens: str) -> float:
     inverse document frequency.
     """
     text = tokens.partition(" c:")[0]
-    words, total = text.split(), 0.0
+    # Two spaces between words, because `str.count` counts matches that do not overlap.
+    words, size, total = f" {text.replace(' ', '  ')} ", text.count(" ") + 1, 0.0
     for term in terms:
-        last = term.tokens[-1]
-        count = f" {text}".count(f" {last}") if term.is_prefix else words.count(last)
-        total += count / (count + 1.2 * (0.25 + 0.75 * len(words) / 10))
+        count = words.count(f" {term.tokens[-1]}" + ("" if term.is_prefix else " "))
+        total += count / (count + 1.2 * (0.25 + 0.75 * size / 10))
     return total
 
 

@@ -212,3 +212,21 @@ async def test_cost_that_exceeds_the_tokens_does_not_block_cheap_requests(one: R
         await allowance.pay("requests")
     with pytest.raises(RateLimited):
         await allowance.pay("requests")
+
+
+async def test_cost_charged_by_another_process_is_paid_first(
+    one: RateLimits, two: RateLimits
+) -> None:
+    """The work of a search is charged by the process that ran it, and the user waits for it."""
+    await one.find("requests", "alice").pay("requests")
+    two.charge("requests", "alice", 200)
+
+    async def is_refused() -> bool:
+        try:
+            await one.find("requests", "alice").pay("requests")
+        except RateLimited as refused:
+            return (refused.retry_after_ms or 0) > 200_000  # about 137 tokens at 0.5 a second
+        return False
+
+    await eventually(is_refused, what="the charge reaches Redis")
+    await one.find("requests", "bob").pay("requests", 64)

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from chatserver.errors import BadRequest
 from chatserver.features.search.query import (
-    SNIPPET_CHARS,
+    QUERY_TOKENS_MAX,
     TERMS_MAX,
     Query,
     Term,
-    find_spans,
-    make_snippet,
     parse_query,
 )
+from chatserver.features.search.text_matching import SNIPPET_CHARS, find_spans, make_snippet
 from chatserver.features.search.tokenizer import normalize, tokenize
 
 DAY_US = 86_400_000_000
@@ -81,6 +80,8 @@ def test_text_matches_as_documented(query: str, text: str, *, expected: bool) ->
         ('"open', "not closed"),
         ("x" * 501, "at most 500 characters"),
         ("a " * (TERMS_MAX + 1), f"at most {TERMS_MAX}"),
+        ('"' + "a " * QUERY_TOKENS_MAX + '" "b"', f"at most {QUERY_TOKENS_MAX} words"),
+        ("東" * (QUERY_TOKENS_MAX + 2), f"at most {QUERY_TOKENS_MAX} words"),
         ("from: alice", "followed by an id"),
         ("from:a:b", "not an id"),
         ("in:../x", "not an id"),
@@ -147,3 +148,42 @@ def test_snippet_marks_the_hits() -> None:
         ("東京", True),
         ("都に行く。", False),
     ]
+
+
+def _list_all_spans(terms: tuple[Term, ...], text: str) -> list[tuple[int, int]] | None:
+    """Return all matches, found by comparing each term with each position of the text."""
+    tokens, spans = tokenize(text), []
+    for term in terms:
+        size, found = len(term.tokens), []
+        for number in range(len(tokens) - size + 1):
+            names = [token.text for token in tokens[number : number + size]]
+            is_last = names[-1] == term.tokens[-1] or (
+                term.is_prefix and names[-1].startswith(term.tokens[-1])
+            )
+            if names[:-1] == list(term.tokens[:-1]) and is_last:
+                found.append((tokens[number].start, tokens[number + size - 1].end))
+        if not found:
+            return None
+        spans += found
+    return sorted(spans)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "ab", "東", "京", "é", "-"]), max_size=60),
+    st.lists(st.sampled_from(["a", "b", '"a b a"', '"b a"', "ab", "東京", "京", "é"]), max_size=5),
+)
+def test_spans_are_those_of_a_comparison_at_each_position(
+    pieces: list[str], query: list[str]
+) -> None:
+    """Overlapping matches, prefixes and pairs are found near the first match, and no others."""
+    text = normalize(" ".join(pieces))
+    with contextlib.suppress(BadRequest):
+        terms = parse_query(" ".join(query), "alice").terms
+        expected, spans = _list_all_spans(terms, text), find_spans(terms, text)
+
+        assert (spans is None) == (expected is None)
+        if expected and spans:
+            assert spans[0][0] == expected[0][0]
+            near = [span for span in expected if span[0] < expected[0][0] + SNIPPET_CHARS]
+            assert all(any(a <= start and end <= b for a, b in spans) for start, end in near)
+            assert all(any(span[0] == start for span in expected) for start, _ in spans)
