@@ -11,6 +11,7 @@ changes after it. So each step waits until all entries before the position are p
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from typing import Final
 
@@ -59,7 +60,7 @@ class ChatSweep:
         """
         changes, count = Changes(), 0
         async for page in self._pages:
-            add_entries(changes, page)
+            await asyncio.to_thread(add_entries, changes, page)  # splitting texts takes CPU time
             count += max(1, len(page))
             if count >= STEP_ENTRIES:
                 self.progress.messages += changes.size

@@ -50,7 +50,6 @@ from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, Ch
 from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.features.search.worker.search_rpc_worker import SearchRpcWorker
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, parse_entry_id
-from chatserver.protocol.frames import Message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -215,7 +214,7 @@ class Indexer:
             entries = await self._feed.list_entries(partition, position, upto, READ_MAX)
             if not entries:
                 continue
-            add_entries(changes, _list_messages(entries))
+            await self._run_in_thread(functools.partial(_add_entries, changes, entries))
             places[partition] = entries[-1].id
             has_more |= len(entries) == READ_MAX
             oldest_ms = min(oldest_ms, int(entries[0].id.partition("-")[0]))
@@ -355,9 +354,9 @@ class Indexer:
         metrics.SEARCH_BYTES.labels(str(self._number)).set(stats.bytes)
 
 
-def _list_messages(entries: Sequence[BacklogEntry]) -> list[Message]:
+def _add_entries(changes: Changes, entries: Sequence[BacklogEntry]) -> None:
     pieces, _ = sort_entries([entry for entry in entries if isinstance(entry, CommitEntry)])
-    return [write.item.message for piece in pieces for write in piece.writes]
+    add_entries(changes, [write.item.message for piece in pieces for write in piece.writes])
 
 
 async def run_search(container: StorageContainer, owner: str) -> None:
