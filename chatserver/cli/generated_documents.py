@@ -82,6 +82,8 @@ def _format_row(section: str, name: str, field: FieldInfo) -> str:
 
 def _format_type(annotation: Any) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _format_type(inner[0])
     if origin is typing.Literal:
         return ", ".join(f"`{variant}`" if variant else "empty" for variant in inner)
     if origin is list:

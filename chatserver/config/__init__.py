@@ -19,7 +19,7 @@ from chatserver.config.features import (
     Webhooks,
 )
 from chatserver.config.gateway import Chats, Gateway, Presence
-from chatserver.config.loading import check_secret, load_settings
+from chatserver.config.loading import ReadSettings, check_secret, load_settings, read_settings
 from chatserver.config.rates import Limits, RateLimit
 from chatserver.config.section import Section
 from chatserver.config.settings import Settings
@@ -47,6 +47,7 @@ __all__ = [
     "Presence",
     "Privacy",
     "RateLimit",
+    "ReadSettings",
     "Redis",
     "Search",
     "Section",
@@ -58,4 +59,5 @@ __all__ = [
     "check_secret",
     "list_variables",
     "load_settings",
+    "read_settings",
 ]

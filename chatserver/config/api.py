@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from chatserver.config.section import Network, Section, is_loopback
+from chatserver.config.urls import HttpUrl, WebSocketUrl
 
 TOKEN_LEEWAY_S = 60  # accepted clock difference between issuer and verifier
 
@@ -56,7 +58,7 @@ class Auth(Section):
     host_public_keys: str | None = Field(
         None, description="Host application's public keys, as concatenated PEM blocks"
     )
-    host_jwks_url: str | None = Field(
+    host_jwks_url: HttpUrl | None = Field(
         None, description="URL of the host application's JSON Web Key Set"
     )
     host_issuer: str | None = Field(
@@ -71,8 +73,7 @@ class Auth(Section):
         """The maximum age of a token in seconds, including leeway."""
         return self.lifetime_s_max + TOKEN_LEEWAY_S
 
-    @model_validator(mode="after")
-    def _check_host(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         sources = [
             name
             for name in ("host_secret", "host_public_keys", "host_jwks_url")
@@ -80,18 +81,17 @@ class Auth(Section):
         ]
         if self.host_algorithm is None:
             if sources:
-                raise ValueError(f"{sources[0]} requires host_algorithm")
-            return self
+                yield f"{sources[0]} requires host_algorithm"
+            return
         if self.local_accounts:
             # With both, a user could register the name of one of the host application's users.
-            raise ValueError("host_algorithm requires local_accounts = false")
+            yield "host_algorithm requires local_accounts = false"
         takes_secret = self.host_algorithm == "HS256"
         if len(sources) != 1 or (sources == ["host_secret"]) != takes_secret:
-            raise ValueError(
+            yield (
                 "host_algorithm HS256 requires host_secret only; any other algorithm requires "
                 "exactly one of host_public_keys and host_jwks_url"
             )
-        return self
 
 
 class Api(Section):
@@ -99,7 +99,7 @@ class Api(Section):
 
     host: str = Field("127.0.0.1", description="Address to listen on")
     port: int = Field(8080, ge=0, le=65_535, description="Port to listen on")
-    gateway_url: str = Field(
+    gateway_url: WebSocketUrl = Field(
         "ws://127.0.0.1:8081/", description="Gateway URL to which the web client connects"
     )
     demo_users: list[str] = Field(
@@ -130,15 +130,11 @@ class Api(Section):
         31_536_000, ge=0, description="max-age of Strict-Transport-Security; 0: not sent"
     )
 
-    @model_validator(mode="after")
-    def _check_demo_users(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         if self.demo_users and self.trusted_proxies:
-            raise ValueError("demo_users log in without a password: trusted_proxies must be empty")
+            yield "demo_users log in without a password: trusted_proxies must be empty"
         if self.demo_users and not is_loopback(self.host):
-            raise ValueError(
-                "demo_users log in without a password: host must be a loopback address"
-            )
-        return self
+            yield "demo_users log in without a password: host must be a loopback address"
 
 
 class Outbound(Section):

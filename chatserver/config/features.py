@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from chatserver.config.section import Section
+from chatserver.config.urls import HttpUrl
 
 
 class Attachments(Section):
@@ -29,7 +31,7 @@ class Webhooks(Section):
         SecretStr(""),
         description="Signing key of at least 32 bytes; required if a webhook URL is set",
     )
-    before_send_url: str | None = Field(
+    before_send_url: HttpUrl | None = Field(
         None, description="URL called before each message is accepted; unset: disabled"
     )
     before_send_timeout_s: float = Field(
@@ -40,19 +42,17 @@ class Webhooks(Section):
         description="If the before-send request fails, accept (`open`) or refuse (`closed`) the"
         " message",
     )
-    events_url: str | None = Field(
+    events_url: HttpUrl | None = Field(
         None, description="URL that receives events; unset: no events are sent"
     )
     timeout_s: float = Field(
         5.0, gt=0, le=30, description="Timeout for each request to `events_url`"
     )
 
-    @model_validator(mode="after")
-    def _check_secret(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         has_url = self.before_send_url is not None or self.events_url is not None
         if has_url and len(self.secret.get_secret_value().encode()) < 32:
-            raise ValueError("secret must be at least 32 bytes; try: openssl rand -hex 32")
-        return self
+            yield "secret must be at least 32 bytes; try: openssl rand -hex 32"
 
 
 class Notify(Section):
@@ -74,7 +74,8 @@ class Notify(Section):
         description="VAPID private key, from `chatserver vapid`; only workers need it",
     )
     subject: str = Field(
-        "", description="mailto: or https: address at which push services can contact the operator"
+        "",
+        description="mailto: or https: address at which push services can contact the operator",
     )
     fcm_account: SecretStr = Field(
         SecretStr(""), description="Google service account for FCM, as JSON"
@@ -86,7 +87,7 @@ class Notify(Section):
     apns_key_id: str = Field("", description="Key id of `apns_key`")
     apns_team_id: str = Field("", description="Apple team id of `apns_key`")
     apns_topic: str = Field("", description="Bundle id of the application")
-    apns_url: str = Field(
+    apns_url: HttpUrl = Field(
         "https://api.push.apple.com",
         description="URL of APNs; for development builds, https://api.sandbox.push.apple.com",
     )
@@ -110,9 +111,8 @@ class Companions(Section):
         le=3650,
         description="Days after which a companion forgets a fact that has not been updated",
     )
-    openai_url: str = Field(
+    openai_url: HttpUrl = Field(
         "https://api.openai.com/v1",
-        pattern=r"^https?://",
         description="URL of the OpenAI API or a compatible API, such as vLLM or Ollama",
     )
     openai_key: SecretStr = Field(SecretStr(""), description="API key for `openai_url`")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from chatserver.config.section import Network, Section
+from chatserver.config.urls import Origin
 from chatserver.domain.page_limits import ITEMS_MAX, PageBounds
 from chatserver.domain.text_validation import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, BodyBounds
 
@@ -16,7 +18,7 @@ class Gateway(Section):
 
     host: str = Field("127.0.0.1", description="Address to listen on")
     port: int = Field(8081, ge=0, le=65_535, description="Port to listen on")
-    origins: list[str] = Field(
+    origins: list[Origin] = Field(
         default_factory=list,
         description="Allowed Origin headers; if empty, only clients without an Origin header "
         "can connect",
@@ -61,11 +63,9 @@ class Gateway(Section):
         description="Timeout for each call to the `rpc` worker, which reads DynamoDB and S3",
     )
 
-    @model_validator(mode="after")
-    def _check_pong(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         if self.pong_timeout_s >= self.ping_interval_s:
-            raise ValueError("pong_timeout_s must be shorter than ping_interval_s")
-        return self
+            yield "pong_timeout_s must be shorter than ping_interval_s"
 
 
 class Presence(Section):

@@ -2,83 +2,133 @@
 
 from __future__ import annotations
 
-import os
-import tomllib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from pydantic import ValidationError, field_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from chatserver.config.api import Auth
+from chatserver.config.section import Section
 from chatserver.config.settings import Settings
-from chatserver.config.sources import PREFIX, find_unknown_variables, list_variables
+from chatserver.config.sources import (
+    find_unknown_variables,
+    list_sections,
+    list_variables,
+    read_values,
+)
 from chatserver.errors import ConfigError
 
 _SECRET = "auth.secret (CHAT_AUTH_SECRET)"  # noqa: S105  # the name of a setting
 
 
-class _SigningSettings(Settings):
-    """The settings of a process that signs or verifies tokens."""
+class ReadSettings(NamedTuple):
+    """Settings with defaults in place of invalid values.
 
-    model_config = SettingsConfigDict(validate_default=True)
+    `problems`: all problems; `broken`: the names of the sections that have problems.
+    """
 
-    @field_validator("auth")
-    @classmethod
-    def _check_secret(cls, auth: Auth) -> Auth:
-        if problem := _find_secret_problem(auth):
-            raise ValueError(problem)
-        return auth
+    settings: Settings
+    problems: list[str]
+    broken: frozenset[str]
 
 
-def load_settings(*, requires_secret: bool = False, **overrides: Any) -> Settings:
+def load_settings(
+    *, requires_secret: bool = False, **overrides: Mapping[str, Any] | Section
+) -> Settings:
     """Load the settings of this process.
 
-    `overrides`: sections as mappings, for flags and tests; they have the highest precedence.
+    `overrides`: sections or mappings, for flags and tests; they have the highest precedence.
     `requires_secret`: the process signs or verifies tokens.
 
     Raises:
         ConfigError: the settings are invalid; `problems` lists every problem.
     """
-    problems = find_unknown_variables(Settings)
-    path = os.environ.get("CHAT_CONFIG")
-    if path and not Path(path).is_file():
-        problems.append(f"CHAT_CONFIG: there is no file {path}")
-        raise ConfigError(problems)
-    try:
-        settings = (_SigningSettings if requires_secret else Settings)(**overrides)
-    except ValidationError as exc:
-        raise ConfigError([*problems, *_describe(exc)]) from None
-    except tomllib.TOMLDecodeError as exc:
-        raise ConfigError([*problems, f"CHAT_CONFIG: {path} is not TOML: {exc}"]) from None
-    except UnicodeDecodeError as exc:
-        raise ConfigError([*problems, f"CHAT_CONFIG: {path} is not UTF-8: {exc}"]) from None
+    settings, problems, _ = read_settings(requires_secret=requires_secret, **overrides)
     if problems:
         raise ConfigError(problems)
     return settings
 
 
-def _describe(failure: ValidationError) -> Iterator[str]:
-    """Yield one problem per invalid setting, with the setting and its environment variable."""
-    variables = {
-        f"{section}.{name}": variable
-        for variable, (section, name) in list_variables(Settings).items()
-    }
-    for error in failure.errors():
-        name = ".".join(str(part) for part in error["loc"])
-        detail = error["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        if detail.startswith(_SECRET):
-            yield detail
-            continue
+def read_settings(
+    *, requires_secret: bool = False, **overrides: Mapping[str, Any] | Section
+) -> ReadSettings:
+    """Read the settings, with all their problems; see `load_settings`.
+
+    Raises:
+        ConfigError: a source cannot be read.
+    """
+    types, problems = list_sections(), find_unknown_variables()
+    try:
+        values = read_values({name: dict(section) for name, section in overrides.items()})
+    except ConfigError as exc:
+        raise ConfigError([*problems, *exc.problems]) from None
+    sections: dict[str, Any] = {}
+    defaulted: dict[str, set[str]] = {}
+    for name, section_type in types.items():
+        reader = _SectionReader(name, values.get(name, {}))
+        sections[name] = reader.read(section_type)
+        problems += reader.problems
+        if reader.problems:
+            defaulted[name] = reader.defaulted
+    problems += [f"{name}: no such setting" for name in values if name not in types]
+    settings = Settings(**sections)
+    replaced = {f"{section}.{name}" for section, names in defaulted.items() for name in names}
+    problems += [text for text in settings.find_conflicts() if not _names_any(text, replaced)]
+    if requires_secret and "secret" not in defaulted.get("auth", ()):
+        problems += _find_secret_problems(settings.auth)
+    return ReadSettings(settings, problems, frozenset(defaulted))
+
+
+class _SectionReader:
+    """Validates one section until all its problems are known, with defaults for invalid values."""
+
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        self.problems: list[str] = []
+        self.defaulted: set[str] = set()
+        self._name = name
+        self._values = dict(values)
+
+    def read(self, section_type: type[Section]) -> Section:
+        while True:  # each pass removes a value or ends
+            try:
+                return section_type(**self._values)
+            except ValidationError as exc:
+                errors = exc.errors()
+            if invalid := {str(error["loc"][0]) for error in errors if error["loc"]}:
+                self.problems += filter(None, map(self._describe, errors))
+                self.defaulted |= invalid
+                for name in invalid:
+                    del self._values[name]
+            else:  # a conflict of valid values, or of valid values with defaults for invalid ones
+                conflicts = [line for error in errors for line in _get_text(error).splitlines()]
+                self.problems += [
+                    f"{self._name}: {text}"
+                    for text in conflicts
+                    if not _names_any(text, self.defaulted)
+                ]
+                self.defaulted |= self._values.keys()
+                return section_type()
+
+    def _describe(self, error: ErrorDetails) -> str | None:
+        """Return the problem of one setting, with its environment variable."""
+        section, setting = self._name, str(error["loc"][0])
+        name = ".".join([section, *(str(part) for part in error["loc"])])
         if error["type"] == "extra_forbidden":
-            if f"{PREFIX}{name.replace('.', '_')}".upper() in os.environ:
-                continue  # `find_unknown_variables` has reported this variable
-            detail = "no such setting"
-        setting = ".".join(name.split(".")[:2])
-        if setting in variables:
-            name += f" ({variables[setting]})"
-        yield f"{name}: {detail[:1].lower()}{detail[1:]}" if name else detail
+            return f"{name}: no such setting"
+        variables = {place: variable for variable, place in list_variables().items()}
+        detail = _get_text(error)
+        return f"{name} ({variables[section, setting]}): {detail[:1].lower()}{detail[1:]}"
+
+
+def _get_text(error: ErrorDetails) -> str:
+    return error["msg"].removeprefix("Value error, ").replace("Input should", "must")
+
+
+def _names_any(text: str, names: set[str]) -> bool:
+    """Return whether a problem names one of these settings."""
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for name in names)
 
 
 def check_secret(settings: Settings) -> None:
@@ -87,11 +137,10 @@ def check_secret(settings: Settings) -> None:
     Raises:
         ConfigError: `auth.secret` is unset or shorter than 32 bytes.
     """
-    if problem := _find_secret_problem(settings.auth):
-        raise ConfigError([problem])
+    if problems := list(_find_secret_problems(settings.auth)):
+        raise ConfigError(problems)
 
 
-def _find_secret_problem(auth: Auth) -> str | None:
-    if len(auth.secret.get_secret_value().encode()) >= 32:
-        return None
-    return f"{_SECRET}: must be at least 32 bytes; try: openssl rand -hex 32"
+def _find_secret_problems(auth: Auth) -> Iterator[str]:
+    if len(auth.secret.get_secret_value().encode()) < 32:
+        yield f"{_SECRET}: must be at least 32 bytes; try: openssl rand -hex 32"

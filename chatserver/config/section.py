@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections.abc import Iterable
 from typing import Annotated, Self, get_origin
 
 from pydantic import (
@@ -13,6 +14,7 @@ from pydantic import (
     PrivateAttr,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 
@@ -32,6 +34,16 @@ class Section(BaseModel):
             return json.loads(value)
         except ValueError:
             raise ValueError('must be a JSON list, for example ["one", "two"]') from None
+
+    def find_conflicts(self) -> Iterable[str]:
+        """Return the problems of this combination of values, each naming the settings."""
+        return ()
+
+    @model_validator(mode="after")
+    def _check_conflicts(self) -> Self:
+        if conflicts := list(self.find_conflicts()):
+            raise ValueError("\n".join(conflicts))  # one error, because pydantic stops at the first
+        return self
 
 
 class TenantSection(Section):

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import os
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    TomlConfigSettingsSource,
-)
+from typing import Any
 
 from chatserver.config.section import Section
+from chatserver.config.settings import Settings
 from chatserver.errors import ConfigError
 
 PREFIX = "CHAT_"
 _NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKEN"}
 
+Values = dict[str, dict[str, Any]]  # section → name → value, not validated
 
-def list_variables(settings: type[BaseSettings]) -> dict[str, tuple[str, str]]:
-    """Return the section and the name of each setting, by environment variable."""
+
+def list_sections() -> dict[str, type[Section]]:
+    """Return the type of each section, by name."""
     return {
-        f"{PREFIX}{section}_{name}".upper(): (section, name)
-        for section, field in settings.model_fields.items()
+        section: field.annotation
+        for section, field in Settings.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-        for name in field.annotation.model_fields
     }
 
 
-def find_unknown_variables(settings: type[BaseSettings]) -> list[str]:
+def list_variables() -> dict[str, tuple[str, str]]:
+    """Return the section and the name of each setting, by environment variable."""
+    return {
+        f"{PREFIX}{section}_{name}".upper(): (section, name)
+        for section, section_type in list_sections().items()
+        for name in section_type.model_fields
+    }
+
+
+def find_unknown_variables() -> list[str]:
     """Return an error for each `CHAT_` environment variable that is not a setting."""
-    names = list_variables(settings).keys() | _NOT_SETTINGS
+    names = list_variables().keys() | _NOT_SETTINGS
     return [
         f"{name}: no such setting"
         for name in sorted(os.environ)
@@ -39,29 +46,59 @@ def find_unknown_variables(settings: type[BaseSettings]) -> list[str]:
     ]
 
 
-def open_sources(
-    settings: type[BaseSettings], *stronger: PydanticBaseSettingsSource
-) -> tuple[PydanticBaseSettingsSource, ...]:
-    """Return the sources, highest precedence first: `stronger`, secret files, the TOML file.
+def read_values(overrides: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Return the values of all sources; `overrides` has the highest precedence.
 
     Raises:
-        ConfigError: ``CHAT_SECRETS_DIR`` does not exist.
+        ConfigError: the TOML file or the directory of secrets cannot be read.
     """
-    secrets = InitSettingsSource(settings, init_kwargs=_read_secrets(settings))
-    if path := os.environ.get("CHAT_CONFIG"):
-        return (*stronger, secrets, TomlConfigSettingsSource(settings, Path(path)))
-    return (*stronger, secrets)
+    values: Values = {}
+    for source in (_read_file(), _read_secrets(), _read_environment(), overrides):
+        for section, named in source.items():
+            values.setdefault(section, {}).update(named)
+    return values
 
 
-def _read_secrets(settings: type[BaseSettings]) -> dict[str, dict[str, str]]:
+def _read_file() -> dict[str, Any]:
+    path = os.environ.get("CHAT_CONFIG")
+    if not path:
+        return {}
+    if not Path(path).is_file():
+        raise ConfigError([f"CHAT_CONFIG: there is no file {path}"])
+    try:
+        read = tomllib.loads(Path(path).read_text("utf-8"))
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError([f"CHAT_CONFIG: {path} is not TOML: {exc}"]) from None
+    except UnicodeDecodeError as exc:
+        raise ConfigError([f"CHAT_CONFIG: {path} is not UTF-8: {exc}"]) from None
+    except OSError as exc:
+        raise ConfigError([f"CHAT_CONFIG: {path} cannot be read: {exc.strerror}"]) from None
+    if loose := [name for name, value in read.items() if not isinstance(value, dict)]:
+        raise ConfigError([f"{name}: must be in a table, such as [redis]" for name in loose])
+    return read
+
+
+def _read_secrets() -> Values:
     folder = os.environ.get("CHAT_SECRETS_DIR")
     if not folder:
         return {}
     if not Path(folder).is_dir():
         raise ConfigError([f"CHAT_SECRETS_DIR: there is no directory {folder}"])
-    secrets: dict[str, dict[str, str]] = {}
-    for variable, (section, name) in list_variables(settings).items():
+    secrets: Values = {}
+    for variable, (section, name) in list_variables().items():
         for file in (Path(folder, variable), Path(folder, variable.lower())):
             if file.is_file():
-                secrets.setdefault(section, {})[name] = file.read_text().strip()
+                try:
+                    secrets.setdefault(section, {})[name] = file.read_text("utf-8").strip()
+                except (OSError, UnicodeDecodeError) as exc:
+                    reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+                    raise ConfigError([f"CHAT_SECRETS_DIR: cannot read {file}: {reason}"]) from None
     return secrets
+
+
+def _read_environment() -> Values:
+    values: Values = {}
+    for variable, (section, name) in list_variables().items():
+        if variable in os.environ:
+            values.setdefault(section, {})[name] = os.environ[variable]
+    return values

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator
 
 from chatserver.config.section import Section, TenantSection
+from chatserver.config.urls import CorsOrigin, HttpUrl, RedisUrl
 from chatserver.domain.access.tenants import RESERVED_TENANTS, TENANT_PATTERN
 from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 
@@ -15,9 +18,15 @@ from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 class Redis(TenantSection):
     """Redis, the hot tier. It contains only the data of the tenant in `warm.tenant`."""
 
-    url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
+    url: RedisUrl = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Address of Redis 7 or Valkey: `redis://user:password@host:port/database`, "
+        "with special characters in the password percent-encoded; `rediss://` for TLS, with the "
+        "options `?ssl_ca_certs=FILE` for a private CA, and `ssl_certfile` and `ssl_keyfile` for "
+        "a client certificate; `unix://path`",
+    )
     cluster: bool = Field(False, description="Use Redis Cluster; `url` is any of its nodes")
-    sentinels: list[str] = Field(
+    sentinels: list[RedisUrl] = Field(
         default_factory=list,
         description="Sentinels to ask for the master, each as redis://host:26379; `url` has the"
         " master's credentials",
@@ -62,17 +71,13 @@ class Redis(TenantSection):
         "messages are persisted",
     )
 
-    @model_validator(mode="after")
-    def _check_log_max(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         if self.log_max < self.inbox_max:  # an inbox can refer to `inbox_max` entries of one chat
-            raise ValueError("log_max must be at least inbox_max")
-        return self
-
-    @model_validator(mode="after")
-    def _check_sentinels(self) -> Self:
+            yield "log_max must be at least inbox_max"
         if self.sentinels and (self.cluster or self.url.startswith("unix:")):
-            raise ValueError("sentinels cannot be combined with cluster or with a unix: url")
-        return self
+            yield "sentinels cannot be combined with cluster or with a unix: url"
+        if self.cluster and urlsplit(self.url).path not in ("", "/", "/0"):
+            yield "cluster requires a url with a host and database 0"
 
 
 class Encryption(Section):
@@ -97,13 +102,11 @@ class Encryption(Section):
         300.0, ge=1, le=3600, description="How long a process caches a decrypted data key"
     )
 
-    @model_validator(mode="after")
-    def _check_provider(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         if self.provider == "file" and self.key_file is None:
-            raise ValueError("key_file: must be set if provider is file")
+            yield "key_file: must be set if provider is file"
         if self.provider == "kms" and not self.kms_key_id:
-            raise ValueError("kms_key_id: must be set if provider is kms")
-        return self
+            yield "kms_key_id: must be set if provider is kms"
 
 
 class Warm(Section):
@@ -111,8 +114,8 @@ class Warm(Section):
 
     _encryption: Encryption = PrivateAttr(default_factory=Encryption)
 
-    endpoint: str | None = Field(None, description="Address of DynamoDB; unset: AWS")
-    streams_endpoint: str | None = Field(
+    endpoint: HttpUrl | None = Field(None, description="Address of DynamoDB; unset: AWS")
+    streams_endpoint: HttpUrl | None = Field(
         None, description="Address of DynamoDB Streams; unset: `endpoint`"
     )
     region: str = Field("us-east-1", description="AWS region")
@@ -188,8 +191,8 @@ class Warm(Section):
 class Cold(TenantSection):
     """S3, the cold tier."""
 
-    endpoint: str | None = Field(None, description="Address of S3; unset: AWS")
-    public_endpoint: str | None = Field(
+    endpoint: HttpUrl | None = Field(None, description="Address of S3; unset: AWS")
+    public_endpoint: HttpUrl | None = Field(
         None, description="Address of S3 for clients, if it differs from `endpoint`"
     )
     region: str = Field("us-east-1", description="AWS region")
@@ -204,7 +207,7 @@ class Cold(TenantSection):
     secret_key: SecretStr | None = Field(
         None, description="AWS secret key that belongs to `access_key`"
     )
-    origins: list[str] = Field(
+    origins: list[CorsOrigin] = Field(
         default_factory=list,
         description="Web origins that may upload to and download from the bucket",
     )

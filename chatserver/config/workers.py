@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from chatserver.config.section import Section
+from chatserver.config.urls import HttpUrl
 
 
 class Persist(Section):
@@ -19,11 +21,9 @@ class Persist(Section):
         4.0, gt=0, description="Timeout for each write; must be shorter than `lease_s`"
     )
 
-    @model_validator(mode="after")
-    def _check_lease(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         if self.write_timeout_s >= self.lease_s:
-            raise ValueError("write_timeout_s must be shorter than lease_s")
-        return self
+            yield "write_timeout_s must be shorter than lease_s"
 
 
 class Archive(Section):
@@ -71,14 +71,12 @@ class Archive(Section):
         "support TTL",
     )
 
-    @model_validator(mode="after")
-    def _check_bounds(self) -> Self:
+    def find_conflicts(self) -> Iterator[str]:
         latest_s = self.wait_s + 2 * self.sweep_interval_s
         if self.removal == "ttl" and self.retention_s and self.ttl_margin_s <= latest_s:
-            raise ValueError("ttl_margin_s: must be more than wait_s + 2 * sweep_interval_s")
+            yield "ttl_margin_s: must be more than wait_s + 2 * sweep_interval_s"
         if self.segment_entries_min > self.segment_entries_max:
-            raise ValueError("segment_entries_min: must be at most segment_entries_max")
-        return self
+            yield "segment_entries_min: must be at most segment_entries_max"
 
 
 class Audit(Section):
@@ -113,7 +111,7 @@ class Telemetry(Section):
         "off",
         description="`otlp`: send traces of messages by OTLP over HTTP; requires the `otel` extra",
     )
-    traces_endpoint: str = Field(
+    traces_endpoint: HttpUrl = Field(
         "http://127.0.0.1:4318/v1/traces", description="Full URL of the OTLP collector"
     )
     traces_sample: float = Field(
