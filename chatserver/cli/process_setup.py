@@ -6,7 +6,7 @@ import socket
 from urllib.parse import SplitResult, urlsplit
 
 from chatserver.config import Redis, Settings, load_settings
-from chatserver.errors import ConfigError, Unavailable
+from chatserver.errors import Unavailable
 from chatserver.process_runtime import run
 from chatserver.telemetry.logs import configure_logs
 
@@ -28,18 +28,10 @@ def require_redis(settings: Redis) -> None:
     """Check that Redis responds at the configured address.
 
     Raises:
-        ConfigError: the address is invalid.
-        Unavailable: no server responds, or it is not Redis; the message explains how to start one.
+        Unavailable: no server responds, or it is not Redis; the message says what to do.
     """
-    try:
-        parts = urlsplit(settings.url)
-        port = parts.port or 6379
-    except ValueError as exc:
-        raise ConfigError([f"redis.url (CHAT_REDIS_URL): {exc}"]) from exc
-    if parts.scheme not in {"redis", "rediss", "unix"}:
-        raise ConfigError(
-            ["redis.url (CHAT_REDIS_URL): must begin with redis://, rediss:// or unix://"]
-        )
+    parts = urlsplit(settings.url)
+    port = parts.port or 6379
     host = parts.hostname or "127.0.0.1"
     name = parts.path if parts.scheme == "unix" else f"{host}:{port}"
     try:
@@ -51,12 +43,11 @@ def require_redis(settings: Redis) -> None:
                 # An error reply is fine: Redis may require a password, or be loading its data.
                 is_redis = connection.recv(16)[:1] in (b"+", b"-")
     except OSError as exc:
-        raise Unavailable(
-            f"Redis at {name}: {exc.strerror or 'timed out'}; start `redis-server` or `chatserver "
-            "dev`, or set redis.url (CHAT_REDIS_URL)"
-        ) from exc
+        from chatserver.hot.redis.connection_setup import Address, describe_failure
+
+        raise Unavailable(describe_failure(Address(settings.url), exc)) from exc
     if not is_redis:
-        raise Unavailable(f"Redis at {name}: the server at this address is not Redis")
+        raise Unavailable(f"redis at {name}: the server at this address is not Redis")
 
 
 def _connect(parts: SplitResult, host: str, port: int, timeout_s: float) -> socket.socket:

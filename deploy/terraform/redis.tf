@@ -1,5 +1,4 @@
-# The hot tier, in cluster mode with TLS. Its user has only the rights that docs/security.md lists,
-# without CONFIG, which these services do not offer.
+# The hot tier, in cluster mode with TLS. Its user has only the rights that docs/security.md lists.
 locals {
   redis_name    = "${replace(trimsuffix(var.table_prefix, "_"), "/[^A-Za-z0-9-]/", "-")}-redis"
   redis_version = { memorydb = "7.3", elasticache = "8.0", none = "" }[var.redis]

@@ -54,8 +54,10 @@ class HotClient(abc.ABC):
     # True if all calls reach Redis in call order; False if only calls to the same partition do.
     is_ordered: bool
 
-    def __init__(self, settings: config.Redis) -> None:
+    def __init__(self, settings: config.Redis, *, is_read_only: bool = False) -> None:
+        """Create a client. With `is_read_only`, `connect` creates no epochs; they may be empty."""
         self.settings = settings
+        self.is_read_only = is_read_only
         self.keys = Keys(settings.partitions)
         self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
         self._whole, self._joined_epochs = Epoch(""), list[Epoch]()
@@ -256,6 +258,7 @@ class HotClient(abc.ABC):
         Raises:
             Unavailable: no server responds; the message explains how to start one.
             ConfigError: Redis has data for another partition count, or is configured to evict keys.
+                Nothing has been written then.
         """
 
     @abc.abstractmethod
@@ -343,7 +346,7 @@ class HotClient(abc.ABC):
     def _create_blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
         """Return a redis-py client without retries, because a retry could run a call twice."""
         client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
-            address.url,
+            address.url,  # redis-py reads the TLS options of the URL, too
             # `with_deadline` limits the call instead. redis-py uses wait_for, which can lose a
             # cancellation in Python 3.11; the reader would then never end.
             socket_timeout=None,
@@ -353,17 +356,29 @@ class HotClient(abc.ABC):
         )
         return client
 
-    async def _load_epoch(
-        self, wire: PipelinedConnection, partition: int, replid: str, came_from: str
-    ) -> Epoch:
-        """Return the partition's epoch; see `epochs.load_epoch`.
+    async def _check_epochs(
+        self, wire: PipelinedConnection, partitions: Sequence[int]
+    ) -> list[Epoch]:
+        """Check the settings stored with the partitions' epochs, and return the epochs.
+
+        Call this for all partitions before `_load_epoch` for any: a process with wrong settings
+        must not write into a Redis that others use.
 
         Raises:
             ConfigError: Redis is blocked, or belongs to another tenant or partition count.
         """
-        loaded = await epochs.load_epoch(
-            wire, self.keys, self.settings, partition, replid, came_from
+        read = (epochs.read_epoch(wire, self.keys, self.settings, n) for n in partitions)
+        return [self._check_loaded(loaded) for loaded in await asyncio.gather(*read)]
+
+    async def _load_epoch(
+        self, wire: PipelinedConnection, partition: int, replid: str, came_from: str
+    ) -> Epoch:
+        """Return the partition's epoch; see `epochs.load_epoch`. Raises like `_check_epochs`."""
+        return self._check_loaded(
+            await epochs.load_epoch(wire, self.keys, self.settings, partition, replid, came_from)
         )
+
+    def _check_loaded(self, loaded: epochs.LoadedEpoch) -> Epoch:
         self._set_blocked(loaded.blocked)
         if self.blocked:
             raise ConfigError([f"{self.blocked}; see `chatserver tenants list`"])

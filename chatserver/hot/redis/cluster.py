@@ -9,7 +9,7 @@
 A partition's epoch is stored with the replication id (`replid`) of the node that wrote the epoch. A
 promoted or restarted node has another replication id and may have lost recent writes, so its
 partitions get a new epoch. A slot migration moves the slot to another node without loss. The epoch
-is kept if this process can prove that nothing was lost; see `ClusterClient._find_proven_origin` and
+is kept if this process can prove that nothing was lost; see `slot_routes.find_proven_origin` and
 decision 0004.
 """
 
@@ -48,7 +48,7 @@ from chatserver.hot.redis.pipelined_connection import (
 )
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
-from chatserver.hot.redis.slot_routes import Node, Route
+from chatserver.hot.redis.slot_routes import Node, Route, find_proven_origin
 
 log = structlog.get_logger()
 
@@ -63,8 +63,8 @@ class ClusterClient(HotClient):
 
     is_ordered = False
 
-    def __init__(self, settings: config.Redis) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: config.Redis, *, is_read_only: bool = False) -> None:
+        super().__init__(settings, is_read_only=is_read_only)
         if self.address.path is not None or self.address.database:
             raise ConfigError(
                 [
@@ -409,12 +409,10 @@ class ClusterClient(HotClient):
 
         Return the errors that occurred.
         """
+        changed = sorted(changed, key=lambda pair: 0 not in pair[0].partitions)
         for route, _ in changed:
             route.hold()
-        outcomes = await asyncio.gather(
-            *(self._load_epochs(route, node, views) for route, node in changed),
-            return_exceptions=True,
-        )
+        outcomes = await self._load_all_epochs(changed, views)
         failures: list[ChatError] = []
         loaded: list[tuple[Route, Node]] = []
         is_new = False
@@ -449,45 +447,45 @@ class ClusterClient(HotClient):
             route.fail_unsent()
         return is_new
 
+    async def _load_all_epochs(
+        self, changed: Sequence[tuple[Route, Node]], views: dict[str, ClusterView]
+    ) -> list[list[Epoch] | BaseException]:
+        """Return the epochs of each route, or the error. Check all settings before any write."""
+        checked = await asyncio.gather(
+            *(self._check_route(route, node) for route, node in changed), return_exceptions=True
+        )
+        refusal = next((error for error in checked if isinstance(error, ConfigError)), None)
+        if refusal is not None:
+            return [refusal for _ in changed]
+        if self.is_read_only:
+            return checked
+        # As in `SingleClient`, partition 0 first when the epochs may not exist yet.
+        stages = [changed] if self.epochs[0] else [changed[:1], changed[1:]]
+        outcomes: list[list[Epoch] | BaseException] = []
+        for stage in stages:
+            loads = (self._load_epochs(route, node, views) for route, node in stage)
+            outcomes += await asyncio.gather(*loads, return_exceptions=True)
+            refusal = next((each for each in outcomes if isinstance(each, ConfigError)), None)
+            if refusal is not None:
+                return [refusal for _ in changed]
+        return outcomes
+
+    async def _check_route(self, route: Route, node: Node) -> list[Epoch]:
+        if node.wire is None:
+            raise Unavailable(f"redis at {node.name}: not connected")
+        return await self._check_epochs(node.wire, route.partitions)
+
     async def _load_epochs(
         self, route: Route, node: Node, views: dict[str, ClusterView]
     ) -> list[Epoch]:
         wire, replid = node.wire, node.replid
         if wire is None:
             raise Unavailable(f"redis at {node.name}: not connected")
-        came_from = self._find_proven_origin(route.slot, node, views)
+        origin = self._epoch_origins.get(route.slot, ("", ""))
+        came_from = find_proven_origin(route.slot, node, origin, views)
         return await asyncio.gather(
             *(
                 self._load_epoch(wire, partition, replid, came_from)
                 for partition in route.partitions
             )
         )
-
-    def _find_proven_origin(self, slot: int, node: Node, views: dict[str, ClusterView]) -> str:
-        """Return the replication id from which the slot provably moved without loss, or "".
-
-        The proof has two conditions:
-
-        1. The source node lost no writes. Both nodes see it as a healthy master, and it still has
-           the replication id under which the slot's epoch was written.
-        2. The new node lost no writes. In its first reply to CLUSTER NODES with its current
-           replication id, it did not have the slot yet, or the epoch was written to it under this
-           replication id.
-
-        Without this proof, the partition gets a new epoch.
-        """
-        source_id, replid = self._epoch_origins.get(slot, ("", ""))
-        source, target = views.get(source_id), views.get(node.id)
-        if source is None or target is None or node.first_view is None:
-            return ""
-        member = target.members.get(source_id)
-        is_whole = (
-            source.replid == replid
-            and target.replid == node.replid
-            and source.members[source.me].is_master
-            and member is not None
-            and member.is_master
-            and member.is_healthy
-            and (slot in node.epoch_slots or not node.first_view.has_or_imports(slot))
-        )
-        return replid if is_whole else ""

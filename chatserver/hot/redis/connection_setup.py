@@ -13,11 +13,13 @@ from typing import Any
 from redis.asyncio.connection import parse_url
 
 from chatserver import config
+from chatserver.config.section import is_loopback
 from chatserver.errors import ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import all_scripts
 
+_TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 REDIS_VERSION_MIN = 7  # Redis 7 is the first version with script flags such as allow-oom.
 
 
@@ -25,17 +27,8 @@ class Address:
     """A server's address and credentials."""
 
     def __init__(self, url: str) -> None:
-        """Parse a URL in redis-py's format.
-
-        Raises:
-            ConfigError: the URL is invalid.
-        """
-        try:
-            self._parsed: dict[str, Any] = dict(parse_url(url))
-            if urllib.parse.urlsplit(url).port == 0:  # redis-py treats port 0 as unset
-                raise ValueError("port must not be 0")
-        except ValueError as exc:
-            raise ConfigError([f"redis.url (CHAT_REDIS_URL): {exc}"]) from None
+        """Parse a URL in redis-py's format, as `redis.url` and `redis.sentinels` have it."""
+        self._parsed: dict[str, Any] = dict(parse_url(url))
         self.url = url
         self.path: str | None = self._parsed.get("path")
         self.host: str = self._parsed.get("host", "localhost")
@@ -64,38 +57,73 @@ class Address:
         netloc = f"{user}{separator}{spelled}:{port}"
         return Address(urllib.parse.urlunsplit(parts._replace(netloc=netloc)))
 
+    def create_tls(self) -> ssl.SSLContext | None:
+        """Return the TLS context for a connection; None without TLS.
+
+        Raises:
+            ConfigError: a file in the options of the URL cannot be used.
+        """
+        if not self.is_tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self._parsed.get("ssl_ca_certs"))
+            if certificate := self._parsed.get("ssl_certfile"):
+                context.load_cert_chain(certificate, self._parsed.get("ssl_keyfile"))
+        except OSError as exc:  # also if a file has no certificate (SSLError)
+            files = ", ".join(
+                f"{name}={self._parsed[name]}" for name in _TLS_OPTIONS if name in self._parsed
+            )
+            reason = f"{exc.strerror or exc}"
+            raise ConfigError([f"redis.url (CHAT_REDIS_URL): {files}: {reason}"]) from exc
+        return context
+
 
 async def open_connection(address: Address, settings: config.Redis) -> PipelinedConnection:
     """Open a connection.
 
     Raises:
-        Unavailable: no server responds; the message explains how to start one.
+        Unavailable: no server responds; the message says what to do.
+        ConfigError: a file in the options of the URL cannot be used.
     """
     loop = asyncio.get_running_loop()
 
     def make() -> PipelinedConnection:
         return PipelinedConnection(address.name, settings.call_timeout_s)
 
+    tls = address.create_tls()
     try:
         async with asyncio.timeout(settings.call_timeout_s):
             if address.path is not None:
                 transport, wire = await loop.create_unix_connection(make, address.path)
             else:
                 transport, wire = await loop.create_connection(
-                    make,
-                    address.host,
-                    address.port,
-                    ssl=ssl.create_default_context() if address.is_tls else None,
+                    make, address.host, address.port, ssl=tls
                 )
     except (OSError, TimeoutError) as exc:
-        raise Unavailable(
-            f"redis at {address.name}: cannot connect ({str(exc) or 'timed out'}); start "
-            "`redis-server`, or set CHAT_REDIS_URL"
-        ) from exc
+        raise Unavailable(describe_failure(address, exc)) from exc
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return wire
+
+
+def describe_failure(address: Address, error: OSError) -> str:
+    """Return why no connection could be opened, and what to do about it."""
+    reason = error.strerror or str(error) or "timed out"
+    match error:
+        case ssl.SSLCertVerificationError():
+            reason = f"its certificate is not trusted ({error.verify_message})"
+            fix = "name the file of its CA in redis.url: rediss://…?ssl_ca_certs=FILE"
+        case ssl.SSLError():
+            reason = f"TLS failed ({error.reason or reason})"
+            fix = "check that the server speaks TLS at this port, and which certificate it requires"
+        case socket.gaierror():
+            fix = "check the host in redis.url (CHAT_REDIS_URL), and DNS"
+        case _ if address.path is not None or is_loopback(address.host):
+            fix = "start `redis-server` or `chatserver dev`, or set redis.url (CHAT_REDIS_URL)"
+        case _:
+            fix = "check redis.url (CHAT_REDIS_URL), the network and the firewall"
+    return f"redis at {address.name}: cannot connect ({reason}); {fix}"
 
 
 @contextlib.asynccontextmanager
@@ -137,12 +165,12 @@ async def prepare(wire: PipelinedConnection, settings: config.Redis) -> None:
         ConfigError: the server is older than Redis 7, evicts keys, or lacks WAITAOF where required.
     """
     scripts = all_scripts()
-    info, are_loaded, policy = await asyncio.gather(
+    server, memory, are_loaded = await asyncio.gather(
         call_on(wire, "INFO", "server"),
+        call_on(wire, "INFO", "memory"),
         call_on(wire, "SCRIPT", "EXISTS", *(script.sha for script in scripts)),
-        _read_policy(wire),
     )
-    version = parse_info(info)["redis_version"]
+    version = parse_info(server)["redis_version"]
     if int(version.partition(".")[0]) < REDIS_VERSION_MIN:
         raise ConfigError(
             [
@@ -150,7 +178,9 @@ async def prepare(wire: PipelinedConnection, settings: config.Redis) -> None:
                 "required"
             ]
         )
-    if policy not in ("", "noeviction"):
+    # From INFO, because managed services and restricted users have no CONFIG.
+    policy = parse_info(memory).get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
         raise ConfigError(
             [f"redis at {wire.name}: maxmemory-policy is {policy}; set it to noeviction"]
         )
@@ -170,15 +200,6 @@ async def _require_fsync(wire: PipelinedConnection, version: str) -> None:
                 f"appendonly yes; {wire.name} has version {version}: {exc.message}"
             ]
         ) from exc
-
-
-async def _read_policy(wire: PipelinedConnection) -> str:
-    """Return the server's eviction policy; empty if a managed service hides it."""
-    try:
-        reply = await call_on(wire, "CONFIG", "GET", "maxmemory-policy")
-    except CorruptData:
-        return ""
-    return reply[1].decode() if reply else ""
 
 
 def parse_info(text: bytes) -> dict[str, str]:

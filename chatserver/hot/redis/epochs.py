@@ -52,6 +52,21 @@ class LoadedEpoch(NamedTuple):
             )
 
 
+async def read_epoch(
+    wire: PipelinedConnection, keys: Keys, settings: config.Redis, partition: int
+) -> LoadedEpoch:
+    """Return the partition's epoch without writing; the epoch is empty if there is none yet."""
+    epoch, partitions, tenant, blocked = await call_on(
+        wire, "HMGET", keys.epoch(partition), "epoch", "partitions", "tenant", "blocked"
+    )
+    return LoadedEpoch(
+        Epoch((epoch or b"").decode()),
+        int(partitions or settings.partitions),
+        settings.tenant if tenant is None else tenant.decode(),
+        (blocked or b"").decode(),
+    )
+
+
 async def load_epoch(
     wire: PipelinedConnection,
     keys: Keys,

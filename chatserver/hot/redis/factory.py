@@ -12,15 +12,15 @@ from chatserver.hot.redis.cluster import ClusterClient
 from chatserver.hot.redis.single_server import SingleClient
 
 
-def make_hot(settings: config.Redis) -> HotClient:
-    """Return an unconnected client for the configured Redis.
+def make_hot(settings: config.Redis, *, is_read_only: bool = False) -> HotClient:
+    """Return an unconnected client for the configured Redis; see `HotClient` for `is_read_only`.
 
     Raises:
         ConfigError: the address is invalid.
     """
     if settings.cluster:
-        return ClusterClient(settings)
-    return SingleClient(settings)
+        return ClusterClient(settings, is_read_only=is_read_only)
+    return SingleClient(settings, is_read_only=is_read_only)
 
 
 @contextlib.asynccontextmanager

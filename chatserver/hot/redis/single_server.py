@@ -36,8 +36,8 @@ class SingleClient(HotClient):
 
     is_ordered = True
 
-    def __init__(self, settings: config.Redis) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: config.Redis, *, is_read_only: bool = False) -> None:
+        super().__init__(settings, is_read_only=is_read_only)
         self._wire: PipelinedConnection | None = None
 
     @property
@@ -89,9 +89,13 @@ class SingleClient(HotClient):
 
     async def _load_epochs(self, wire: PipelinedConnection) -> None:
         replid = await read_replid(wire)
-        epochs = await asyncio.gather(
-            *(self._load_epoch(wire, number, replid, "") for number in range(len(self.epochs)))
-        )
+        epochs = await self._check_epochs(wire, range(len(self.epochs)))
+        if not self.is_read_only:
+            # Partition 0 first: if another process creates the epochs now, with other settings, one
+            # of the two processes stops here, before it has written anything.
+            first = await self._load_epoch(wire, 0, replid, "")
+            others = (self._load_epoch(wire, n, replid, "") for n in range(1, len(epochs)))
+            epochs = [first, *await asyncio.gather(*others)]
         is_changed = epochs != self.epochs and self.epochs[0] != ""
         self.epochs = epochs
         if is_changed:

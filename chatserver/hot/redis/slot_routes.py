@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.redis.cluster_map import ClusterView, Member
@@ -59,6 +59,38 @@ class Node:
         wire, self.wire = self.wire, None
         if wire is not None:
             wire.abort(f"redis at {self.name}: {reason}")
+
+
+def find_proven_origin(
+    slot: int, node: Node, origin: tuple[str, str], views: Mapping[str, ClusterView]
+) -> str:
+    """Return the replication id from which the slot provably moved to `node` without loss, or "".
+
+    `origin`: id and replication id of the node that last supplied the epochs of the slot. The proof
+    has two conditions:
+
+    1. The source node lost no writes. Both nodes see it as a healthy master, and it still has the
+       replication id under which the slot's epoch was written.
+    2. The new node lost no writes. In its first reply to CLUSTER NODES with its current replication
+       id, it did not have the slot yet, or the epoch was written to it under this replication id.
+
+    Without this proof, the partition gets a new epoch.
+    """
+    source_id, replid = origin
+    source, target = views.get(source_id), views.get(node.id)
+    if source is None or target is None or node.first_view is None:
+        return ""
+    member = target.members.get(source_id)
+    is_whole = (
+        source.replid == replid
+        and target.replid == node.replid
+        and source.members[source.me].is_master
+        and member is not None
+        and member.is_master
+        and member.is_healthy
+        and (slot in node.epoch_slots or not node.first_view.has_or_imports(slot))
+    )
+    return replid if is_whole else ""
 
 
 class Call:

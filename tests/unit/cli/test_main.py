@@ -10,9 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from chatserver.cli.main import COMMANDS, cli, main
-from chatserver.cli.process_setup import require_redis
-from chatserver.config import Redis
-from chatserver.errors import ConfigError
 
 SECRET = "0123456789abcdef0123456789abcdef"
 HEAVY = ("redis", "litestar", "uvicorn", "aioboto3", "pydantic", "structlog", "rich", "jwt")
@@ -97,13 +94,6 @@ def test_missing_config_file_is_named(
 
     assert caught.value.code == 2
     assert "/no/such.toml" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:6379", "redis://127.0.0.1:x/0"])
-def test_address_that_is_not_a_redis_url_is_refused(url: str) -> None:
-    """An invalid address is an invalid setting, not an unavailable server."""
-    with pytest.raises(ConfigError, match=r"redis\.url"):
-        require_redis(Redis(url=url))
 
 
 def test_error_for_unknown_worker_lists_the_known_workers() -> None:

@@ -260,13 +260,14 @@ def test_outputs_are_valid_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"CHAT_WARM_BILLING": "on_demand", "CHAT_ARCHIVE_REMOVAL": "worker"}
     values |= {"CHAT_COLD_ORIGINS": "[]", "CHAT_REDIS_PARTITIONS": "64"}
     values |= {"CHAT_REDIS_CLUSTER": "true", "CHAT_WARM_STREAM": "false"}
+    values |= {"CHAT_REDIS_URL": "rediss://chat@redis.example:6379"}
     with given_settings(monkeypatch, {name: values.get(name, "abc") for name in names}):
         assert load_settings().redis.partitions == 64
 
     document = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     rights = re.search(r"ACL SETUSER chat (on .*?)```", document, re.DOTALL)
     assert rights is not None
-    expected = set(rights[1].split()) - {">password", "resetkeys", "+config|get"}
+    expected = set(rights[1].split()) - {">password", "resetkeys"}
     for kind, name in (("memorydb", "default"), ("elasticache", "provisioned")):
         user = evaluated(f"terraform-{name}")[f"aws_{kind}_user.chat[0]"]
         assert set(user["access_string"].split()) == expected
