@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 a required service is unavailable, 2 a setting or an op
 
 from __future__ import annotations
 
+import difflib
 import gc
 import os
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import click
 
 from chatserver.errors import ConfigError, Unavailable
+from chatserver.extras import describe_missing_module
 from chatserver.features.registry import list_features, load
 
 DEV_SETTINGS = ".dev/settings.env"  # where `chatserver dev` writes settings by default
@@ -99,6 +101,17 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name; suggest one if there is none."""
+        name = args[0]
+        if name not in self._lazy_commands and not name.startswith("-"):
+            similar = difflib.get_close_matches(name, self._lazy_commands, n=1)
+            hint = f" Did you mean {similar[0]!r}?" if similar else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
@@ -130,6 +143,10 @@ def main() -> None:
         for problem in exc.problems:
             click.echo(f"chatserver: {problem}", err=True)
         _print_dev_hint()
+        sys.exit(2)
+    except ModuleNotFoundError as exc:
+        what = " ".join(["chatserver", *sys.argv[1:2]])
+        click.echo(f"{what}: {describe_missing_module(exc)}", err=True)
         sys.exit(2)
     except Unavailable as exc:
         click.echo(f"chatserver: {exc.message}", err=True)

@@ -38,8 +38,9 @@ def _describe_all(worker: Worker) -> str:
 def worker(names: tuple[str, ...]) -> None:
     """Run the named workers."""
     settings = prepare("worker")
-    require_redis(settings.redis)
     from workers.runner import run_workers
+
+    require_redis(settings.redis)
 
     run(run_workers(settings, choose_workers(names, settings)))
 

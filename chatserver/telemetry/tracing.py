@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from chatserver.errors import ConfigError
+from chatserver.extras import explain_missing
 from chatserver.telemetry.metrics import SPANS
 from chatserver.telemetry.trace_ids import TraceIds, get_trace_ids, is_sampled
 
@@ -107,11 +107,8 @@ def open_tracing(settings: Settings, process: str) -> Iterator[None]:
     if settings.traces == "off":
         yield
         return
-    try:
+    with explain_missing("telemetry.traces"):
         from chatserver.telemetry.otlp import make_export, make_span_maker
-    except ImportError as exc:
-        reason = "telemetry.traces: needs the extra `otel`: pip install 'tierchat[otel]'"
-        raise ConfigError([reason]) from exc
     sender = SpanSender(make_export(settings.traces_endpoint, EXPORT_S_MAX))
     _tracer = Tracer(settings.traces_sample, make_span_maker(process, os.getpid()), sender.put)
     try:

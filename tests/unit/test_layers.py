@@ -52,7 +52,7 @@ def loaded_by(module: str) -> set[str]:
 # From the bottom up. Packages of one layer do not import each other.
 LAYERS = (
     {"compiled", "errors"},
-    {"domain"},
+    {"domain", "extras"},
     {
         *("protocol", "config", "telemetry", "process_runtime", "connection_acceptor"),
         *("task_groups", "aws_session"),

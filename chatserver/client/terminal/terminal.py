@@ -23,7 +23,8 @@ from chatserver.client.terminal.commands import HelpText
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
 from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport
 from chatserver.client.terminal.search_report import describe_report, format_local_time
-from chatserver.errors import ConfigError, TooLarge
+from chatserver.errors import TooLarge
+from chatserver.extras import explain_missing
 from chatserver.telemetry.printable_text import replace_unprintable
 
 LINE_BYTES_MAX = 65_536
@@ -47,11 +48,8 @@ async def run_chat(
     conversation = Conversation(peer)
     store = None if cache is None else SqliteStore(cache)
     if sys.stdin.isatty() and sys.stdout.isatty():
-        try:
+        with explain_missing("the terminal client"):
             from chatserver.client.terminal.full_screen import FullScreenChat
-        except ImportError as exc:
-            hint = "the terminal client is not installed: pip install 'tierchat[terminal]'"
-            raise ConfigError([hint]) from exc
         await FullScreenChat(
             url=url, get_token=get_token, conversation=conversation, api_url=api_url, store=store
         ).run()

@@ -13,7 +13,6 @@ from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.domain.companion_ids import CompanionId, parse_companion_id
 from chatserver.errors import ClientError
-from chatserver.features.companions.companion_options import parse_options
 from chatserver.features.companions.model import Changes
 
 if TYPE_CHECKING:
@@ -134,6 +133,8 @@ def delete(id_: str) -> None:
 
 
 def _parse_changes(fields: dict[str, Any]) -> Changes:
+    from chatserver.features.companions.companion_options import parse_options
+
     options = _read_text(fields, "options")
     try:
         parsed = None if options is None else parse_options(options)

@@ -236,6 +236,26 @@ def _cells(row: str) -> list[str]:
     return re.split(r"(?<!\\)\|", row.strip())[1:-1]
 
 
+def test_no_text_tells_readers_to_install_a_name_that_is_not_ours() -> None:
+    """The package is not on PyPI: whoever registers its name there would own those readers."""
+    paths = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    for folder in ("chatserver", "workers", "deploy", "clients"):
+        paths += [
+            path
+            for path in (ROOT / folder).rglob("*")
+            if path.suffix in (".md", ".py", ".sh", ".yaml", ".tf", ".txt")
+            and "node_modules" not in path.parts
+        ]
+
+    named = {
+        str(path.relative_to(ROOT))
+        for path in paths
+        if re.search(r"tierchat\[|install\s+\S*tierchat\b", path.read_text("utf-8"))
+    }
+
+    assert named == set()
+
+
 def test_document_parser_finds_commands_settings_and_links() -> None:
     """A parser that finds nothing would make all checks pass."""
     found = {document.name: document for document in documents()}

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from chatserver.config import Companions
 from chatserver.errors import ConfigError
+from chatserver.extras import explain_missing
 from chatserver.features.companions.providers.interface import Provider
 from chatserver.features.companions.providers.scripted import Scripted
 
@@ -70,12 +71,11 @@ def load_sdk(name: str) -> None:
     """
     match name:
         case "openai":
-            try:
+            with explain_missing("openai"):
                 importlib.import_module(f"{_PACKAGE}.openai_api")
-            except ImportError as exc:
-                raise ConfigError([f"openai: {exc}: install tierchat[ai]"]) from exc
         case "bedrock":
-            importlib.import_module(f"{_PACKAGE}.bedrock").preload()
+            with explain_missing("bedrock"):
+                importlib.import_module(f"{_PACKAGE}.bedrock").preload()
 
 
 @contextlib.asynccontextmanager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from pathlib import Path
 
+from chatserver import extras
 from chatserver.config import Settings
-from chatserver.errors import ConfigError
 from chatserver.features.search.engines.sqlite_fts import SqliteEngine
 from chatserver.features.search.model import Engine
 
@@ -32,13 +31,13 @@ def count_partitions(settings: Settings, redis_partitions: int) -> int:
 
 def check_engine(settings: Settings) -> None:
     """Check that the engine is installed. Raises ConfigError."""
-    if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is None:
-        raise ConfigError(["search: lancedb is not installed; run: pip install 'tierchat[search]'"])
+    if is_in_bucket(settings):
+        extras.require_extras("search", "search")
 
 
 def load_engine(settings: Settings) -> None:
     """Import the engine's library, which takes seconds. Do nothing if it is not installed."""
-    if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is not None:
+    if is_in_bucket(settings) and extras.is_installed("search"):
         importlib.import_module("chatserver.features.search.engines.lance")
 
 
