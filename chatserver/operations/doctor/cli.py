@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 import sys
@@ -10,16 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chatserver.cli.process_setup import prepare, run
-from chatserver.config import Settings, check_secret
+from chatserver.cli.process_setup import run
+from chatserver.config import Settings, read_settings
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
+from chatserver.extras import explain_missing
+from chatserver.features.registry import list_features, load
+from chatserver.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
     from chatserver.operations.doctor.model import Finding
 
+_WORKER_SECTIONS = ("analytics", "notify", "search")  # that the checks of feature workers read
 _LABELS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
-TIMEOUT_S = 60.0
 
 
 @click.command()
@@ -28,10 +30,10 @@ TIMEOUT_S = 60.0
 def doctor(is_json: bool, is_all: bool) -> None:
     """Check settings, Redis, DynamoDB and S3; report problems and how to fix them.
 
-    Safe to run at any time. The command writes only the initial keys of a new Redis, and a test
-    object, which it then deletes. The exit code is 1 if there is a problem, otherwise 0.
+    Safe to run at any time. The command writes nothing, except a test object in the bucket, which
+    it then deletes. The exit code is 1 if there is a problem, otherwise 0.
     """
-    findings = run(_check_stores(prepare("doctor")))
+    findings = run(_find_all())
     for finding in findings:
         if is_json:
             click.echo(json.dumps(dataclasses.asdict(finding)))
@@ -52,53 +54,35 @@ def _print(finding: Finding) -> None:
         click.echo(f"        → {finding.fix}")
 
 
-async def _check_stores(settings: Settings) -> list[Finding]:
-    from chatserver.domain.clock import SystemClock
-    from chatserver.operations.doctor.dynamodb_checks import check_dynamodb
-    from chatserver.operations.doctor.model import Finding
-    from chatserver.operations.doctor.redis_checks import check_redis
-    from chatserver.operations.doctor.s3_checks import check_s3
-
-    checks = {
-        "redis": check_redis(
-            settings.redis, SystemClock(), ["search"] if settings.search.index else []
-        ),
-        "dynamodb": check_dynamodb(settings.warm),
-        "s3": check_s3(settings.cold),
-    }
-
-    async def run_check(store: str) -> list[Finding]:
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return await checks[store]
-        except TimeoutError:
-            message = f"no response within {TIMEOUT_S:g} s"
-            return [Finding(store, "problem", message, "check the network")]
-
-    # Redis is checked first, on its own: loading the AWS library blocks the event loop, so the
-    # Redis connection could miss its two-second deadline.
-    redis = await run_check("redis")
-    results = [redis, *await asyncio.gather(run_check("dynamodb"), run_check("s3"))]
-    return [
-        *_check_settings(settings),
-        *(finding for store_findings in results for finding in store_findings),
-    ]
-
-
-def _check_settings(settings: Settings) -> list[Finding]:
+async def _find_all() -> list[Finding]:
+    from chatserver.operations.doctor.checks import Check, run_checks
     from chatserver.operations.doctor.model import Finding
 
     try:
-        check_secret(settings)
-        findings = [Finding("settings", "ok", "auth.secret is long enough")]
-    except ConfigError as exc:
+        settings, problems, broken = read_settings(requires_secret=True)
+    except ConfigError as exc:  # a file of settings cannot be read, so any check would mislead
         findings = [Finding("settings", "problem", problem) for problem in exc.problems]
-    if settings.auth.registration == "open":
-        message = "anyone can register an account (auth.registration is open)"
-        fix = "set CHAT_AUTH_REGISTRATION=closed if the host application creates accounts"
-        findings.append(Finding("settings", "note", message, fix))
-    if settings.telemetry.metrics_port is None:
-        message = "metrics are not served (telemetry.metrics_port is not set)"
-        fix = "set CHAT_TELEMETRY_METRICS_PORT for each process, and scrape it with Prometheus"
-        findings.append(Finding("settings", "note", message, fix))
+        return [*findings, Finding("settings", "note", "not checked: all stores, and all settings")]
+    configure_logs(settings.telemetry.format, settings.telemetry.level, process="doctor")
+    findings = [Finding("settings", "problem", problem) for problem in problems]
+    workers = Check("settings", _WORKER_SECTIONS, _check_feature_workers)
+    return findings + await run_checks(settings, broken, [workers])
+
+
+async def _check_feature_workers(settings: Settings) -> list[Finding]:
+    """Run the checks of the feature workers that `worker all` starts with these settings."""
+    from chatserver.operations.doctor.model import Finding
+
+    findings = []
+    for feature in list_features():
+        for name, worker in feature.workers.items():
+            if not worker.check or not worker.is_in_all_of(settings):
+                continue
+            try:
+                with explain_missing(f"worker `{name}`"):
+                    load(worker.check)(settings)
+            except ConfigError as exc:
+                findings += [Finding("settings", "problem", problem) for problem in exc.problems]
+            else:
+                findings.append(Finding("settings", "ok", f"worker `{name}` can start"))
     return findings

@@ -122,12 +122,25 @@ async def test_redis_that_responds_late_has_no_clock_skew(redis_url: str) -> Non
 
 
 async def test_redis_with_another_number_of_partitions_is_a_problem(redis_url: str) -> None:
-    """The number of partitions cannot change while Redis has data."""
-    await check_redis(Redis(url=redis_url), SystemClock())
+    """The number of partitions cannot change while Redis has data; the check writes nothing."""
+    async with open_hot(Redis(url=redis_url)):
+        pass
+    with redis_client(redis_url) as client:
+        before = set(client.keys())
 
-    findings = await check_redis(Redis(url=redis_url, partitions=4), SystemClock())
+        findings = await check_redis(Redis(url=redis_url, partitions=4), SystemClock())
 
-    assert "initialized with 1" in text_of(findings, "problem")
+        assert "initialized with 1" in text_of(findings, "problem")
+        assert set(client.keys()) == before
+
+
+async def test_doctor_writes_nothing_into_an_empty_redis(redis_url: str) -> None:
+    """The first process creates the epochs, not a check."""
+    findings = await check_redis(Redis(url=redis_url), SystemClock())
+
+    assert "responds at" in text_of(findings, "ok")
+    with redis_client(redis_url) as client:
+        assert client.keys() == []
 
 
 # DynamoDB

@@ -1,0 +1,158 @@
+"""Checks of settings for `chatserver doctor`, beyond their form, which `chatserver.config` checks.
+
+Each function checks one section: whether its URLs respond, its key files can be read, and its
+libraries are installed. All are read-only: a URL gets a GET request or only a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from chatserver.config import Settings
+from chatserver.errors import BadRequest, ChatError, ConfigError, CorruptData
+from chatserver.extras import describe_missing, is_installed
+from chatserver.operations.doctor.model import Finding
+
+STORE: Final = "settings"
+CONNECT_S_MAX: Final = 5.0
+_NETWORK: Final = "check the URL, the network, outbound.allow_private and outbound.ports"
+
+
+def _problem(setting: str, reason: str, fix: str = "") -> Finding:
+    section, _, name = setting.partition(".")
+    variable = f"CHAT_{section}_{name}".upper()
+    return Finding(STORE, "problem", f"{setting} ({variable}): {reason}", fix)
+
+
+async def check_auth(settings: Settings) -> list[Finding]:
+    """Check the host application's keys, and whether anyone can register."""
+    from chatserver.auth.host_keys import read_static_keys
+
+    auth, findings = settings.auth, []
+    try:
+        read_static_keys(auth)
+    except ConfigError as exc:
+        findings += [Finding(STORE, "problem", problem) for problem in exc.problems]
+    if auth.host_jwks_url is not None:
+        findings.append(await _check_key_set(settings, auth.host_jwks_url))
+    if auth.local_accounts and auth.registration == "open":
+        message = "anyone can register an account (auth.registration is open)"
+        fix = "set CHAT_AUTH_REGISTRATION=closed if the host application creates accounts"
+        findings.append(Finding(STORE, "note", message, fix))
+    return findings
+
+
+async def _check_key_set(settings: Settings, url: str) -> Finding:
+    from chatserver.auth.host_keys import parse_jwks
+    from chatserver.outbound.document_fetch import fetch_document
+    from chatserver.outbound.http_client import open_outbound
+
+    setting = "auth.host_jwks_url"
+    try:
+        async with open_outbound(settings.outbound) as outbound:
+            parse_jwks(await fetch_document(outbound, url), settings.auth.host_algorithm)
+    except CorruptData as exc:
+        return _problem(setting, exc.message, "set it to the URL of the JSON Web Key Set")
+    except ChatError as exc:
+        return _problem(setting, exc.message, _NETWORK)
+    return Finding(STORE, "ok", f"{setting} has a key for {settings.auth.host_algorithm}")
+
+
+async def check_webhooks(settings: Settings) -> list[Finding]:
+    """Check that the webhook URLs respond, with any status, to a GET request."""
+    from chatserver.outbound.http_client import open_outbound
+
+    findings = []
+    for name in ("before_send_url", "events_url"):
+        url = getattr(settings.webhooks, name)
+        if url is None:
+            continue
+        try:
+            async with open_outbound(settings.outbound) as outbound:
+                await outbound.get(
+                    url, timeout_s=CONNECT_S_MAX, response_bytes_max=0, is_truncated=True
+                )
+        except (BadRequest, ChatError) as exc:
+            findings.append(_problem(f"webhooks.{name}", exc.message, _NETWORK))
+        else:
+            findings.append(Finding(STORE, "ok", f"webhooks.{name} responds"))
+    return findings
+
+
+async def check_companions(settings: Settings) -> list[Finding]:
+    """Check the library and the URL of the OpenAI API, if there is a key for it."""
+    companions = settings.companions
+    if not companions.openai_key.get_secret_value():
+        return []
+    if not is_installed("ai"):
+        return [_problem("companions.openai_key", describe_missing("ai"))]
+    return [await _check_connection("companions.openai_url", companions.openai_url)]
+
+
+async def check_telemetry(settings: Settings) -> list[Finding]:
+    """Check the library and the collector of traces, and whether metrics are served."""
+    telemetry, findings = settings.telemetry, []
+    if telemetry.traces == "otlp":
+        if is_installed("otel"):
+            findings.append(
+                await _check_connection("telemetry.traces_endpoint", telemetry.traces_endpoint)
+            )
+        else:
+            findings.append(_problem("telemetry.traces", describe_missing("otel")))
+    if telemetry.metrics_port is None:
+        message = "metrics are not served (telemetry.metrics_port is not set)"
+        fix = "set CHAT_TELEMETRY_METRICS_PORT for each process, and scrape it with Prometheus"
+        findings.append(Finding(STORE, "note", message, fix))
+    return findings
+
+
+async def check_encryption(settings: Settings) -> list[Finding]:
+    """Check that the key file can be read."""
+    if settings.encryption.key_file is None:
+        return []
+    from chatserver.encryption.key_file import KeyFile
+
+    try:
+        KeyFile.read(settings.encryption.key_file)
+    except ConfigError as exc:
+        return [Finding(STORE, "problem", problem) for problem in exc.problems]
+    return [Finding(STORE, "ok", "encryption.key_file has keys")]
+
+
+async def check_search(settings: Settings) -> list[Finding]:
+    """Check the folder of the index, if the index is in a folder."""
+    index = settings.search.index
+    return [] if index in ("", "s3") else [_check_folder("search.index", Path(index))]
+
+
+def _check_folder(setting: str, folder: Path) -> Finding:
+    """Check that a folder exists or can be created, and that this user can write to it."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        return _problem(setting, f"{nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        fix = f"let the user of the processes write to {nearest}"
+        return _problem(setting, f"{folder} cannot be written by this user", fix)
+    return Finding(STORE, "ok", f"{setting} is a folder that this user can write to")
+
+
+async def _check_connection(setting: str, url: str) -> Finding:
+    """Check that a server accepts connections; for https, that its certificate is trusted."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    tls = ssl.create_default_context() if parts.scheme == "https" else None
+    place = f"{parts.hostname}:{port}"
+    try:
+        async with asyncio.timeout(CONNECT_S_MAX):
+            _, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
+    except TimeoutError:
+        return _problem(setting, f"{place} did not respond within {CONNECT_S_MAX:g} s", _NETWORK)
+    except OSError as exc:
+        return _problem(setting, f"cannot connect to {place}: {exc.strerror or exc}", _NETWORK)
+    writer.close()
+    return Finding(STORE, "ok", f"{setting} responds")
