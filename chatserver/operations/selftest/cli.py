@@ -41,7 +41,7 @@ def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
     """Test the server's guarantees on the configured Redis, DynamoDB and S3.
 
     The command creates its own tables, objects and keys, and deletes them at the end, even after
-    Ctrl-C. The bucket must exist. Exit code: 0 all checks passed, 1 a check failed or something
+    Ctrl-C. The bucket must exist. Exit code: 0 no check failed, 1 a check failed or something
     could not be deleted, 2 the settings are wrong.
     """
     from chatserver.operations.cost.prices import load_prices
@@ -85,10 +85,11 @@ def require_target(settings: Settings, *, is_aws: bool) -> None:
 
 async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:
     """Run all checks, then delete their data, even after SIGINT or SIGTERM."""
+    from chatserver.hot.redis.connection_setup import Address
     from chatserver.operations.selftest.model import Report
 
     target = {
-        "Redis": settings.redis.url.rpartition("@")[2],
+        "Redis": Address(settings.redis.url).name,
         "DynamoDB": settings.warm.endpoint or f"AWS, region {settings.warm.region}",
         "S3": f"{settings.cold.endpoint or 'AWS'}, bucket {settings.cold.bucket}",
         "prefix": names.prefix,
@@ -176,6 +177,6 @@ def _print(report: Report, out: Path) -> None:
         click.echo(f"could not delete: {name}", err=True)
     failures = sum(result.status == "failed" for result in report.results)
     click.echo(
-        f"{format_count(len(report.results), 'check')}, {format_count(failures, 'failure')}; "
-        f"report: {out / 'selftest.md'}"
+        f"{format_count(len(report.results), 'check')}, {format_count(failures, 'failure')}, "
+        f"{report.skipped} skipped; report: {out / 'selftest.md'}"
     )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError
 from chatserver.operations.doctor.model import Finding
 
@@ -88,13 +89,24 @@ class Report:
         is_broken = any(result.status == "failed" for result in self.results)
         return not (is_broken or self.is_interrupted or self.left)
 
+    @property
+    def skipped(self) -> int:
+        """The number of checks that could not run here."""
+        return sum(result.status == "skipped" for result in self.results)
+
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "passed": self.has_passed}
+        return {
+            **dataclasses.asdict(self),
+            "passed": self.has_passed,
+            "skipped": self.skipped,
+        }
 
     def to_markdown(self) -> str:
         state = "passed" if self.has_passed else "failed"
         if self.is_interrupted:
             state = "interrupted"
+        if self.skipped:
+            state += f", {self.skipped} of {format_count(len(self.results), 'check')} skipped"
         lines = [f"# Self-test: {state}", "", f"Started {self.started} (UTC).", ""]
         lines += [f"- {name}: {value}" for name, value in self.target.items()]
         lines += [f"- estimated cost: at most ${self.estimate_usd:.4f}", "", "## Checks", ""]

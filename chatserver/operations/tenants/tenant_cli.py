@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -73,9 +73,14 @@ class Progress:
         """Add `count` to the total of `store`. With a count of 0, `store` is a message."""
         if count:
             self._counts[store] = self._counts.get(store, 0) + count
-        counts = ", ".join(f"{name} {done:,}" for name, done in self._counts.items())
-        text = f"{counts}; {store}" if not count and store not in self._counts else counts
-        self._report.show(sum(self._counts.values()), text)
+        message = "" if count or store in self._counts else store
+        self._report.show(sum(self._counts.values()), format_progress(self._counts, message))
+
+
+def format_progress(counts: Mapping[str, int], message: str) -> str:
+    """Return the counts and the message as text; either may be empty."""
+    counted = ", ".join(f"{name} {done:,}" for name, done in counts.items())
+    return "; ".join(filter(None, (counted, message)))
 
 
 @contextlib.contextmanager

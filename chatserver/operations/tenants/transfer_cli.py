@@ -146,5 +146,5 @@ async def _restore(
 
 
 def _print(title: str, manifest: Manifest) -> None:
-    counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
+    counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items()) or "nothing"
     click.echo(f"{title}: {counts}; {format_bytes(manifest.object_bytes)} of objects")

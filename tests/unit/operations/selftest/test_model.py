@@ -79,3 +79,16 @@ def test_run_uses_unique_names() -> None:
 def test_estimate_is_positive_and_below_ten_cents() -> None:
     """The command shows the estimate before it spends money."""
     assert 0 < estimate_usd(load_prices()) < 0.1
+
+
+def test_report_counts_skipped_checks() -> None:
+    """A run in which checks could not run is not reported as a plain success."""
+    report = Report({}, "2026-01-01T00:00:00+00:00", 0.0)
+    report.results = [
+        Result("redis", "one", "passed", "", 0.0),
+        Result("chat", "two", "skipped", "", 0.0),
+    ]
+
+    assert report.has_passed
+    assert report.to_markdown().startswith("# Self-test: passed, 1 of 2 checks skipped\n")
+    assert report.to_json()["skipped"] == 1
