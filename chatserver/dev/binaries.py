@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 
 from chatserver.errors import ConfigError
 
-# `make tools` installs into this folder of the checkout. An installed package has no such folder,
-# so only PATH is searched.
+# `make tools` installs into this folder of the checkout. An installed package has no such folder.
 TOOLS = Path(__file__).resolve().parents[2] / ".tools"
+
+
+def get_cache_folder() -> Path:
+    """Return the folder into which `chatserver dev --install` installs."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "chatserver"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ PROGRAMS = {
     "redis-server": Program(
         "Redis",
         ("bin/redis-server",),
-        "run `make tools` in a checkout, or install redis-server (Debian) or redis (Homebrew)",
+        "run `chatserver dev --install`, or install redis-server (Debian) or redis (Homebrew)",
     ),
     "valkey-server": Program(
         "Valkey, for tests of newer server features",
@@ -39,7 +45,7 @@ PROGRAMS = {
     "ministack": Program(
         "the S3 API server",
         ("ministack/bin/ministack",),
-        "run `make tools` in a checkout, or `pip install ministack` in an environment on PATH",
+        "run `chatserver dev --install`, or `make tools` in a checkout",
     ),
     "chromium": Program(
         "the browser of the end-to-end tests",
@@ -55,7 +61,7 @@ PROGRAMS = {
 
 
 def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
-    """Return the path of a program: from PATH, else from the checkout's `.tools`.
+    """Return the path of a program: from PATH, the checkout's `.tools` or `get_cache_folder`.
 
     Symlinks are not resolved: Debian's Redis programs are links to one executable, which selects
     its function by the name it was started with.
@@ -67,9 +73,10 @@ def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
     if on_path is not None:
         return Path(on_path)
     program = PROGRAMS[name]
-    for pattern in program.places:
-        for path in sorted(tools.glob(pattern)):
-            return path
+    for folder in (tools, get_cache_folder()):
+        for pattern in program.places:
+            for path in sorted(folder.glob(pattern)):
+                return path
     raise ConfigError([f"{name} ({program.what}) is not installed: {program.how}"])
 
 

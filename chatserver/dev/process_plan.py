@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from chatserver.config import load_settings
-from chatserver.dev.binaries import has_binary
+from chatserver.dev.binaries import find_binary, has_binary
 from chatserver.dev.ports import is_port_free
 from chatserver.dev.servers import (
     ACCESS_KEY,
@@ -237,6 +237,22 @@ def require_aws_limits() -> None:
     """
     if not has_binary("dynoxide"):
         raise ConfigError(["--aws-limits needs the DynamoDB server dynoxide; install it with npm"])
+
+
+def require_servers() -> None:
+    """Check that the servers without a fallback are installed.
+
+    Raises:
+        ConfigError: says how to install each missing one.
+    """
+    problems: list[str] = []
+    for name in ("redis-server", "ministack"):
+        try:
+            find_binary(name)
+        except ConfigError as exc:
+            problems += exc.problems
+    if problems:
+        raise ConfigError(problems)
 
 
 def fallback_notes() -> list[str]:

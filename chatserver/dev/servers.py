@@ -48,6 +48,7 @@ class Launch:
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     # Time to end between SIGTERM and SIGKILL; some servers lose data if killed.
     stop_s: float = 20.0
+    keeps_data_in_a_crash: bool = True
     ready_line: str = ""  # if set, the server is ready only after it logs a line with this text
 
     @property
@@ -112,7 +113,13 @@ def ministack_launch(
     }
     argv = [str(find_binary("ministack"))]
     return Launch(
-        service, argv, port, folder, lambda: is_http_ready(port, "/_ministack/ready"), env
+        service,
+        argv,
+        port,
+        folder,
+        lambda: is_http_ready(port, "/_ministack/ready"),
+        env,
+        keeps_data_in_a_crash=service == "s3",
     )
 
 

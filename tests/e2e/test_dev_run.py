@@ -194,6 +194,7 @@ def test_dev_redis_crash_is_reported_and_stops_all_processes(dev: DevRun) -> Non
 
     assert code == 1
     assert "redis ended with -9" in dev.text()
+    assert "is safe; run the command again" in dev.text()
     assert "Ready to accept connections" in dev.text()
     assert dev.leftovers() == []
 

@@ -57,3 +57,21 @@ def test_welcome_shows_addresses_and_how_to_stop() -> None:
         "Ctrl-C",
     ):
         assert part in text
+
+
+def test_welcome_quotes_a_folder_with_a_space_for_the_shell() -> None:
+    """The line can be pasted."""
+    plan = Plan(Path("/my data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
+
+    text = printed(lambda screen: screen.print_welcome(plan))
+
+    assert ". '/my data/settings.env'" in text
+
+
+def test_failure_of_a_server_says_what_happened_to_the_data() -> None:
+    """The advice follows the log lines."""
+    text = printed(
+        lambda screen: screen.report_failure("redis", "ended with -9", ["one"], "the data is safe")
+    )
+
+    assert text.index("one") < text.index("the data is safe")

@@ -62,7 +62,8 @@ def test_fresh_folder_is_empty_and_has_a_new_secret(tmp_path: Path) -> None:
     (first.path / "redis" / "appendonlydir" / "x.aof").write_text("data")
     first.close()
 
-    fresh = DataFolder.open(tmp_path / "data", is_fresh=True)
+    fresh = DataFolder.open(tmp_path / "data")
+    fresh.clear()
 
     assert [path.name for path in fresh.path.iterdir()] == [".chatserver-dev"]
     assert fresh.read_secret() != secret
@@ -76,7 +77,9 @@ def test_fresh_does_not_follow_links(tmp_path: Path) -> None:
     DataFolder.open(tmp_path / "data").close()
     (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
 
-    DataFolder.open(tmp_path / "data", is_fresh=True).close()
+    folder = DataFolder.open(tmp_path / "data")
+    folder.clear()
+    folder.close()
 
     assert (tmp_path / "elsewhere" / "mine").read_text() == "kept"
 
@@ -86,7 +89,7 @@ def test_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> Non
     (tmp_path / "thesis.tex").write_text("years of work")
 
     with pytest.raises(ConfigError, match="contains other files"):
-        DataFolder.open(tmp_path, is_fresh=True)
+        DataFolder.open(tmp_path)
 
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
     assert not (tmp_path / ".chatserver-dev").exists()
@@ -98,7 +101,7 @@ def test_folder_in_use_is_refused_until_it_is_closed(tmp_path: Path) -> None:
     secret = first.read_secret()
 
     with pytest.raises(ConfigError, match="in use by another"):
-        DataFolder.open(tmp_path / "data", is_fresh=True)
+        DataFolder.open(tmp_path / "data")
 
     assert first.read_secret() == secret
     first.close()
