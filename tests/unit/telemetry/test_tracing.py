@@ -110,10 +110,13 @@ def test_tracing_is_off_by_default_and_after_close() -> None:
 
 def test_tracing_without_the_extra_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the setting and the extra to install."""
-    monkeypatch.setitem(sys.modules, "chatserver.telemetry.otlp", None)
+    monkeypatch.delitem(sys.modules, "chatserver.telemetry.otlp", raising=False)
+    for name in ["opentelemetry", *sys.modules]:
+        if name.partition(".")[0] == "opentelemetry":
+            monkeypatch.setitem(sys.modules, name, None)
 
     with (
-        pytest.raises(ConfigError, match=r"telemetry\.traces.*tierchat\[otel\]"),
+        pytest.raises(ConfigError, match=r"telemetry\.traces.*pip install '\.\[otel\]'"),
         open_tracing(Telemetry(traces="otlp"), "test"),
     ):
         pass

@@ -125,7 +125,7 @@ async def test_erasure_without_pyarrow_fails_only_if_files_must_change(
 
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", find_without_extra)
-        with pytest.raises(Unavailable, match=r"pip install 'tierchat\[analytics\]'"):
+        with pytest.raises(Unavailable, match=r"pip install '\.\[analytics\]'"):
             await rewrite([exported.id])
         nothing = await rewrite([never.id])
 
