@@ -60,7 +60,7 @@ PROGRAMS = {
 }
 
 
-def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
+def find_binary(name: str, *, tools: Path | None = None) -> Path:
     """Return the path of a program: from PATH, the checkout's `.tools` or `get_cache_folder`.
 
     Symlinks are not resolved: Debian's Redis programs are links to one executable, which selects
@@ -73,14 +73,14 @@ def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
     if on_path is not None:
         return Path(on_path)
     program = PROGRAMS[name]
-    for folder in (tools, get_cache_folder()):
+    for folder in (tools or TOOLS, get_cache_folder()):
         for pattern in program.places:
             for path in sorted(folder.glob(pattern)):
                 return path
     raise ConfigError([f"{name} ({program.what}) is not installed: {program.how}"])
 
 
-def has_binary(name: str, *, tools: Path = TOOLS) -> bool:
+def has_binary(name: str, *, tools: Path | None = None) -> bool:
     """Return whether `find_binary` would find the program."""
     try:
         find_binary(name, tools=tools)

@@ -14,6 +14,7 @@ from chatserver.errors import ConfigError
 def empty_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Set a PATH without any program."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def make_program(path: Path) -> Path:
