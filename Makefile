@@ -119,7 +119,8 @@ lock: .venv/.ready
 	@test -x .tools/uv/bin/uv || { python3 -m venv .tools/uv && \
 		.tools/uv/bin/pip install --quiet --disable-pip-version-check uv; }
 	@.tools/uv/bin/uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements.lock
-	@.tools/uv/bin/uv pip compile pyproject.toml --extra all -c requirements.lock $(LOCK) -o deploy/docker/requirements.lock
+	@.tools/uv/bin/uv pip compile pyproject.toml --extra all --extra search -c requirements.lock $(LOCK) \
+		-o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile deploy/docker/build.in -c requirements.lock $(LOCK) \
 		-o deploy/docker/build.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o chatserver/dev/ministack.lock

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from chatserver.extras import EXTRAS
 from chatserver.telemetry import probes
 from chatserver.telemetry.probes import Heartbeat, make_app
 from tests.support.deployments import DEPLOY, ROOT, run_tool
 from tests.support.servers.processes import free_port
 
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
-EXTRAS = ("ai", "api", "aws", "media", "otel", "push")  # as in the Makefile's target `lock`
 STAGES = re.split(r"\n(?=FROM )", DOCKERFILE.read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -62,7 +62,7 @@ def test_image_runs_every_command_and_not_as_root() -> None:
 
 
 def test_image_has_the_packages_of_the_lock_file() -> None:
-    """The packages have the tested versions and hashes, and no dependency is missing."""
+    """The packages have the tested versions and hashes, and no extra lacks a dependency."""
     tested = pinned("requirements.lock")
     installed = pinned("deploy/docker/requirements.lock")
     build_tools = pinned("deploy/docker/build.lock")
