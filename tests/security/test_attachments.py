@@ -80,11 +80,10 @@ async def test_upload_form_reused_after_completion_does_not_change_the_file(
     [
         (b"0123456789", b"9876543210", "text/plain", BadRequest),
         (b"<script>1</script>", b"<script>1</script>", "image/png", BadRequest),
-        (b"GIF89a not a png", b"GIF89a not a png", "image/png", BadRequest),
         (b"<html>", b"<html>", "application/pdf", BadRequest),
         (b"0123456789", None, "text/plain", Conflict),
     ],
-    ids=["another content", "html as png", "gif as png", "html as pdf", "nothing"],
+    ids=["another content", "html as png", "html as pdf", "nothing"],
 )
 async def test_upload_with_undeclared_content_is_refused(
     store: FileStack, declared: bytes, uploaded: bytes | None, type_: str, error: type[ChatError]

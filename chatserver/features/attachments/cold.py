@@ -18,7 +18,11 @@ from typing import NamedTuple
 from chatserver.cold.bucket import UPLOADS_PREFIX
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.errors import BadRequest, Conflict
-from chatserver.features.attachments.file_types import SNIFF_BYTES, check_content, get_served_type
+from chatserver.features.attachments.file_types import (
+    SNIFF_BYTES,
+    find_actual_type,
+    get_served_type,
+)
 from chatserver.features.attachments.model import (
     THUMB_TYPE,
     File,
@@ -69,8 +73,8 @@ class Files:
             *await self._store.sign_upload(upload_key(file), fields, file.size, lifetime_s)
         )
 
-    async def accept(self, file: File) -> None:
-        """Validate an upload and copy it to the key for downloads.
+    async def accept(self, file: File) -> str:
+        """Validate an upload and copy it to the key for downloads. Return its actual type.
 
         Guarantees:
             Only validated content is copied, even if the client uploads again during validation.
@@ -78,7 +82,8 @@ class Files:
 
         Raises:
             Conflict: there is no upload yet, or it changed during validation.
-            BadRequest: the content does not have the size, checksum and type of `file`.
+            BadRequest: the content does not have the size and checksum of `file`, or is no image or
+                PDF although it is declared as one.
         """
         key = upload_key(file)
         try:
@@ -89,7 +94,8 @@ class Files:
                 )
             await self._check_checksum(file, key, head.get("ChecksumSHA256"))
             part = f"bytes=0-{SNIFF_BYTES - 1}"
-            check_content(file.type, await self._store.read(key, size_max=SNIFF_BYTES, part=part))
+            content = await self._store.read(key, size_max=SNIFF_BYTES, part=part)
+            type_ = find_actual_type(file.type, content)
         except ObjectMissing:
             raise Conflict("attachment: not uploaded yet") from None
         await self._store.call(
@@ -98,6 +104,7 @@ class Files:
             CopySource={"Bucket": self._store.bucket, "Key": key},
             CopySourceIfMatch=head["ETag"],
         )
+        return type_
 
     async def delete_upload(self, file: File) -> None:
         """Delete an upload that has been copied. Idempotent."""

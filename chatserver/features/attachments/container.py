@@ -13,6 +13,7 @@ from chatserver.features.attachments.service.attachment_resolver import Attachme
 from chatserver.features.attachments.service.download_links import DownloadLinks, ReadAccess
 from chatserver.features.attachments.service.references import References
 from chatserver.features.attachments.service.uploads import Uploads
+from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.attachments.warm import Attachments
 
 # Decides who may read a file. By default, the members of the file's chat may.
@@ -26,6 +27,7 @@ class AttachmentContainer:
         self.objects = Files(core.store)
         self.sendable = SendableFiles(core.hot)
         self.media_jobs = MediaJobs(core.hot)
+        self.slow_images = SlowImages(core.hot)
         self.references = References(self.rows, self.sendable, core.clock)
         self.resolver = AttachmentResolver(
             files=self.sendable,

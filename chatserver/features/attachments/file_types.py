@@ -1,4 +1,4 @@
-"""Media types of files, and the check that an upload has its declared type. No I/O.
+"""Media types of files, and the detection of an upload's actual type. No I/O.
 
 The declared type is not trusted. It only determines the content type of downloads. Only images that
 the server has encoded (thumbnails) are shown inline.
@@ -40,6 +40,8 @@ _SIGNATURES: tuple[tuple[str, int, bytes], ...] = (
     ("video/mp4", 4, b"ftyp"),
     ("application/zip", 0, b"PK\x03\x04"),
 )
+# BMP, TIFF, and the formats in ISO base media files: HEIC and AVIF.
+_OTHER_IMAGE = re.compile(rb"BM|II\*\x00|MM\x00\*|[\s\S]{4}ftyp(?:hei|hev|mif1|msf1|avi[fs])")
 _SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
 
 
@@ -65,14 +67,23 @@ def detect_type(head: bytes) -> str | None:
     return None
 
 
-def check_content(type_: str, head: bytes) -> None:
-    """Check the declared type of a file against its first bytes.
+def find_actual_type(type_: str, head: bytes) -> str:
+    """Return the type of a file that is declared as `type_`, from its first bytes.
+
+    Images often have the file name, and thus the declared type, of another format. An image in a
+    format without thumbnails, such as HEIC, is `OCTETS`.
 
     Raises:
         BadRequest: the file is declared as an image or a PDF, but is not one.
     """
-    if type_ in _SIGNED_TYPES and detect_type(head) != type_:
-        raise BadRequest(f"content: is not {type_}")
+    if type_ not in _SIGNED_TYPES:
+        return type_
+    detected = detect_type(head)
+    if detected == type_ or (type_ in RASTER_TYPES and detected in RASTER_TYPES):
+        return detected
+    if type_ in RASTER_TYPES and _OTHER_IMAGE.match(head) is not None:
+        return OCTETS
+    raise BadRequest(f"content: is not {type_}")
 
 
 def get_served_type(type_: str) -> str:

@@ -5,9 +5,9 @@ Keys:
 - `{pN}:file:<file>` (string, msgpack): a copy of the file's item in the `directory` table. The copy
   exists while the file may be sent and no message references the file. If there is no copy, the
   item is read.
-- `{media}:jobs` and `{media}:slow-jobs` (bounded streams): ids of images to process. All `media`
-  workers are in one consumer group. Slow images are moved to the second stream. An entry is deleted
-  when its job has finished.
+- `{media}:jobs` (bounded stream): ids of images to process. All `media` workers are in one consumer
+  group. An entry is deleted when its job has finished. `slow_images` has the queue of images that
+  take long.
 """
 
 from __future__ import annotations
@@ -85,45 +85,32 @@ class RemoteFiles:
 
 
 class Job(NamedTuple):
-    """An image to process.
-
-    `entry` is the stream entry's id, `key` the stream. `tries` includes the current attempt.
-    """
+    """An image to process. `entry` is the stream entry's id. `tries` has the current attempt."""
 
     entry: str
     file: str
     tries: int
-    key: str
 
 
 class MediaJobs:
-    """Queues of images to process: a normal queue and a slow queue."""
+    """Queue of images to process."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._key = hot.keys.media_jobs()
 
     async def add(self, file: str) -> None:
         """Queue an image. If the queue is full, its oldest images are dropped without a result."""
-        await self._add(self._hot.keys.media_jobs(), file)
-
-    async def move_to_slow_queue(self, job: Job) -> None:
-        """Move a job to the slow queue. A crash may leave it in both queues, which is harmless."""
-        await self._add(self._hot.keys.slow_media_jobs(), job.file)
-        await self.finish(job)
-
-    async def _add(self, key: str, file: str) -> None:
-        await self._hot.call("XADD", key, "MAXLEN", "~", JOBS_MAX, "*", "f", file)
+        await self._hot.call("XADD", self._key, "MAXLEN", "~", JOBS_MAX, "*", "f", file)
 
     async def finish(self, job: Job) -> None:
         """Acknowledge and delete a job."""
-        await self._hot.call("XACK", job.key, _GROUP, job.entry)
-        await self._hot.call("XDEL", job.key, job.entry)
+        await self._hot.call("XACK", self._key, _GROUP, job.entry)
+        await self._hot.call("XDEL", self._key, job.entry)
 
-    def make_reader(self, consumer: str, lease_s: float, *, is_slow: bool = False) -> JobReader:
-        """Return a reader of one queue, for one worker."""
-        keys = self._hot.keys
-        key = keys.slow_media_jobs() if is_slow else keys.media_jobs()
-        return JobReader(hot=self._hot, key=key, consumer=consumer, lease_s=lease_s)
+    def make_reader(self, consumer: str, lease_s: float) -> JobReader:
+        """Return a reader of the queue, for one worker."""
+        return JobReader(hot=self._hot, key=self._key, consumer=consumer, lease_s=lease_s)
 
 
 class JobReader:
@@ -193,4 +180,4 @@ class JobReader:
 
     def _decode_job(self, entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> Job:
         name, fields = entry
-        return Job(name.decode(), fields.get(b"f", b"").decode(), tries, self._key)
+        return Job(name.decode(), fields.get(b"f", b"").decode(), tries)

@@ -60,8 +60,11 @@ class File:
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:
-        """Return whether both files were announced with the same values."""
-        names = ("id", "owner", "chat", "name", "type", "size", "sha256")
+        """Return whether both files were announced with the same values.
+
+        The type is not compared, because the upload may have corrected it.
+        """
+        names = ("id", "owner", "chat", "name", "size", "sha256")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 

@@ -103,7 +103,10 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{cost}:flushes:<day>`` | hash  | process → number of the last usage report that was added to |
 |                         |        | the totals; expires                                         |
 | ``{media}:jobs``        | stream | uploads to process, bounded; one consumer group             |
-| ``{media}:slow-jobs``   | stream | as above, for uploads that take long                        |
+| ``{media}:slow``        | zset   | uploads that take long → turn; users take turns; bounded    |
+| ``{media}:held``        | zset   | those being processed or retried → when they are due (ms)   |
+| ``{media}:images``      | hash   | those in both → ``<attempts> <owner>``                      |
+| ``{media}:turns``       | hash   | user → turn of the user's last upload; ``*``: current turn  |
 | ``{figures}:log``       | stream | process statistics, every two seconds, bounded; expires     |
 | ``{audit}:rounds``      | hash   | partition → result of the audit's last pass over its chats  |
 | ``{audit}:findings``    | stream | latest findings of the audit, bounded                       |
@@ -313,10 +316,17 @@ class Keys:
     def media_jobs(self) -> str:
         return "{media}:jobs"
 
-    def slow_media_jobs(self) -> str:
-        return "{media}:slow-jobs"
+    def slow_images(self) -> str:
+        return "{media}:slow"
 
-    # per day
+    def held_images(self) -> str:
+        return "{media}:held"
+
+    def image_attempts(self) -> str:
+        return "{media}:images"
+
+    def image_turns(self) -> str:
+        return "{media}:turns"
 
     def cost_units(self, day: str) -> str:
         return f"{{cost}}:units:{day}"

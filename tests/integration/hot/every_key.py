@@ -18,6 +18,7 @@ from chatserver.domain.presence import GatewayPresence, State
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.model import File
+from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.companions.hot.pending_responses import PendingMessage, PendingResponses
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -208,9 +209,11 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
         "file-1", owner, ChatId("chat-0"), "a.png", "image/png", 1, "00", 0, 9_000_000_000, "ready"
     )
     await SendableFiles(hot).put(file, 0.0, is_update=False)
-    jobs = MediaJobs(hot)
-    await jobs.add(file.id)
-    await jobs._add(hot.keys.slow_media_jobs(), file.id)
+    await MediaJobs(hot).add(file.id)
+    slow_images = SlowImages(hot)
+    await slow_images.add(file.id, file.owner)
+    assert await slow_images.claim(TTL_S) is not None
+    await slow_images.add("01KAJ5ZC2Y", file.owner)
 
 
 async def use_sessions(hot: HotClient, users: list[UserId]) -> None:

@@ -144,8 +144,7 @@ class Uploads:
             file = await self._find_own(owner, id_)
             await self._readers.get_reader(file.chat, owner)
             if file.phase != "ready":
-                await self._objects.accept(file)
-                file = await self._mark_ready(file)
+                file = await self._mark_ready(file, await self._objects.accept(file))
                 await self._objects.delete_upload(file)
         if file.is_unreferenced:
             file = await self._publish(file)
@@ -166,13 +165,13 @@ class Uploads:
         await self._files.put(file, self._clock.time(), is_update=False)
         return file
 
-    async def _mark_ready(self, file: File) -> File:
-        is_image = file.type in RASTER_TYPES and file.size <= IMAGE_BYTES_MAX
+    async def _mark_ready(self, file: File, type_: str) -> File:
+        is_image = type_ in RASTER_TYPES and file.size <= IMAGE_BYTES_MAX
 
         def make_ready(stored: File) -> File:
             if stored.phase == "ready":
                 return stored
-            return dataclasses.replace(stored, phase="ready", is_processed=not is_image)
+            return dataclasses.replace(stored, type=type_, phase="ready", is_processed=not is_image)
 
         ready = await self._rows.update_file(file.id, make_ready)
         if ready is None:

@@ -22,11 +22,16 @@ from chatserver.features.attachments.worker.media import (
     FAST_CPU_S,
     USER_CPU_S,
     MediaWorker,
-    TooSlow,
+    SlowMediaWorker,
     UsageByUser,
-    make_thumb,
+    run_media,
 )
 from chatserver.features.attachments.worker.sweep import Sweeper
+from chatserver.features.attachments.worker.thumbnail_process import (
+    Interrupted,
+    TooSlow,
+    make_thumb,
+)
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import (
     EXIF_ROTATED,
@@ -40,6 +45,7 @@ from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 MEDIA = "chatserver.features.attachments.worker.media."
+PROCESS = "chatserver.features.attachments.worker.thumbnail_process."
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(LOW_LIMITS)]
 
 
@@ -73,6 +79,12 @@ def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     return wait
+
+
+async def has_attempts(store: FileStack, file: str, count: int) -> bool:
+    """Return whether the slow queue has tried an image at least `count` times."""
+    value = await store.worker.hot.call("HGET", store.worker.hot.keys.image_attempts(), file)
+    return value is not None and int(value.split()[0]) >= count
 
 
 async def test_image_gets_dimensions_and_a_thumbnail_without_exif(
@@ -138,16 +150,24 @@ async def test_unreadable_image_is_a_plain_file(store: FileStack) -> None:
 async def test_decompression_bomb_is_refused(store: FileStack) -> None:
     """The pixel count in the header refuses it or, without that check, the memory limit."""
     out = io.BytesIO()
-    Image.new("1", (9000, 9000)).save(out, "PNG")
+    Image.new("1", (12_000, 12_000)).save(out, "PNG")
     bomb = out.getvalue()
 
     assert len(bomb) < 20_000
-    assert await make_thumb(bomb, "bomb") is None
+    assert (await make_thumb(bomb, "bomb")).thumb is None
     with constants(
-        {MEDIA + "IMAGE_PIXELS_MAX": 10**9, MEDIA + "THUMB_MEMORY_BYTES_MAX": 134_217_728}
+        {PROCESS + "IMAGE_PIXELS_MAX": 10**9, PROCESS + "THUMB_MEMORY_BYTES_MAX": 134_217_728}
     ):
-        assert await make_thumb(bomb, "bomb") is None
-    assert await make_thumb(picture(), "small") is not None
+        assert (await make_thumb(bomb, "bomb")).thumb is None
+    assert (await make_thumb(picture(), "small")).thumb is not None
+
+
+async def test_jpeg_beyond_the_pixel_limit_is_refused() -> None:
+    """The limit is higher than for other formats, because a JPEG is decoded at a reduced size."""
+    large, small = picture((64, 32), "JPEG"), picture((32, 32), "JPEG")
+    with constants({PROCESS + "IMAGE_PIXELS_MAX": 0, PROCESS + "JPEG_PIXELS_MAX": 1024}):
+        assert (await make_thumb(large, "large")).thumb is None
+        assert (await make_thumb(small, "small")).thumb is not None
 
 
 async def test_progressive_jpeg_with_many_scans_is_refused(store: FileStack) -> None:
@@ -159,8 +179,8 @@ async def test_progressive_jpeg_with_many_scans_is_refused(store: FileStack) -> 
     bomb = b"\xff\xda".join([head, *scans[:-1], *[last] * 300]) + b"\xff\xd9"
 
     assert len(bomb) < 2_000_000
-    assert await make_thumb(bomb, "bomb", cpu_s=FAST_CPU_S) is None
-    assert await make_thumb(out.getvalue(), "usual") is not None
+    assert (await make_thumb(bomb, "bomb", cpu_s=FAST_CPU_S)).thumb is None
+    assert (await make_thumb(out.getvalue(), "usual")).thumb is not None
 
 
 async def test_image_beyond_the_cpu_limit_raises_too_slow(store: FileStack) -> None:
@@ -168,24 +188,85 @@ async def test_image_beyond_the_cpu_limit_raises_too_slow(store: FileStack) -> N
     out = io.BytesIO()
     Image.new("L", (24_000, 24_000), 128).save(out, "PNG", compress_level=1)
     without_size_limits = {
-        MEDIA + "IMAGE_PIXELS_MAX": 10**9,
-        MEDIA + "THUMB_MEMORY_BYTES_MAX": 4 << 30,
+        PROCESS + "IMAGE_PIXELS_MAX": 10**9,
+        PROCESS + "THUMB_MEMORY_BYTES_MAX": 4 << 30,
+        PROCESS + "WAIT_FACTOR": 300,
     }
 
     with constants(without_size_limits), pytest.raises(TooSlow):
         await make_thumb(out.getvalue(), "large", cpu_s=1)
 
 
+async def test_killed_thumbnail_process_is_no_verdict_on_the_image() -> None:
+    """The kernel may kill it because the machine is out of memory."""
+
+    def find_child() -> psutil.Process | None:
+        children = psutil.Process().children()
+        return next((each for each in children if "-I" in each.cmdline()), None)
+
+    async def kill_child() -> bool:
+        child = find_child()
+        if child is not None:
+            child.kill()
+        return child is not None
+
+    making = asyncio.create_task(make_thumb(picture(), "small"))
+    await eventually(kill_child, what="the child is killed")
+
+    with pytest.raises(Interrupted):
+        await making
+
+
+async def test_image_interrupted_by_a_busy_machine_gets_its_thumbnail_later(
+    store: FileStack,
+) -> None:
+    """Too little CPU time, however often, is no verdict on the image."""
+    chat, alice, _, _ = await store.open_chat()
+    file = await store.upload(alice, chat, picture(), "me.png", "image/png")
+    busy = {PROCESS + "WAIT_FACTOR": 0.0001, MEDIA + "BACKOFF_S": 0.01, MEDIA + "LEASE_MARGIN_S": 1}
+    with constants(busy):
+        async with running(run_media(store.worker, "busy")):
+            await eventually(
+                lambda: has_attempts(store, file.id, 3),
+                deadline_s=60,
+                what="the image is tried again",
+            )
+    before = await store.rows.find_file(file.id)
+
+    assert before is not None and not before.is_processed
+    assert (await store.process_media(file.id)).has_thumb
+
+
+async def test_image_is_tried_again_when_s3_is_unavailable(store: FileStack) -> None:
+    """An outage, however long, is no verdict on the image."""
+    chat, alice, _, _ = await store.open_chat()
+    file = await store.upload(alice, chat, picture(), "me.png", "image/png")
+    await store.worker.get(AttachmentContainer).slow_images.add(file.id, alice)
+    worker = SlowMediaWorker(container=store.worker, usage=UsageByUser(store.worker.clock))
+
+    with constants({MEDIA + "BACKOFF_S": 0.01}):
+        store.worker.store.fence.set("test", "S3 is unavailable")
+        try:
+            async with running(worker.run()):
+                await eventually(
+                    lambda: has_attempts(store, file.id, 3), what="the image is tried again"
+                )
+        finally:
+            store.worker.store.fence.set("test", "")
+        before = await store.rows.find_file(file.id)
+
+    assert before is not None and not before.is_processed
+    assert (await store.process_media(file.id)).has_thumb
+
+
 async def test_thumbnail_process_has_the_lowest_priority() -> None:
-    limits = ("1000", "100", str(1 << 30), "10")
+    limits = ("1000", "1000", "100", str(1 << 30), "10")
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-m", "chatserver.features.attachments.worker.thumbnail", *limits),
         stdin=asyncio.subprocess.PIPE,
     )
     try:
         await eventually(lambda: psutil.Process(child.pid).nice() == 19)
-        if hasattr(os, "SCHED_IDLE"):
-            await eventually(lambda: os.sched_getscheduler(child.pid) == os.SCHED_IDLE)
     finally:
         child.kill()
         await child.wait()
@@ -204,9 +285,7 @@ async def test_images_of_a_heavy_user_are_left_to_the_slow_worker(
     async with running(MediaWorker(container=store.worker, name="fast", usage=usage).run()):
         await store.wait_until_processed(of_bob.id)
         before = await store.rows.find_file(of_alice.id)
-    async with running(
-        MediaWorker(container=store.worker, name="slow", usage=usage, is_slow=True).run()
-    ):
+    async with running(SlowMediaWorker(container=store.worker, usage=usage).run()):
         after = await store.wait_until_processed(of_alice.id)
 
     assert before is not None and not before.is_processed
@@ -320,6 +399,7 @@ async def test_killed_sweep_is_completed_by_the_next(store: FileStack) -> None:
     """The sweep is killed after it deleted the objects and before it deletes the rows."""
     chat, alice, _, _ = await store.open_chat()
     files = [(await store.upload(alice, chat, b"x")).id, (await store.upload(alice, chat, b"y")).id]
+    await store.persist()  # files due after the oldest message in the backlog are not swept
     await make_due(store, *files)
     wait = start(store, "sweep", "sweep.before_rows:kill")
     assert await asyncio.to_thread(wait) == -signal.SIGKILL

@@ -1,11 +1,15 @@
-"""Media types are detected from the content, and a wrong declaration is refused."""
+"""Media types are detected from the content; a wrong declaration is corrected or refused."""
 
 from __future__ import annotations
 
 import pytest
 
 from chatserver.errors import BadRequest
-from chatserver.features.attachments.file_types import check_content, detect_type, parse_type
+from chatserver.features.attachments.file_types import (
+    detect_type,
+    find_actual_type,
+    parse_type,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,11 +32,29 @@ def test_type_is_detected_from_the_first_bytes(head: bytes, found: str | None) -
 
 def test_content_of_another_type_is_refused() -> None:
     """Only types that have a signature are checked."""
-    check_content("text/plain", b"<html>")
-    check_content("image/gif", b"GIF87a")
+    assert find_actual_type("text/plain", b"<html>") == "text/plain"
+    assert find_actual_type("image/gif", b"GIF87a") == "image/gif"
     for type_ in ("image/png", "image/gif", "application/pdf"):
         with pytest.raises(BadRequest):
-            check_content(type_, b"<html>")
+            find_actual_type(type_, b"<html>")
+
+
+@pytest.mark.parametrize(
+    ("head", "actual"),
+    [
+        (b"RIFF....WEBPVP8 ", "image/webp"),
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\0\0\0\x18ftypheic", "application/octet-stream"),
+        (b"\0\0\0\x1cftypavif", "application/octet-stream"),
+        (b"BM\x1a\0", "application/octet-stream"),
+        (b"II*\0", "application/octet-stream"),
+    ],
+)
+def test_image_with_the_file_name_of_another_format_gets_its_actual_type(
+    head: bytes, actual: str
+) -> None:
+    """Browsers derive the declared type from the file name."""
+    assert find_actual_type("image/jpeg", head) == actual
 
 
 def test_types_are_in_lower_case_without_parameters() -> None:
