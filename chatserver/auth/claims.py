@@ -19,6 +19,7 @@ from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest, Unauthenticated
 
 TOKEN_BYTES_MAX = 4096
+_TIME_MAX = 2**53
 _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
@@ -93,16 +94,16 @@ def _is_for_us(audience: Any, rules: ClaimRules) -> bool:
 
 
 def _check_times(claims: dict[str, Any], rules: ClaimRules, now: float) -> tuple[int, int]:
-    issued, expires = _get_seconds(claims, "iat"), _get_seconds(claims, "exp")
+    issued, expires = _get_time(claims, "iat"), _get_time(claims, "exp")
     if not 0 < expires - issued <= rules.lifetime_s_max:
         refuse(f"must have a lifetime of 1 to {rules.lifetime_s_max} seconds")
     if now >= expires + rules.leeway_s:
         refuse("has expired")
     if issued > now + rules.leeway_s:
         refuse("was issued in the future")
-    if "nbf" in claims and _get_seconds(claims, "nbf") > now + rules.leeway_s:
+    if "nbf" in claims and _get_time(claims, "nbf") > now + rules.leeway_s:
         refuse("is not valid yet")
-    return issued, expires
+    return int(issued), int(expires)
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
@@ -136,9 +137,10 @@ def _get_text(claims: dict[str, Any], name: str) -> str:
     return value
 
 
-def _get_seconds(claims: dict[str, Any], name: str) -> int:
+def _get_time(claims: dict[str, Any], name: str) -> int | float:
+    """Return a NumericDate (RFC 7519): seconds since 1970, which may have a fraction."""
     value = claims[name]
-    # `isinstance(value, int)` would accept a bool.
-    if type(value) is not int:
-        refuse(f"has a {name} that is not a whole number of seconds")
-    return value
+    # `isinstance(value, int)` would accept a bool. A float may be infinite.
+    if type(value) not in (int, float) or not abs(value) < _TIME_MAX:
+        refuse(f"has a {name} that is not a number of seconds")
+    return value  # type: ignore[no-any-return]  # an int or a float, see above

@@ -6,7 +6,7 @@ Tokens of this server, signed with `auth.secret`:
 
     header    {"alg": "HS256", "typ": "chat+jwt"}, nothing more
     claims    sub  the user, an id          aud  our audience     jti  an id of the token
-              iat, exp  whole seconds, exp - iat at most `lifetime_s_max`
+              iat, exp  seconds, exp - iat at most `lifetime_s_max`
               iss  if `auth.issuer` is set;  nbf  checked if present
               login  the login it was issued for, if any;  other claims are ignored
 
