@@ -30,6 +30,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.message_change_types import NOTHING_HIDDEN
+from chatserver.domain.messages import LogEntry
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
 from chatserver.features.push.mentions import find_mentions
@@ -137,6 +138,16 @@ class PushDispatcher:
         await self._push(due.chat, wanted, needs, chat_fields)
         return self._find_next_check(due, foreground) or done
 
+    async def is_current(self, user: UserId, notice: Notice) -> bool:
+        """Return whether a push that had to wait may still be sent.
+
+        False if its message has been deleted or has expired, or if the sender has been blocked.
+        """
+        entries = await self._log.list_range(notice.chat, notice.seq, notice.seq)
+        if not await self._render(notice.chat, entries):
+            return False
+        return notice.sender not in await self._blocks.list_blocked(user)
+
     def _find_next_check(self, due: DueChat, foreground: Sequence[Message]) -> Progress | None:
         """Return when to check foreground members again; None if no check is needed.
 
@@ -182,8 +193,11 @@ class PushDispatcher:
     async def _list_new(self, due: DueChat, chat_fields: ChatFields) -> list[Message]:
         """Return the newest messages since `due.since`, with edits applied, oldest first."""
         newest = await self._log.list_before(due.chat, Seq(chat_fields.top + 1), MESSAGES_MAX)
-        entries = [entry for entry in newest if entry.seq >= due.since]
-        overlay = await self._log.list_overlay(due.chat, [entry.seq for entry in entries])
+        return await self._render(due.chat, [entry for entry in newest if entry.seq >= due.since])
+
+    async def _render(self, chat: ChatId, entries: Sequence[LogEntry]) -> list[Message]:
+        """Return the current messages among log entries: not deleted, expired or outdated."""
+        overlay = await self._log.list_overlay(chat, [entry.seq for entry in entries])
         view, now = View(overlay, frozenset()), self._container.clock.time()
         messages = [
             codec.decode_message(

@@ -48,6 +48,7 @@ CHATS_AT_ONCE = 200
 CHAT_S_MAX = 30.0
 CLAIM_S = 45.0  # duration of a claim; longer than `CHAT_S_MAX`
 STOP_S = 3.0
+LATE_S = 5.0  # a push that is sent later than this is checked again before
 _CHAT_AT = len(b'"chat":"')  # position of the chat id in a message's tail (its JSON from `chat` on)
 
 
@@ -169,6 +170,9 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
     subscriptions = container.get(PushContainer).subscriptions
 
     async def claim(subscription: Subscription, notice: Notice, is_retry: bool) -> bool:
+        is_late = is_retry or container.clock.time() - notice.ts / 1e6 > LATE_S
+        if is_late and not await dispatcher.is_current(subscription.user, notice):
+            return False
         return await push_state.claim(
             subscription.user, subscription.id, notice.chat, notice.seq, is_retry=is_retry
         )

@@ -65,11 +65,11 @@ class PushWorld:
         """Send messages as Alice."""
         await self.gateway.send(chat, *texts, sender=self.alice)
 
-    async def edit(self, chat: Audience, seq: int, text: str) -> None:
-        """Edit a message of Alice's. This appends an entry that is not a message."""
-        ref, mid = Ref(f"edit-{seq}"), Mid(f"E{seq}")
-        tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, "edit", text, seq)
-        made = MessageChange(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
+    async def edit(self, chat: Audience, seq: int, text: str, kind: str = "edit") -> None:
+        """Edit or delete a message of Alice's. This appends an entry that is not a message."""
+        ref, mid = Ref(f"{kind}-{seq}"), Mid(f"E{seq}")
+        tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, kind, text, seq)
+        made = MessageChange(chat.chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
         changed = await MessageChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
         assert changed.outcome is Outcome.COMMITTED
 

@@ -18,6 +18,7 @@ from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.chat_preferences.model import PreferencesChange
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
+from chatserver.telemetry.metrics import PUSH_NOTICES
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.workers.support import persister_of, running
 from tests.support.servers.processes import eventually
@@ -330,6 +331,23 @@ async def test_notify_busy_service_is_retried_after_retry_after(
     assert [notice["text"] for notice in browser.notices()] == ["one", "one"]
     await world.wait_until_scanned()
     assert len(browser.taken) == 2
+
+
+@pytest.mark.usefixtures("notifier")
+async def test_notify_message_deleted_before_the_retry_is_not_pushed(world: PushWorld) -> None:
+    """A push contains the text, so it is checked again before each later attempt."""
+    direct = await world.direct()
+    browser = await world.subscribe(world.bob)
+    world.service.set_replies(browser.path, Reply(429, {"Retry-After": "2"}, times=1))
+    dropped = PUSH_NOTICES.labels("not_wanted")
+    before = dropped._value.get()
+
+    await world.send(direct, "one")
+    await browser.wait_for(1)
+    await world.edit(direct, 1, "", kind="delete")
+
+    await eventually(lambda: dropped._value.get() > before, what="the push is dropped")
+    assert len(browser.taken) == 1
 
 
 @pytest.mark.usefixtures("notifier")
