@@ -6,6 +6,7 @@ import dataclasses
 import re
 import unicodedata
 
+from chatserver.domain.text.graphemes import truncate
 from chatserver.errors import BadRequest, TooLarge
 
 BODY_CHARS_MAX = 4_000
@@ -17,25 +18,20 @@ COMBINING_RUN_MAX = 8
 # Maximum combining marks in a row before normalization. Normalization sorts them in quadratic time,
 # and can reduce their number.
 _UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
-# Maximum code points of an emoji; the longest in use has 10: a couple with two skin tones.
-EMOJI_CHARS_MAX = 16
-
-# One emoji: the grammar of Unicode TR 51, section 1.4.9. Characters are matched by block, so that
-# emoji newer than this table are accepted; keycaps (1️⃣) and flags are listed explicitly.
-_EMOJI_CHAR = (
-    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935"
-    "\u2b05-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa"
-    "\U0001f400-\U0001faff]"
-)
-_EMOJI_PART = (
-    f"(?:[\U0001f1e6-\U0001f1ff]{{2}}|{_EMOJI_CHAR}"
-    "(?:[\U0001f3fb-\U0001f3ff]|\ufe0f|[\U000e0020-\U000e007e]+\U000e007f)?)"
-)
-_EMOJI = re.compile(f"{_EMOJI_PART}(?:\u200d{_EMOJI_PART})*|[0-9#*]\ufe0f?\u20e3")
 
 _ASCII_PLAIN = re.compile(r"[\t\n\x20-\x7e]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BREAKS_AND_MARKS = re.compile("[\t\n\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Characters without a visible form: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), blank
+# Braille, a null note head, and interlinear annotations. Those that an emoji or a script needs are
+# invisible only if nothing else is there: joiners, variation selectors and tags.
+_UNNEEDED = (
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u2800\u3164\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
+)
+_NEEDED = "\u061c\u200c-\u200f\u202a-\u202e\u2066-\u2069\ufe00-\ufe0f\U000e0000-\U000e0fff"
+_BLANK = re.compile(f"[\\s{_UNNEEDED}{_NEEDED}]*")
+_UNNEEDED_CHAR = re.compile(f"[{_UNNEEDED}]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,23 +45,36 @@ class BodyBounds:
 WIDEST = BodyBounds()
 
 
+def is_blank(text: str) -> bool:
+    """Return whether a text shows nothing: it is empty, or has only invisible characters."""
+    # Most texts begin with a visible ASCII character.
+    return not "!" <= text[:1] <= "~" and _BLANK.fullmatch(text) is not None
+
+
 def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> str:
     """Return a message body, NFC-normalized, with line breaks as newlines.
 
     Raises:
-        BadRequest: the text is empty, or has a control character other than tab and line breaks, or
+        BadRequest: the text is blank, or has a control character other than tab and line breaks, or
         more than 8 combining marks in a row.
         TooLarge: the result has more characters or bytes than `bounds` allow.
     """
     text = _normalize_breaks(text)
     if len(text) > bounds.chars_max:
         raise TooLarge(f"{field}: must be at most {bounds.chars_max} characters")
-    if not text:
+    if is_blank(text):
         raise BadRequest(f"{field}: must not be empty")
     is_plain = text.isascii() and (text.isprintable() or _ASCII_PLAIN.fullmatch(text) is not None)
     if is_plain and len(text) <= bounds.bytes_max:
         return text
     return _parse_wide(text, field, bounds.chars_max, bounds.bytes_max)
+
+
+def parse_caption(text: str, bounds: BodyBounds = WIDEST) -> str:
+    """Return the body of a message with attachments, which may be empty. See `parse_body`."""
+    if len(text) <= bounds.chars_max and is_blank(text):
+        return ""
+    return parse_body(text, bounds)
 
 
 def _normalize_breaks(text: str) -> str:
@@ -86,8 +95,9 @@ def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
         run = run + 1 if unicodedata.combining(char) else 0
         if run <= COMBINING_RUN_MAX:
             chars.append(char)
-    text = unicodedata.normalize("NFC", "".join(chars))[: bounds.chars_max]
-    return text.encode()[: bounds.bytes_max].decode("utf-8", "ignore")
+    text = truncate(unicodedata.normalize("NFC", "".join(chars)), bounds.chars_max)
+    fitting = text.encode()[: bounds.bytes_max].decode("utf-8", "ignore")
+    return truncate(text, len(fitting))
 
 
 def _truncate_runs(text: str) -> str:
@@ -127,16 +137,19 @@ def _check_marks(text: str, field: str, run_max: int) -> None:
 
 
 def parse_name(text: str, field: str = "name") -> str:
-    """Return a display name, stripped and NFC-normalized.
+    """Return a display name, stripped and NFC-normalized, without invisible characters.
+
+    Joiners, variation selectors and tags are kept: emoji and some scripts need them.
 
     Raises:
-        BadRequest: the name is empty, or has control or bidirectional-override characters.
+        BadRequest: the name is blank, or has control or bidirectional-override characters.
         TooLarge: the name has more than 80 characters.
     """
     text = text.strip()
     if len(text) > NAME_CHARS_MAX:
         raise TooLarge(f"{field}: must be at most {NAME_CHARS_MAX} characters")
-    if not text:
+    text = _UNNEEDED_CHAR.sub("", text).strip()
+    if is_blank(text):
         raise BadRequest(f"{field}: must not be empty")
     if _BREAKS_AND_MARKS.search(text) is not None:
         raise BadRequest(f"{field}: must not contain line breaks or direction marks")
@@ -144,22 +157,10 @@ def parse_name(text: str, field: str = "name") -> str:
 
 
 def parse_note(text: str, field: str) -> str:
-    """Return optional text, such as a user's `about`, stripped and normalized."""
+    """Return optional text, such as a user's `about`, stripped and normalized; "" if blank."""
     text = _normalize_breaks(text.strip())
     if len(text) > NOTE_CHARS_MAX:
         raise TooLarge(f"{field}: must be at most {NOTE_CHARS_MAX} characters")
+    if is_blank(text):
+        return ""
     return _parse_wide(text, field, NOTE_CHARS_MAX)
-
-
-def parse_emoji(text: str) -> str:
-    """Return the emoji of a reaction; an empty string removes the reaction.
-
-    Raises:
-        BadRequest: the text is not exactly one emoji.
-        TooLarge: the text has more than 16 code points.
-    """
-    if len(text) > EMOJI_CHARS_MAX:
-        raise TooLarge(f"emoji: must be at most {EMOJI_CHARS_MAX} code points")
-    if text and _EMOJI.fullmatch(text) is None:
-        raise BadRequest("emoji: must be one emoji, such as 👍")
-    return text

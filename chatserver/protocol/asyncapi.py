@@ -12,10 +12,10 @@ from typing import Any, get_args
 
 import msgspec
 
+from chatserver.domain.text.emoji import EMOJI_CHARS_MAX
 from chatserver.domain.text_validation import (
     BODY_BYTES_MAX,
     BODY_CHARS_MAX,
-    EMOJI_CHARS_MAX,
     NAME_CHARS_MAX,
     NOTE_CHARS_MAX,
 )

@@ -18,6 +18,7 @@ import pytest
 from chatserver.api import idempotency
 from chatserver.auth import api_keys, refresh_token_format
 from chatserver.domain import ids, text_validation
+from chatserver.domain.text import emoji
 from chatserver.errors import ChatError
 from chatserver.features.attachments import file_types
 from chatserver.features.attachments import model as attachments
@@ -57,7 +58,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "body": text_validation.parse_body,
     "name": text_validation.parse_name,
     "note": lambda value: text_validation.parse_note(value, "reason"),
-    "emoji": text_validation.parse_emoji,
+    "emoji": emoji.parse_emoji,
     "id": lambda value: ids.parse_id(value, "chat"),
     "file name": attachments.parse_file_name,
     "file type": file_types.parse_type,
@@ -92,8 +93,8 @@ def patterns() -> dict[str, re.Pattern[str]]:
     """Return the regular expressions that are applied to user input."""
     found = {}
     for module in (
-        api_keys, attachments, file_types, idempotency, ids, logs, mentions, refresh_token_format,
-        text_validation,
+        api_keys, attachments, emoji, file_types, idempotency, ids, logs, mentions,
+        refresh_token_format, text_validation,
     ):  # fmt: skip
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str):

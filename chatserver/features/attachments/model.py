@@ -16,6 +16,7 @@ import urllib.parse
 from typing import Literal
 
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.text_validation import is_blank
 from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
 
 FILE_NAME_CHARS_MAX = 120
@@ -30,7 +31,7 @@ _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 # Path separators, and other characters that Windows does not allow in file names.
 _NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|]')
 _HIDDEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-_JOINER = "\u200d"  # zero-width joiner, used in emoji
+_JOINERS = "\u200c\u200d"  # zero-width joiners, used in emoji and in Persian and Indic texts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,12 +92,12 @@ def parse_file_name(text: str) -> str:
         text = unicodedata.normalize("NFC", text)
     if len(text) > FILE_NAME_CHARS_MAX:
         raise TooLarge(f"name: must be at most {FILE_NAME_CHARS_MAX} characters")
-    if not text.strip("."):
+    if is_blank(text.strip(".")):
         raise BadRequest("name: must not be empty")
     if _NOT_IN_NAMES.search(text):
         raise BadRequest('name: must not contain any of / \\ : * ? " < > |')
     for char in text:
-        if unicodedata.category(char) in _HIDDEN_CATEGORIES and char != _JOINER:
+        if unicodedata.category(char) in _HIDDEN_CATEGORIES and char not in _JOINERS:
             raise BadRequest("name: must not contain control or formatting characters")
     if len(text.encode()) > FILE_NAME_BYTES_MAX:
         raise TooLarge(f"name: must be at most {FILE_NAME_BYTES_MAX} bytes of UTF-8")

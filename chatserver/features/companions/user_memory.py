@@ -21,6 +21,7 @@ from typing import Final, Literal, NamedTuple
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.text.graphemes import truncate
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 
 ENTRIES_MAX: Final = 64
@@ -170,7 +171,8 @@ def clean_entry(text: str) -> str:
         for char in text
         if unicodedata.category(char) not in ("Cf", "Cs", "Co")
     )
-    return " ".join(visible.replace("<", "(").replace(">", ")").split())[:ENTRY_CHARS_MAX].strip()
+    line = " ".join(visible.replace("<", "(").replace(">", ")").split())
+    return truncate(line, ENTRY_CHARS_MAX).strip()
 
 
 def apply_changes(

@@ -13,6 +13,7 @@ from typing import Final
 
 from yarl import URL
 
+from chatserver.domain.text.graphemes import truncate
 from chatserver.features.link_previews.model import (
     DESCRIPTION_CHARS_MAX,
     SITE_CHARS_MAX,
@@ -41,7 +42,7 @@ _CHARSETS: Final = frozenset(
 )
 # Control characters, and characters that reorder or hide text.
 _UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]+"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]+"
 )
 
 _TITLE: Final = ("og:title", "twitter:title")
@@ -101,7 +102,7 @@ def _first(properties: dict[str, str], names: tuple[str, ...]) -> str:
 def _clean_text(text: str, chars_max: int) -> str:
     """Return `text` as one line, cut to `chars_max` characters."""
     plain = " ".join(_UNPRINTABLE.sub(" ", text).split())
-    return plain if len(plain) <= chars_max else plain[: chars_max - 1].rstrip() + "…"
+    return plain if len(plain) <= chars_max else truncate(plain, chars_max - 1).rstrip() + "…"
 
 
 def _make_absolute(url: str, reference: str) -> str:

@@ -11,6 +11,7 @@ import re
 from typing import Literal
 
 from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.text.graphemes import truncate
 from chatserver.errors import BadRequest
 
 SUBSCRIPTIONS_MAX = 10
@@ -102,7 +103,7 @@ class Notice:
 def truncate_text(text: str, chars_max: int) -> str:
     """Return the text on one line, truncated to `chars_max` characters with an ellipsis."""
     line = " ".join(text.split())
-    return line if len(line) <= chars_max else line[: chars_max - 1].rstrip() + "…"
+    return line if len(line) <= chars_max else truncate(line, chars_max - 1).rstrip() + "…"
 
 
 def subscription_id(kind: Kind, target: str) -> str:

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
+from chatserver.domain.text.graphemes import find_break
 from chatserver.features.search.query import Term
 from chatserver.features.search.tokenizer import Token, tokenize
 from chatserver.protocol.frames import Segment
@@ -88,7 +89,7 @@ def make_snippet(text: str, spans: Sequence[Span]) -> list[Segment]:
     if start > 0:
         space = text.find(" ", start, first)
         start = space + 1 if space >= 0 else start
-    end = min(len(text), start + SNIPPET_CHARS)
+    start, end = find_break(text, start), find_break(text, min(len(text), start + SNIPPET_CHARS))
     segments = [Segment("…")] if start > 0 else []
     position = start
     for begin, stop in spans:

@@ -122,8 +122,6 @@ def parse_content(text: str) -> str:
         BadRequest: the text is empty or only whitespace, or has control characters.
         TooLarge: the text is too long.
     """
-    if not text.strip():
-        raise BadRequest("content: must not be empty")
     return parse_body(text, _CONTENT, "content")
 
 

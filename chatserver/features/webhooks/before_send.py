@@ -25,7 +25,7 @@ from chatserver.config import Webhooks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.messages import PendingDraft, SendListener
-from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
+from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_caption
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames
@@ -180,10 +180,8 @@ class BeforeSendQueue:
         attachments: Sequence[frames.Attachment],
     ) -> None:
         """Check a message, then send it; see `SendInterceptor.submit`."""
-        if frame.body or not attachments:
-            frame = msgspec.structs.replace(
-                frame, body=parse_body(frame.body, messaging.body_bounds)
-            )
+        parse = parse_caption if attachments else parse_body
+        frame = msgspec.structs.replace(frame, body=parse(frame.body, messaging.body_bounds))
         if self._in_flight >= self._in_flight_max:
             raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
         self._in_flight += 1

@@ -21,7 +21,8 @@ from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.message_change_types import Hide, MessageChange, Outcome
 from chatserver.domain.messages import compute_digest, is_same_send, parse_place
-from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_emoji
+from chatserver.domain.text.emoji import parse_emoji
+from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
 from chatserver.domain.write_restrictions import build_refusal
 from chatserver.errors import (
     Conflict,

@@ -38,7 +38,7 @@ from chatserver.domain.messages import (
     is_same_send,
     parse_place,
 )
-from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
+from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_caption
 from chatserver.errors import ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
@@ -217,7 +217,8 @@ class MessageSender:
 
         If the check replaced the body, `original_body` is the sender's body.
         """
-        body = parse_body(frame.body, self.body_bounds) if frame.body or not attachments else ""
+        parse = parse_caption if attachments else parse_body
+        body = parse(frame.body, self.body_bounds)
         began_ns = 0 if self._tracer is None else time.time_ns()
         self._charge(sender, compute_growth_cost(frame.body, body))
         chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()

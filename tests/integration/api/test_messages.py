@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
+from tests.support.written_texts import BLANK_TEXTS, TEXTS
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
@@ -112,6 +114,51 @@ async def test_message_changes_over_http_are_visible(
     assert (changed["body"], changed["reactions"]) == ("hello", {bob.user: "👍"})
     assert problem_of(foreign) == (403, "forbidden")
     assert (gone["deleted"], gone["body"]) == (True, "")
+
+
+async def test_blank_message_is_refused_and_nothing_is_unread(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Invisible characters are refused like an empty message, in edits too."""
+    mine = caller(alice.user)
+    first = await send(mine, pair, "seen")
+    seq = first.json()["seq"]
+    await caller(bob.user).put(f"/v1/chats/{pair}/marks", json={"read": seq})
+
+    refused = [await send(mine, pair, text) for text in BLANK_TEXTS]
+    edited = await mine.patch(f"/v1/chats/{pair}/messages/{seq}", json={"body": "\u3164"})
+
+    assert {problem_of(answer) for answer in (*refused, edited)} == {(400, "bad_request")}
+    (chat,) = (await caller(bob.user).get("/v1/chats")).json()["items"]
+    assert (chat.get("unread", 0), chat["top"]) == (0, seq)
+
+
+async def test_messages_of_any_script_are_returned_as_sent(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """The recipient reads the same characters, in normalized form."""
+    for text in TEXTS.values():
+        assert (await send(caller(alice.user), pair, text)).status_code == 201
+
+    page = (await caller(bob.user).get(f"/v1/chats/{pair}/messages")).json()["messages"]
+
+    expected = [unicodedata.normalize("NFC", text) for text in TEXTS.values()]
+    assert [message["body"] for message in page] == expected
+
+
+async def test_one_emoji_in_two_forms_is_one_reaction(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Keyboards send a heart with or without its variation selector."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    seq = (await send(mine, pair, "look")).json()["seq"]
+    path = f"/v1/chats/{pair}/messages/{seq}/reaction"
+
+    await mine.put(path, json={"emoji": "❤"})
+    await theirs.put(path, json={"emoji": "❤\ufe0f"})
+
+    (message, *_) = (await mine.get(f"/v1/chats/{pair}/messages")).json()["messages"]
+    assert message["reactions"] == {alice.user: "❤\ufe0f", bob.user: "❤\ufe0f"}
 
 
 async def test_history_over_http_is_read_in_both_directions(

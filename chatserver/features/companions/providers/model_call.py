@@ -25,6 +25,7 @@ import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import add_jitter
+from chatserver.domain.text.graphemes import truncate
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ChatError, Unavailable
 from chatserver.features.companions.providers.interface import (
@@ -183,14 +184,14 @@ class RemainingLength:
         self.is_full = False
 
     def truncate(self, text: str) -> str:
-        """Return the start of `text` that still fits, cut only between characters."""
+        """Return the start of `text` that still fits, cut only between graphemes."""
         if len(text) > self._chars:
-            text, self.is_full = text[: self._chars], True
+            text, self.is_full = truncate(text, self._chars), True
         raw = text.encode("utf-8", "replace")
         if len(raw) > self._bytes:
             self.is_full = True
-            text = raw[: self._bytes].decode("utf-8", "ignore")
-            raw = text.encode()
+            text = truncate(text, len(raw[: self._bytes].decode("utf-8", "ignore")))
+            raw = text.encode("utf-8", "replace")
         self._chars -= len(text)
         self._bytes -= len(raw)
         return text

@@ -28,7 +28,7 @@ from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import Ref, new_id
 from chatserver.domain.jitter import add_jitter
-from chatserver.domain.text_validation import clean_body
+from chatserver.domain.text_validation import clean_body, is_blank
 from chatserver.errors import (
     ChatError,
     Conflict,
@@ -376,7 +376,7 @@ class Responder:
             (estimate_tokens(text) if text else 0) if tokens_out is None else tokens_out,
             tools=publisher.tools,
         )
-        if body.strip():
+        if not is_blank(body):
             await self._commit(body, ai)
         elif outcome is not None:
             await self._commit(REFUSED if outcome.end == "refused" else NOTHING, ai)

@@ -1,0 +1,1 @@
+"""Rules of Unicode: emoji, and the characters that a reader sees."""
