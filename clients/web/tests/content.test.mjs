@@ -56,6 +56,19 @@ test("a text is sent without control characters, lone surrogates and outer blank
   assert.equal(cleanText("a\ud800b \u{1f600}"), "a\ufffdb \u{1f600}");
 });
 
+test("a text is cut between graphemes", () => {
+  for (const grapheme of ["\u{1f600}", "e\u0301", "👩🏻‍❤️‍💋‍👨🏿", "🇩🇪", "👍🏽"]) {
+    for (let before = 0; before < 1_200; before += 399) {
+      const start = "x".repeat(before);
+      for (let charsMax = before + 1; charsMax < before + grapheme.length; charsMax += 1) {
+        assert.equal(getPlainText(start + grapheme, charsMax), start);
+      }
+    }
+    const start = "x".repeat(1_199);
+    assert.equal(findBeginning(start + grapheme + "y".repeat(600)), start);
+  }
+});
+
 test("blocks: code with its language, quotes and lists", () => {
   assert.deepEqual(parseMarkdown("```js title\nlet a = '<b>';\n```\n> said\n\n3. three\n4. four"), [
     { type: "code", language: "js", text: "let a = '<b>';" },

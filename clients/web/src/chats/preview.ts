@@ -2,6 +2,7 @@
 
 import type { Attachment, Message } from "tierchat";
 import type { Catalog } from "../i18n";
+import { truncate } from "../i18n/graphemes";
 
 const CHARS_MAX = 200;
 
@@ -24,13 +25,13 @@ function getFileLabel({ type, name }: Attachment, text: Catalog): string {
 
 /** Return the beginning of a text, on one line and without Markdown formatting. */
 export function stripMarkdown(body: string): string {
-  return body
+  const plain = body
     .slice(0, CHARS_MAX * 2)
     .replace(/```\w*\n?/g, "")
     .replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1")
     .replace(/(^|\s)(?:[#>]+|[-*+])\s+/g, "$1")
     .replace(/(\*\*|__|~~|`)(.+?)\1/g, "$2")
     .replace(/\s+/g, " ")
-    .trim()
-    .slice(0, CHARS_MAX);
+    .trim();
+  return truncate(plain, CHARS_MAX);
 }

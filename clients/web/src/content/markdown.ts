@@ -2,6 +2,7 @@
 // be rendered to elements without `innerHTML`.
 
 import MarkdownIt, { type Token } from "markdown-it";
+import { truncate } from "../i18n/graphemes";
 
 /** An inline element. */
 export type Inline =
@@ -179,7 +180,7 @@ function addText(inlines: Inline[], text: string): void {
 /** Return the text of a message without its formatting, on one line. For quotes and lists. */
 export function getPlainText(text: string, charsMax = 200): string {
   const texts = parseMarkdown(text.slice(0, charsMax * 2)).map(getBlockText);
-  return texts.join(" ").replace(/\s+/g, " ").trim().slice(0, charsMax);
+  return truncate(texts.join(" ").replace(/\s+/g, " ").trim(), charsMax);
 }
 
 function getBlockText(block: Block): string {

@@ -1,5 +1,7 @@
 // Properties of a message's text: emoji only, length, and direction.
 
+import { truncate } from "../i18n/graphemes";
+
 const EMOJI_MAX = 6;
 const EMOJI = /^(?:\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|[0-9#*]\ufe0f?\u20e3)/u;
 const CHARS_SHOWN = 1_200;
@@ -34,10 +36,10 @@ export function findBeginning(text: string): string | null {
   if (text.length <= CHARS_SHOWN * 1.25 && lines.length <= LINES_SHOWN * 1.25) return null;
   const start = lines.slice(0, LINES_SHOWN).join("\n");
   if (start.length <= CHARS_SHOWN) return start;
-  const shortened = start.slice(0, CHARS_SHOWN);
+  const shortened = truncate(start, CHARS_SHOWN);
   const end = Math.max(shortened.lastIndexOf("\n"), shortened.lastIndexOf(" "));
   if (end > CHARS_SHOWN / 2) return shortened.slice(0, end);
-  return shortened.replace(/[\ud800-\udbff]$/, ""); // half of a surrogate pair
+  return shortened;
 }
 
 /** Return the direction of the first letter of a text, like `dir="auto"`. */
