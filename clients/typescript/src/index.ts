@@ -27,5 +27,7 @@ export type { NativePushToken } from "./http/push.js";
 export { ChatError, type ChatErrorOptions, type ErrorCode } from "./state/errors.js";
 export type * from "./state/events.js";
 export { DEFAULT_BOUNDS, type Bounds, type Fields } from "./state/model.js";
+export { newRef } from "./state/refs.js";
+export { BestEffortStore } from "./stores/best_effort_store.js";
 export { IndexedDbStore } from "./stores/indexeddb_store.js";
 export { MemoryStore, type Store, type StoreChanges, type StoredState } from "./stores/store.js";

@@ -12,6 +12,7 @@ import type { PinnedMessage } from "../generated/http.js";
 import type { HttpClient } from "../http/http_client.js";
 import { uploadFile, type UploadOptions } from "../http/files.js";
 import { applyExpiry, type Fields } from "../state/model.js";
+import { newRef } from "../state/refs.js";
 import type { Backend, ChatDescription, PendingOperation, View } from "./backend.js";
 import type { DraftSync } from "./draft_sync.js";
 import { REQUEST_TIMEOUT_S } from "../state/state.js";
@@ -74,12 +75,6 @@ export interface ChatOwner {
   readonly http: HttpClient;
   readonly drafts: DraftSync | null;
   submit(chat: string, fields: Fields, ref?: string): Sending;
-}
-
-/** Return a unique reference (idempotency key) for an operation. */
-export function newRef(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(12));
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /**

@@ -8,10 +8,11 @@ import { registerPush, unregisterPush, type NativePushToken } from "../http/push
 import { ChatError } from "../state/errors.js";
 import { filterEvents, type Acked, type ChatEvent, type EventOf } from "../state/events.js";
 import { DEFAULT_BOUNDS, type Fields } from "../state/model.js";
+import { newRef } from "../state/refs.js";
 import { REQUEST_TIMEOUT_S, type QueuedEvent } from "../state/state.js";
 import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
 import type { Backend, Listener, Operation } from "./backend.js";
-import { Chat, newRef, type ChatOwner } from "./chat.js";
+import { Chat, type ChatOwner } from "./chat.js";
 import { DraftSync } from "./draft_sync.js";
 import { Engine } from "./engine.js";
 import { EventQueue } from "./event_queue.js";
@@ -65,6 +66,7 @@ export class ChatClient {
   #engine: Engine | null = null;
   #shared: SharedBackend | null = null;
   #failure: Error | null = null;
+  #isStarted = false;
   #hasReader = false;
   #wakeReader: () => void = () => {};
 
@@ -104,7 +106,8 @@ export class ChatClient {
    * token is rejected; `conflict`: the store belongs to another user, or the device is in use.
    */
   async connect(): Promise<void> {
-    if (this.#backend !== null) throw new ChatError("conflict", "connect was already called");
+    if (this.#isStarted) throw new ChatError("conflict", "connect was already called");
+    this.#isStarted = true;
     try {
       await this.#start();
     } catch (error) {
@@ -123,7 +126,9 @@ export class ChatClient {
       onEnd: this.#onEnd.bind(this),
     };
     const device = `js-${newRef().slice(0, 12)}`;
-    if (shareTabs !== undefined && store !== undefined && canShareTabs()) {
+    const isShared = shareTabs !== undefined && store !== undefined && (await canShareTabs());
+    if (this.#failure !== null) throw this.#failure; // closed meanwhile
+    if (isShared) {
       const create = (tabListener: Listener): Engine => {
         return new Engine(this.#options, device, tabListener, new EventQueue(Infinity));
       };

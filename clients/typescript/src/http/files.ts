@@ -6,7 +6,9 @@
 
 import type { Attachment, NewAttachment, Upload } from "../generated/http.js";
 import { ChatError } from "../state/errors.js";
+import { newRef } from "../state/refs.js";
 import type { HttpClient } from "./http_client.js";
+import { computeSha256 } from "./sha256.js";
 
 const THUMBNAIL_MS = 10_000; // maximum wait for a thumbnail
 const POLL_MS = 2_000;
@@ -57,10 +59,10 @@ async function upload(
   const { onProgress = () => {}, signal } = options;
   if (file.size === 0) throw new ChatError("bad_request", "file: must not be empty");
   const name = options.name ?? (file as Partial<File>).name ?? "file";
-  const sha256 = await computeChecksum(file);
+  const sha256 = await computeSha256(await file.arrayBuffer());
   signal?.throwIfAborted();
   const body = { name, type: file.type || DEFAULT_TYPE, size: file.size, sha256 };
-  const started = await requestForm(body, crypto.randomUUID());
+  const started = await requestForm(body, newRef());
   signal?.throwIfAborted();
   onProgress(0);
   if (started.url != null) await postForm(started.url, started.fields, file, onProgress, signal);
@@ -87,11 +89,6 @@ export async function downloadFile(
   });
   if (!response.ok) throw new ChatError("unavailable", `download failed: HTTP ${response.status}`);
   return response.blob();
-}
-
-async function computeChecksum(file: Blob): Promise<string> {
-  const digest = await crypto.subtle.digest("SHA-256", await file.arrayBuffer());
-  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 async function postForm(

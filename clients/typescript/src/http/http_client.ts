@@ -31,10 +31,16 @@ export interface HttpClientOptions {
 export class HttpClient {
   readonly #options: HttpClientOptions;
   readonly #base: string;
+  #clockDifferenceMs = 0;
 
   constructor(options: HttpClientOptions) {
     this.#options = options;
     this.#base = options.apiUrl.replace(/\/+$/, "");
+  }
+
+  /** The server's time minus this device's, to a second; 0 until the API has responded. */
+  get clockDifferenceMs(): number {
+    return this.#clockDifferenceMs;
   }
 
   /**
@@ -102,6 +108,8 @@ export class HttpClient {
     } catch (cause) {
       throw new ChatError("unavailable", "the API does not respond", { cause });
     }
+    const serverMs = Date.parse(response.headers.get("date") ?? ""); // hidden on other sites
+    if (!Number.isNaN(serverMs)) this.#clockDifferenceMs = serverMs - Date.now();
     if (response.ok) return response;
     const problem: unknown = await response.json().catch(() => null);
     throw parseProblem(response, problem as Partial<Problem> | null);

@@ -21,6 +21,7 @@ import type { ChatInfo } from "../generated/frames.js";
 import { MessageLists } from "../client/message_lists.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
+import { newRef } from "../state/refs.js";
 import { sortAscending, applyExpiry, isEqual, type Entry, type Fields } from "../state/model.js";
 import { EventFilter } from "./event_filter.js";
 import {
@@ -42,9 +43,14 @@ interface PendingCall {
 }
 
 /** Return whether tabs can share a connection on this platform. */
-export function canShareTabs(): boolean {
-  const hasLocks = typeof navigator === "object" && "locks" in navigator;
-  return hasLocks && typeof BroadcastChannel === "function";
+export async function canShareTabs(): Promise<boolean> {
+  try {
+    new BroadcastChannel("tierchat:probe").close();
+    // Browsers refuse locks where they refuse storage.
+    return await navigator.locks.request("tierchat:probe", { mode: "shared" }, () => true);
+  } catch {
+    return false;
+  }
 }
 
 /** The backend of a tab: the leader's engine, or a mirror of it. */
@@ -55,7 +61,7 @@ export class SharedBackend implements Backend {
   readonly #create: (listener: Listener) => Engine;
   readonly #listener: Listener;
   readonly #channel: BroadcastChannel;
-  readonly #tab = crypto.randomUUID();
+  readonly #tab = newRef();
   readonly #filter = new EventFilter();
   readonly #abort = new AbortController();
   readonly #calls = new Map<number, PendingCall>();
