@@ -13,6 +13,18 @@ function getDateFormat(options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat
   return format;
 }
 
+const DIFFERENCE_MS_MIN = 60_000; // of clocks; smaller ones may be delays
+
+let clockDifferenceMs = 0;
+
+/** Set the server's time minus this device's, so that a wrong clock shows no wrong times. */
+export function setClockDifference(differenceMs: number): void {
+  clockDifferenceMs = Math.abs(differenceMs) < DIFFERENCE_MS_MIN ? 0 : differenceMs;
+}
+
+/** Return the current time of the server. */
+export const getNowMs = (): number => Date.now() + clockDifferenceMs;
+
 function countDaysAgo(date: Date, now: Date): number {
   const midnight = (day: Date): number => new Date(day).setHours(0, 0, 0, 0);
   return Math.round((midnight(now) - midnight(date)) / DAY_MS);
@@ -29,7 +41,7 @@ export function formatDateTime(tsMs: number): string {
 }
 
 /** Return the shortest unambiguous form for lists: a time, a weekday or a date. */
-export function formatShort(tsMs: number, now = new Date()): string {
+export function formatShort(tsMs: number, now = new Date(getNowMs())): string {
   const date = new Date(tsMs);
   const days = countDaysAgo(date, now);
   if (days <= 0) return formatTime(tsMs);
@@ -41,7 +53,7 @@ export function formatShort(tsMs: number, now = new Date()): string {
 }
 
 /** Return a day as a heading: today, yesterday, or the date. */
-export function formatDay(tsMs: number, now = new Date()): string {
+export function formatDay(tsMs: number, now = new Date(getNowMs())): string {
   const date = new Date(tsMs);
   const days = countDaysAgo(date, now);
   const { language } = getCurrentLanguage();
@@ -53,11 +65,11 @@ export function formatDay(tsMs: number, now = new Date()): string {
   return getDateFormat({ weekday: "long", day: "numeric", month: "long", ...year }).format(date);
 }
 
-/** Return a time span from now in words, such as "5 minutes ago". */
-export function formatRelative(tsMs: number, nowMs = Date.now()): string {
+/** Return a past time in words, such as "5 minutes ago". A time in the future is now. */
+export function formatRelative(tsMs: number, nowMs = getNowMs()): string {
   const { language } = getCurrentLanguage();
   const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
-  const seconds = (tsMs - nowMs) / 1000;
+  const seconds = Math.min(0, tsMs - nowMs) / 1000;
   const units = [
     ["day", 86_400],
     ["hour", 3_600],

@@ -2,6 +2,7 @@
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
+import { getErrorText } from "../app/errors";
 import { Link } from "../app/router";
 import type { Loaded } from "../data/use_load";
 import { useText } from "../i18n";
@@ -44,9 +45,8 @@ function ReportedMessage({ report, message }: Pick<ReportCardProps, "report" | "
   const text = useText().moderation;
   if (message.error !== null) {
     const isHidden = message.error.code === "forbidden" || message.error.code === "not_found";
-    return (
-      <p className={styles["hint"]}>{isHidden ? text.messageHidden : message.error.message}</p>
-    );
+    const reason = isHidden ? text.messageHidden : getErrorText(message.error);
+    return <p className={styles["hint"]}>{reason}</p>;
   }
   if (message.data === null) return <p className={styles["quote"]}>…</p>;
   if (message.data.deleted === true) return <p className={styles["hint"]}>{text.messageDeleted}</p>;

@@ -25,6 +25,7 @@ export const search: Catalog["search"] = {
     `gefunden`,
   none: "Keine Nachrichten gefunden",
   noneHint: "Prüfe die Schreibweise oder entferne einen Filter.",
+  backToChat: "Zurück zum Chat",
   start: "Finde jede Nachricht",
   startHint:
     "Gib Wörter oder eine „Phrase“ ein und grenze nach Person, Chat, Dateien oder Datum ein.",

@@ -28,6 +28,10 @@ export const session: Catalog["session"] = {
     "Das Token kommt vom Anmeldedienst deiner Organisation. Es bleibt, bis du diesen Tab schließt.",
   enterToken: "Gib ein Zugangstoken ein.",
   tokenRefused: "Das Token wurde abgelehnt. Ist es vollständig und noch gültig?",
+  notStored:
+    "Dieser Browser speichert keine Daten dieser Website. Du kannst chatten, aber Entwürfe, " +
+    "ungesendete Nachrichten und möglicherweise die Anmeldung gehen verloren, wenn du diesen " +
+    "Tab schließt.",
   unreachable: "Keine Verbindung",
   unreachableHint: "Der Server ist nicht erreichbar. Prüfe, ob er läuft, und versuche es erneut.",
   logOutTitle: "Abmelden?",

@@ -23,6 +23,7 @@ export const search = {
     `${count}${hasMore ? "+" : ""} ${count === 1 && !hasMore ? "message" : "messages"} found`,
   none: "No messages found",
   noneHint: "Check the spelling, or remove a filter.",
+  backToChat: "Back to the chat",
   start: "Find any message",
   startHint: "Enter words or a “phrase”, and narrow it down by person, chat, files or date.",
   unavailable: "Search isn't set up on this server.",

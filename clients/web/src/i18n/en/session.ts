@@ -27,6 +27,9 @@ export const session = {
     "Get a token from your organization's sign-in service. It is kept until you close this tab.",
   enterToken: "Enter an access token.",
   tokenRefused: "The token was not accepted. Check that it is complete and has not expired.",
+  notStored:
+    "This browser doesn't store data for this site. You can chat, but drafts, unsent messages " +
+    "and possibly your login are lost when you close this tab.",
   unreachable: "Can't connect",
   unreachableHint: "Can't reach the server. Check that it is running, then try again.",
   logOutTitle: "Log out?",

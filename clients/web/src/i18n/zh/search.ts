@@ -23,6 +23,7 @@ export const search: Catalog["search"] = {
   found: (count, hasMore) => `找到 ${count}${hasMore ? "+" : ""} 条消息`,
   none: "没有找到消息",
   noneHint: "请检查拼写，或移除筛选条件。",
+  backToChat: "返回聊天",
   start: "查找任何消息",
   startHint: "输入词语或“短语”，并可按人、聊天、文件或日期筛选。",
   unavailable: "此服务器未启用搜索。",

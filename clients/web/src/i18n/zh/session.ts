@@ -27,6 +27,8 @@ export const session: Catalog["session"] = {
   tokenHint: "请从你所在组织的登录服务获取令牌。令牌会保留到关闭此标签页为止。",
   enterToken: "请输入访问令牌。",
   tokenRefused: "令牌未被接受。请检查它是否完整且未过期。",
+  notStored:
+    "此浏览器不保存本网站的数据。你可以聊天，但关闭此标签页后，草稿、未发送的消息以及登录状态可能会丢失。",
   unreachable: "无法连接",
   unreachableHint: "无法连接服务器。请确认服务器正在运行，然后重试。",
   logOutTitle: "退出登录？",
