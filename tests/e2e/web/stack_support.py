@@ -51,6 +51,7 @@ PATIENCE_MS = 60_000
 WIDE = (1280, 800)
 PHONE = (360, 740)
 INBOX_MAX = 60  # events that a device may miss before it restarts from a snapshot
+INSECURE_HOST = "chat.test"  # a browser maps it to this machine; see test_refused_storage
 ADMIN = "operator"  # may open the operations page
 USERS = [f"user-{number}" for number in range(300)]
 PUSH_VAPID = derive_vapid_pair("the browser tests")
@@ -103,6 +104,7 @@ class WebStack:
         self.page_link = page_link
         self.url = f"http://{HOST}:{ports.api}/"
         self.far_url = f"http://{HOST}:{ports.far_api}/"
+        self.insecure_url = f"http://{INSECURE_HOST}:{ports.api}/"
         self._ports = ports
         self._demo_users = [*users, ADMIN]
         self._users = iter(users)
@@ -149,8 +151,7 @@ class WebStack:
 
     def start_gateway(self) -> None:
         """Start a gateway on the port of the killed one."""
-        pages = [self._ports.api, self._ports.far_api]
-        origins = json.dumps([f"http://{HOST}:{port}" for port in pages])
+        origins = json.dumps(list_origins(self._ports))
         self.stack.start_gateway(self._ports.gateway, CHAT_GATEWAY_ORIGINS=origins)
 
 
@@ -189,6 +190,12 @@ async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[We
                     api.kill()
 
 
+def list_origins(ports: Ports) -> list[str]:
+    """Return the origins of the pages."""
+    pages = [f"{HOST}:{ports.api}", f"{HOST}:{ports.far_api}", f"{INSECURE_HOST}:{ports.api}"]
+    return [f"http://{page}" for page in pages]
+
+
 def cold_of(endpoint: str, ports: Ports) -> Cold:
     """Return the settings of the bucket."""
     return Cold(
@@ -196,7 +203,7 @@ def cold_of(endpoint: str, ports: Ports) -> Cold:
         access_key=ACCESS_KEY,
         secret_key=SecretStr(SECRET_KEY),
         call_timeout_s=PATIENCE_MS / 1000,
-        origins=[f"http://{HOST}:{port}" for port in (ports.api, ports.far_api)],
+        origins=list_origins(ports),
     )
 
 

@@ -1,8 +1,11 @@
 // The application: the login page, or the shell with the chats.
 
 import { CloudOff } from "lucide-react";
+import { useEffect } from "react";
 import { ChatProvider } from "tierchat/react";
-import { Button, EmptyState, Toaster, Tooltips } from "../design";
+import { isStorageRefused, tabStorage } from "../data/browser_storage";
+import { Button, EmptyState, showToast, Toaster, Tooltips } from "../design";
+import { useObservable } from "../conversation/model/observable";
 import { useText } from "../i18n";
 import { ErrorBoundary } from "./ErrorBoundary";
 import { LoginPage } from "./LoginPage";
@@ -10,8 +13,17 @@ import { useSession, useSessionState } from "./session_context";
 import { Shell } from "./Shell";
 import { StartPage } from "./StartPage";
 
+const STORAGE_NOTICE = "tierchat.storageNotice"; // set once the notice was shown in this tab
+
 /** The root component. */
 export function App() {
+  const { notStored } = useText().session;
+  const isRefused = useObservable(isStorageRefused);
+  useEffect(() => {
+    if (!isRefused || tabStorage.get(STORAGE_NOTICE) !== null) return;
+    tabStorage.set(STORAGE_NOTICE, "1");
+    showToast(notStored, { isKept: true });
+  }, [isRefused, notStored]);
   return (
     <>
       <ErrorBoundary>
@@ -29,7 +41,7 @@ function Content() {
   const state = useSessionState();
   switch (state.kind) {
     case "starting":
-      return <StartPage />;
+      return <StartPage problem={null} />;
     case "unreachable":
       return (
         <EmptyState
@@ -47,7 +59,7 @@ function Content() {
     case "loggedOut":
       return <LoginPage config={state.config} notice={state.notice} />;
     case "open":
-      if (!state.isReady) return <StartPage />;
+      if (!state.isReady) return <StartPage problem={state.problem} />;
       return (
         <ChatProvider key={state.user} client={state.client}>
           <Shell />

@@ -4,6 +4,7 @@ import { CloudOff } from "lucide-react";
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { useConnection } from "tierchat/react";
 import { useText } from "../i18n";
+import { useOpenSession } from "./session_context";
 import styles from "./ConnectionBanner.module.css";
 
 const DELAY_MS = 4_000;
@@ -22,13 +23,16 @@ export function ConnectionBanner() {
       setLate(false);
     };
   }, [isOnline]);
-  const isShown = !isOnline && (isLate || !hasNetwork);
+  const { problem } = useOpenSession();
+  const isShown = !hasNetwork || (!isOnline && isLate);
+  const { connecting, offline, refused } = text.common.connection;
+  const reason = problem === "gateway" ? refused(location.origin) : connecting;
   return (
     <div role="status" className={styles["place"]}>
       {isShown && (
         <p className={styles["banner"]}>
           <CloudOff size={16} aria-hidden />
-          {hasNetwork ? text.common.connection.connecting : text.common.connection.offline}
+          {hasNetwork ? reason : offline}
         </p>
       )}
     </div>

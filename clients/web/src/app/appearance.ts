@@ -1,5 +1,6 @@
 // Appearance settings, saved in this browser: theme and language.
 
+import { browserStorage } from "../data/browser_storage";
 import type { Language } from "../i18n/language";
 
 /** The theme; null: the system's theme. */
@@ -15,22 +16,13 @@ const KEY = "tierchat.appearance"; // also in public/theme.js, which runs before
 /** Return the settings; null: use the system's setting. */
 export function readAppearance(): Appearance {
   const defaults = { theme: null, language: null };
-  try {
-    const saved = JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Appearance>;
-    return { ...defaults, ...saved };
-  } catch {
-    return defaults;
-  }
+  return { ...defaults, ...browserStorage.getJson<Partial<Appearance>>(KEY) };
 }
 
 /** Change settings and apply the theme. */
 export function saveAppearance(changes: Partial<Appearance>): void {
   const next = { ...readAppearance(), ...changes };
-  try {
-    localStorage.setItem(KEY, JSON.stringify(next));
-  } catch {
-    // Without storage, the choice lasts until the page is closed.
-  }
+  browserStorage.setJson(KEY, next);
   const root = document.documentElement;
   if (next.theme === null) delete root.dataset["theme"];
   else root.dataset["theme"] = next.theme;

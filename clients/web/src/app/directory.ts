@@ -9,6 +9,7 @@
 import { useCallback, useEffect, useSyncExternalStore } from "react";
 import { ChatError, type ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
+import { browserStorage } from "../data/browser_storage";
 
 /** A person, as shown on pages. */
 export interface Person {
@@ -227,12 +228,7 @@ class Directory {
   #saveNames(): void {
     const people = [...this.#people.values()].map(({ person }) => person);
     const pairs = people.filter(({ id, name }) => id !== name).map(({ id, name }) => [id, name]);
-    try {
-      const key = getStorageKey(this.#client.user);
-      localStorage.setItem(key, JSON.stringify(pairs.slice(-NAMES_MAX)));
-    } catch {
-      // Without storage, names are loaded at each start.
-    }
+    browserStorage.setJson(getStorageKey(this.#client.user), pairs.slice(-NAMES_MAX));
   }
 }
 
@@ -249,11 +245,7 @@ function createCachedPerson(id: string, name = id): CachedPerson {
 const getStorageKey = (user: string): string => `tierchat.people.${user}`;
 
 function readNames(user: string): [string, string][] {
-  try {
-    return JSON.parse(localStorage.getItem(getStorageKey(user)) ?? "[]") as [string, string][];
-  } catch {
-    return [];
-  }
+  return browserStorage.getJson<[string, string][]>(getStorageKey(user)) ?? [];
 }
 
 const directories = new WeakMap<ChatClient, Directory>();

@@ -1,11 +1,22 @@
 // The login of this browser, and its client.
 //
-// localStorage `tierchat.session` has the username, so that the client can start offline. The login
-// itself is an HttpOnly cookie. A pasted access token is in the sessionStorage of this tab.
+// `tierchat.session` in the browser's storage has the username, so that the client can start
+// offline. The login itself is an HttpOnly cookie. A pasted access token is kept for this tab.
+// Where the browser stores nothing, everything is in memory and ends with the page.
 
-import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
+import {
+  Account,
+  BestEffortStore,
+  ChatClient,
+  ChatError,
+  HttpClient,
+  IndexedDbStore,
+  type Http,
+} from "tierchat";
 import { persistPreferences } from "../chats/preferences";
 import { startFailedSends } from "../conversation/model/failed_sends";
+import { browserStorage, isStorageRefused, tabStorage } from "../data/browser_storage";
+import { setClockDifference } from "../i18n/format";
 import { dropSharedContent } from "../share/shared_content";
 import { reportReceived } from "./receipts";
 import { navigate } from "./router";
@@ -15,6 +26,9 @@ type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token
 
 /** The reason for a logout that the user did not request. */
 export type LogoutNotice = "ended" | "tokenRefused" | "erased" | null;
+
+/** The reason why this page has no connection: nothing responds, or only the gateway refuses. */
+export type ConnectionProblem = "network" | "gateway";
 
 /** The state of the page's session. */
 export type SessionState =
@@ -29,6 +43,8 @@ export type SessionState =
       isAccount: boolean;
       /** True once the chats are loaded, from this device or from the server. */
       isReady: boolean;
+      /** Null after the first connection of this page. */
+      problem: ConnectionProblem | null;
     };
 
 const SESSION = "tierchat.session";
@@ -41,12 +57,14 @@ const CONFIG_MS = 10_000; // delay, so that more urgent requests run first
 const PUSH_MS = 2_000;
 const DELETION_MS = 1_000; // other tabs may still have the empty database open
 const FOREVER_MS = 2 ** 31 - 1;
+const ATTEMPTS_MIN = 2; // failed connections before their reason is checked
 const API_URL = location.origin;
 
 /** Runs the session of this page; see {@link SessionState}. */
 export class Session {
   #state: SessionState = { kind: "starting" };
   #login: Login | null = null;
+  #account: Account | null = null;
   /** A logout in progress: the server may close the connection before it responds. */
   #runningLogout: Promise<void> | null = null;
   readonly #listeners = new Set<() => void>();
@@ -63,7 +81,8 @@ export class Session {
     addEventListener("storage", ({ key, newValue }) => {
       if (key === SESSION && newValue !== JSON.stringify(this.#login)) location.reload();
     });
-    const saved = readJson<Http.ClientConfig>(localStorage, CONFIG);
+    if (!browserStorage.canStore()) isStorageRefused.set(true);
+    const saved = browserStorage.getJson<Http.ClientConfig>(CONFIG);
     const login = readLogin();
     if (login !== null && saved !== null) {
       setTimeout(() => void loadConfig().catch(() => {}), CONFIG_MS); // for the next start
@@ -100,7 +119,7 @@ export class Session {
 
   /** Log in with an access token that the user has entered. */
   async logInWithToken(token: string): Promise<void> {
-    writeJson(sessionStorage, TOKEN, token);
+    tabStorage.setJson(TOKEN, token);
     this.#startSession({ kind: "token", token });
   }
 
@@ -123,14 +142,14 @@ export class Session {
     const isAccount = this.#login?.kind === "account";
     await disablePushAtLogout(state.client);
     this.#login = null;
-    localStorage.removeItem(SESSION); // other tabs reload and close their stores
-    sessionStorage.clear();
-    for (const key of Object.keys(localStorage)) {
-      if (key.startsWith(KEY_PREFIX) && !KEPT_KEYS.includes(key)) localStorage.removeItem(key);
+    browserStorage.remove(SESSION); // other tabs reload and close their stores
+    for (const key of tabStorage.keys()) tabStorage.remove(key);
+    for (const key of browserStorage.keys()) {
+      if (key.startsWith(KEY_PREFIX) && !KEPT_KEYS.includes(key)) browserStorage.remove(key);
     }
     if (isAccount) {
-      writeJson(localStorage, LOGOUT_PENDING, true);
-      await endLogin().catch(() => {});
+      browserStorage.setJson(LOGOUT_PENDING, true);
+      await (hasCookies() ? endLogin() : this.#account?.logOut())?.catch(() => {});
     }
     await state.client.forget().catch(() => {});
     await deleteDatabase(getStoreName(state.user));
@@ -141,13 +160,14 @@ export class Session {
 
   #startSession(login: Login, account?: Account): void {
     if (this.#state.kind !== "loggedOut") return;
-    if (login.kind !== "token") writeJson(localStorage, SESSION, login);
-    localStorage.removeItem(LOGOUT_PENDING);
+    if (login.kind !== "token") browserStorage.setJson(SESSION, login);
+    browserStorage.remove(LOGOUT_PENDING);
     this.#open(this.#state.config, login, account);
   }
 
   #open(config: Http.ClientConfig, login: Login, account?: Account): void {
     this.#login = login;
+    this.#account = account ?? null;
     const getToken = createTokenSource(login, account);
     const options = { url: config.gateway_url, apiUrl: API_URL, getToken };
     const client = new ChatClient({
@@ -158,24 +178,28 @@ export class Session {
       syncDrafts: true,
       ...(login.kind === "token"
         ? {}
-        : { store: new IndexedDbStore(getStoreName(login.user)), shareTabs: login.user }),
+        : { store: openStore(login.user), shareTabs: login.user }),
     });
     const user = login.kind === "token" ? "" : login.user;
     if (user !== "") persistPreferences(client, user);
     const isAccount = login.kind === "account";
-    this.#set({ kind: "open", config, client, user, isAccount, isReady: false });
+    this.#set({ kind: "open", config, client, user, isAccount, isReady: false, problem: null });
     void this.#run(client, config);
   }
 
   async #run(client: ChatClient, config: Http.ClientConfig): Promise<void> {
     const onVisibility = (): void => client.setActive(document.visibilityState === "visible");
     const stopReports = reportReceived(client);
+    this.#reportProblems(client);
     try {
       await client.connect();
       if (this.#state.kind !== "open" || this.#state.client !== client) return;
       startFailedSends(client, this.#state.user);
       this.#set({ ...this.#state, user: client.user, isReady: true });
-      client.preferences.load().catch(() => {}); // offline: loaded after the next connection
+      void client.preferences
+        .load()
+        .then(() => setClockDifference(client.http.clockDifferenceMs))
+        .catch(() => {}); // offline: loaded after the next connection
       document.addEventListener("visibilitychange", onVisibility);
       onVisibility();
       void renewPush(client);
@@ -188,6 +212,30 @@ export class Session {
       document.removeEventListener("visibilitychange", onVisibility);
       stopReports();
     }
+  }
+
+  /** Set the reason for failed connections, until the first one succeeds. */
+  #reportProblems(client: ChatClient): void {
+    let attempts = 0;
+    const set = (problem: ConnectionProblem | null): void => {
+      if (this.#state.kind === "open" && this.#state.client === client) {
+        this.#set({ ...this.#state, problem });
+      }
+    };
+    const unsubscribe = client.on((event) => {
+      if (event.type === "connected") {
+        unsubscribe();
+        set(null);
+      }
+      if (event.type !== "disconnected") return;
+      attempts += 1;
+      if (attempts < ATTEMPTS_MIN) return;
+      const check = new HttpClient({ apiUrl: API_URL }).call("get_client_config", {});
+      const report = (problem: ConnectionProblem) => (): void => {
+        if (!client.isOnline) set(problem);
+      };
+      check.then(report("gateway"), report("network"));
+    });
   }
 
   async #handleEnd(client: ChatClient, config: Http.ClientConfig, error: unknown): Promise<void> {
@@ -205,8 +253,8 @@ export class Session {
     if (code === "unauthenticated" || code === "forbidden") {
       const isToken = login?.kind === "token";
       this.#login = null;
-      localStorage.removeItem(SESSION);
-      sessionStorage.removeItem(TOKEN);
+      browserStorage.remove(SESSION);
+      tabStorage.remove(TOKEN);
       const isRefused = isToken && !this.#state.isReady;
       this.#set({ kind: "loggedOut", config, notice: isRefused ? "tokenRefused" : "ended" });
       return;
@@ -221,15 +269,15 @@ export class Session {
 }
 
 async function loadConfig(): Promise<Http.ClientConfig> {
-  if (readJson(localStorage, LOGOUT_PENDING) === true) await endLogin();
+  if (browserStorage.getJson(LOGOUT_PENDING) === true) await endLogin();
   const config = await new HttpClient({ apiUrl: API_URL }).call("get_client_config", {});
-  writeJson(localStorage, CONFIG, config);
+  browserStorage.setJson(CONFIG, config);
   return config;
 }
 
 /** Renew the push subscription: the server deletes subscriptions that are not renewed. */
 async function renewPush(client: ChatClient): Promise<void> {
-  if (localStorage.getItem("tierchat.push") === null) return;
+  if (browserStorage.get("tierchat.push") === null) return;
   const { renewSubscription } = await import("../settings/push");
   await renewSubscription(client).catch(() => {}); // retried at the next start
 }
@@ -243,12 +291,18 @@ async function disablePushAtLogout(client: ChatClient): Promise<void> {
 
 const getStoreName = (user: string): string => `tierchat-${user}`;
 
+function openStore(user: string): BestEffortStore {
+  const database = new IndexedDbStore(getStoreName(user));
+  return new BestEffortStore(database, () => isStorageRefused.set(true));
+}
+
 function deleteDatabase(name: string): Promise<void> {
-  return new Promise((resolve) => {
+  const deletion = new Promise<void>((resolve) => {
     const request = indexedDB.deleteDatabase(name);
     request.onsuccess = request.onerror = () => resolve();
     setTimeout(resolve, DELETION_MS);
   });
+  return deletion.catch(() => {}); // refused: there is none
 }
 
 /** Delete the login on the server, and its cookie. */
@@ -263,18 +317,24 @@ async function endLogin(): Promise<void> {
   } catch (error) {
     if (!(error instanceof ChatError) || error.isTemporary) throw error;
   }
-  localStorage.removeItem(LOGOUT_PENDING);
+  browserStorage.remove(LOGOUT_PENDING);
 }
+
+/** Return whether the browser stores cookies; otherwise, the login is in memory. */
+const hasCookies = (): boolean => navigator.cookieEnabled;
 
 function buildAccountOptions() {
-  return { apiUrl: API_URL, useCookie: true, device: getDeviceName() };
+  return { apiUrl: API_URL, useCookie: hasCookies(), device: getDeviceName() };
 }
 
-/** Return a function that returns a valid access token. Only one tab renews it at a time. */
+/**
+ * Return a function that returns a valid access token. Calls at the same time share one request,
+ * and only one tab sends it at a time.
+ */
 function createTokenSource(login: Login, initialAccount?: Account): () => Promise<string> {
   let account = initialAccount ?? null;
   let demo: { token: string; expiresAtMs: number } | null = null;
-  return async () => {
+  const getToken = async (): Promise<string> => {
     if (login.kind === "token") return login.token;
     if (login.kind === "demo") {
       if (demo === null || demo.expiresAtMs - 30_000 < Date.now())
@@ -288,15 +348,21 @@ function createTokenSource(login: Login, initialAccount?: Account): () => Promis
     }
     return account.getToken();
   };
+  let running: Promise<string> | null = null;
+  return () => {
+    running ??= getToken().finally(() => {
+      running = null;
+    });
+    return running;
+  };
 }
 
 async function runExclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
-  if (!("locks" in navigator)) return work();
-  let result: T | undefined;
-  await navigator.locks.request(name, async () => {
-    result = await work();
-  });
-  return result as T;
+  let result = null as Promise<T> | null;
+  const run = (): Promise<T> => (result = work());
+  // Browsers refuse locks where they refuse storage, and have none without HTTPS.
+  await navigator.locks?.request(name, run).catch(() => {});
+  return result ?? work();
 }
 
 async function fetchDemoToken(user: string): Promise<{ token: string; expiresAtMs: number }> {
@@ -309,26 +375,10 @@ async function fetchDemoToken(user: string): Promise<{ token: string; expiresAtM
 }
 
 function readLogin(): Login | null {
-  const token = readJson<string>(sessionStorage, TOKEN);
+  const token = tabStorage.getJson<string>(TOKEN);
   if (typeof token === "string") return { kind: "token", token };
-  const login = readJson<Login>(localStorage, SESSION);
+  const login = browserStorage.getJson<Login>(SESSION);
   return login !== null && login.kind !== "token" && typeof login.user === "string" ? login : null;
-}
-
-function readJson<T>(storage: Storage, key: string): T | null {
-  try {
-    return JSON.parse(storage.getItem(key) ?? "null") as T | null;
-  } catch {
-    return null;
-  }
-}
-
-function writeJson(storage: Storage, key: string, value: unknown): void {
-  try {
-    storage.setItem(key, JSON.stringify(value));
-  } catch {
-    // Without storage, the session ends when the page is closed.
-  }
 }
 
 /** Return the name of this browser for the list of devices. */

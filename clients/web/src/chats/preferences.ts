@@ -1,13 +1,15 @@
 // Chat preferences in this browser: saved for offline starts, and hooks for components.
 
 import type { ChatClient, ChatPreferences, SavedPreferences } from "tierchat";
+import { browserStorage } from "../data/browser_storage";
 import { useClient, usePinnedChats, usePreferences } from "tierchat/react";
+import { getNowMs } from "../i18n/format";
 
 const SAVE_MS = 1_000;
 
 /** Return whether a chat is muted now. */
 export function isMutedChat({ mutedUntilS }: ChatPreferences): boolean {
-  return mutedUntilS !== null && (mutedUntilS === 0 || mutedUntilS * 1000 > Date.now());
+  return mutedUntilS !== null && (mutedUntilS === 0 || mutedUntilS * 1000 > getNowMs());
 }
 
 /** Restore the saved preferences and save changes. Call it before `connect`. */
@@ -15,9 +17,10 @@ export function persistPreferences(client: ChatClient, user: string): void {
   const { preferences } = client;
   const key = `tierchat.chatPreferences.${user}`;
   try {
-    preferences.restore(JSON.parse(localStorage.getItem(key) ?? "") as SavedPreferences);
+    const saved = browserStorage.getJson<SavedPreferences>(key);
+    if (saved !== null) preferences.restore(saved);
   } catch {
-    // Nothing is saved, or in another format: the preferences are loaded from the server.
+    // They are in another format: the preferences are loaded from the server.
   }
   let timer: ReturnType<typeof setTimeout> | undefined;
   const save = (): void => {
@@ -25,11 +28,7 @@ export function persistPreferences(client: ChatClient, user: string): void {
     clearTimeout(timer);
     timer = undefined;
     if (client.error !== null) return; // logged out
-    try {
-      localStorage.setItem(key, JSON.stringify(preferences.saved));
-    } catch {
-      // Without storage, they are loaded at each start.
-    }
+    browserStorage.setJson(key, preferences.saved);
   };
   preferences.onChange(() => {
     timer ??= setTimeout(save, SAVE_MS);

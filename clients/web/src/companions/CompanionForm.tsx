@@ -2,7 +2,7 @@
 
 import { Plus, Trash2 } from "lucide-react";
 import { useEffect, useId, useState, type FormEvent, type ReactNode } from "react";
-import type { Http, HttpClient } from "tierchat";
+import { newRef, type Http, type HttpClient } from "tierchat";
 import { useAction } from "../data/use_action";
 import { useLoad } from "../data/use_load";
 import {
@@ -55,6 +55,7 @@ export function CompanionForm(props: CompanionFormProps) {
     <Dialog
       title={companion === null ? text.createTitle : text.editTitle(companion.name)}
       size="m"
+      asksToDiscard
       onClose={onClose}
       footer={
         <>
@@ -83,7 +84,7 @@ function Fields({ http, companion, onSaved, onClose, formId, initial, error, run
   const text = useText().companions;
   const [draft, setDraft] = useState(initial);
   const [problem, setProblem] = useState<DraftProblem | null>(null);
-  const [key] = useState(() => crypto.randomUUID());
+  const [key] = useState(() => newRef());
   useEffect(() => setDraft(initial), [initial]);
   const set = (changes: Partial<CompanionDraft>): void => {
     setProblem(null);

@@ -2,6 +2,7 @@
 
 import { Check, Copy } from "lucide-react";
 import { useEffect, useState } from "react";
+import { copyText } from "../data/clipboard";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
@@ -17,10 +18,7 @@ export function CodeBlock({ language, text }: { language: string; text: string }
     return () => clearTimeout(timer);
   }, [isCopied]);
   const copy = (): void => {
-    navigator.clipboard.writeText(text).then(
-      () => setCopied(true),
-      () => setCopied(false),
-    );
+    void copyText(text).then(setCopied);
   };
   return (
     <figure className={styles["block"]} dir="ltr">

@@ -11,6 +11,14 @@ interface Toast {
   message: string;
   kind: "info" | "error";
   action?: { label: string; onSelect: () => void } | undefined;
+  isKept: boolean;
+}
+
+/** Options of a toast. `isKept`: it is shown until the user closes it. */
+interface ToastOptions {
+  kind?: "info" | "error";
+  action?: { label: string; onSelect: () => void };
+  isKept?: boolean;
 }
 
 const SHOWN_MS = 6_000;
@@ -26,14 +34,11 @@ function set(next: readonly Toast[]): void {
 }
 
 /** Show a message for a few seconds. */
-export function showToast(
-  message: string,
-  options: { kind?: "info" | "error"; action?: { label: string; onSelect: () => void } } = {},
-): void {
+export function showToast(message: string, options: ToastOptions = {}): void {
   lastId += 1;
-  const { kind = "info", action } = options;
+  const { kind = "info", action, isKept = false } = options;
   const others = toasts.filter((toast) => toast.message !== message);
-  set([...others, { id: lastId, message, kind, action }]);
+  set([...others, { id: lastId, message, kind, action, isKept }]);
 }
 
 function subscribe(listener: () => void): () => void {
@@ -57,9 +62,10 @@ function ToastView({ toast }: { toast: Toast }) {
   const text = useText();
   const close = (): void => set(toasts.filter(({ id }) => id !== toast.id));
   useEffect(() => {
+    if (toast.isKept) return undefined;
     const timer = setTimeout(() => set(toasts.filter(({ id }) => id !== toast.id)), SHOWN_MS);
     return () => clearTimeout(timer);
-  }, [toast.id]);
+  }, [toast.id, toast.isKept]);
   const { action } = toast;
   return (
     <div className={styles["toast"]} data-kind={toast.kind}>

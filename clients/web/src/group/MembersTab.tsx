@@ -16,6 +16,7 @@ import { isMatch } from "../people/contacts";
 import { getDirectory, usePerson } from "../app/directory";
 import { listAssignableRoles, canModerate, isMutedUntil, sortMembers, type Role } from "./roles";
 import type { Group } from "./use_group";
+import { getNowMs } from "../i18n/format";
 
 const SEARCH_MEMBERS_MIN = 8;
 const WATCHED_MAX = 100;
@@ -90,7 +91,7 @@ function MemberRow({ member, group, isOnline }: MemberRowProps) {
   const { user, role } = member;
   const { name } = usePerson(user);
   const isMe = user === client.user;
-  const isMuted = isMutedUntil(group.info.muted?.[user], Date.now());
+  const isMuted = isMutedUntil(group.info.muted?.[user], getNowMs());
   const details = [
     name === user ? "" : `@${user}`,
     isMe ? common.you : isOnline === true ? people.online : "",

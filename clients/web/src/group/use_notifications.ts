@@ -5,7 +5,7 @@ import { useClient } from "tierchat/react";
 import { showToast } from "../design";
 import { useApi } from "../data/use_load";
 import { useText } from "../i18n";
-import { formatDateTime } from "../i18n/format";
+import { formatDateTime, getNowMs } from "../i18n/format";
 import { useAttempt } from "../data/use_attempt";
 
 /** The notification state of a chat, and a function that changes it. */
@@ -23,7 +23,7 @@ export function useNotifications(chat: string): Notifications {
   const attempt = useAttempt();
   const mute = (seconds: number | null): void =>
     void attempt(async () => {
-      const until = seconds === null ? null : Math.floor(Date.now() / 1000) + seconds;
+      const until = seconds === null ? null : Math.floor(getNowMs() / 1000) + seconds;
       const body = { quiet: seconds !== 0, until: seconds === 0 ? null : until };
       const state = await client.http.call("set_notifications", { chat, body });
       loaded.set(state);

@@ -2,7 +2,7 @@
 
 import { Send } from "lucide-react";
 import { useEffect, useState, type FormEvent } from "react";
-import type { Http, HttpClient } from "tierchat";
+import { newRef, type Http, type HttpClient } from "tierchat";
 import { useAction } from "../data/use_action";
 import { Button, TextArea } from "../design";
 import { parseUsers } from "../group/roles";
@@ -30,7 +30,7 @@ export function Broadcasts({ http }: { http: HttpClient }) {
     if (users.length === 0) return setProblem(text.group.addNone);
     if (users.length > USERS_MAX) return setProblem(text.operations.usersMax(USERS_MAX));
     await run(async () => {
-      const key = crypto.randomUUID();
+      const key = newRef();
       setSent(await http.call("start_broadcast", { body: { users, body: body.trim() } }, key));
       setBody("");
     });

@@ -3,6 +3,7 @@
 import { useCallback, useEffect, useState } from "react";
 import type { ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
+import { browserStorage } from "../data/browser_storage";
 import { useOpenSession } from "../app/session_context";
 
 /** "missing": the browser or the server has no support. "blocked": the user denied it. */
@@ -38,13 +39,13 @@ export function usePush(): { state: PushState; setEnabled: (isOn: boolean) => Pr
 export async function renewSubscription(client: ChatClient): Promise<void> {
   const subscription = await findSubscription();
   if (subscription === null) return;
-  localStorage.setItem(KEY, await client.registerPush(subscription));
+  browserStorage.set(KEY, await client.registerPush(subscription));
 }
 
 /** Delete the subscription. Call it before a logout. */
 export async function disablePush(client: ChatClient): Promise<PushState> {
-  const id = localStorage.getItem(KEY);
-  localStorage.removeItem(KEY);
+  const id = browserStorage.get(KEY);
+  browserStorage.remove(KEY);
   if (id !== null) await client.unregisterPush(id).catch(() => {});
   await (await findSubscription())?.unsubscribe();
   return "off";
@@ -54,12 +55,13 @@ async function enablePush(client: ChatClient, key: string): Promise<PushState> {
   if ((await Notification.requestPermission()) !== "granted") {
     return Notification.permission === "denied" ? "blocked" : "off";
   }
-  const registration = await navigator.serviceWorker.ready;
+  const registration = await navigator.serviceWorker.getRegistration("/");
+  if (registration === undefined) return "missing"; // `ready` would never resolve
   const subscription = await registration.pushManager.subscribe({
     userVisibleOnly: true,
     applicationServerKey: key,
   });
-  localStorage.setItem(KEY, await client.registerPush(subscription));
+  browserStorage.set(KEY, await client.registerPush(subscription));
   return "on";
 }
 
@@ -71,6 +73,10 @@ function getInitialState(key: string | null): PushState {
 
 async function findSubscription(): Promise<PushSubscription | null> {
   if (!("serviceWorker" in navigator) || !("PushManager" in window)) return null;
-  const registration = await navigator.serviceWorker.getRegistration("/");
-  return (await registration?.pushManager.getSubscription()) ?? null;
+  try {
+    const registration = await navigator.serviceWorker.getRegistration("/");
+    return (await registration?.pushManager.getSubscription()) ?? null;
+  } catch {
+    return null; // browsers refuse service workers where they refuse storage
+  }
 }

@@ -4,6 +4,7 @@ import { Bookmark, Copy, Ellipsis, Heart, Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useClient } from "tierchat/react";
 import { Link, buildPath } from "../app/router";
+import { copyText } from "../data/clipboard";
 import { useAttempt } from "../data/use_attempt";
 import { ConfirmDialog, IconButton, MenuButton, showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
@@ -19,7 +20,8 @@ import type { Feed } from "./use_feed";
 
 /** A post of a feed. */
 export function PostCard({ post, feed }: { post: FeedPost; feed: Feed }) {
-  const text = useText().social;
+  const words = useText();
+  const text = words.social;
   const client = useClient();
   const [open, setOpen] = useState<"edit" | "delete" | "likes" | null>(null);
   const name = post.name ?? post.user;
@@ -32,9 +34,9 @@ export function PostCard({ post, feed }: { post: FeedPost; feed: Feed }) {
       label: text.copyText,
       icon: Copy,
       onSelect: () =>
-        void attempt(async () => {
-          await navigator.clipboard.writeText(post.content);
-          showToast(text.copied);
+        void copyText(post.content).then((isCopied) => {
+          if (isCopied) showToast(text.copied);
+          else showToast(words.conversation.copyFailed, { kind: "error" });
         }),
     },
     ...(isOwn

@@ -2,8 +2,9 @@
 
 import { ImagePlus, X } from "lucide-react";
 import { useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
-import type { Http } from "tierchat";
+import { newRef, type Http } from "tierchat";
 import { useClient } from "tierchat/react";
+import { tabStorage } from "../data/browser_storage";
 import { useAction } from "../data/use_action";
 import { Button, Dialog, IconButton, showToast } from "../design";
 import { useText } from "../i18n";
@@ -127,11 +128,17 @@ function usePicture(initial: Picture): [Picture, (picture: Picture) => void] {
   return [picture, setPicture];
 }
 
+const POST_DRAFT = "tierchat.postDraft"; // kept while another page is open
+
 /** The form of a new post. Submitting the same post twice creates it once. */
 export function NewPost({ onPosted }: { onPosted: (post: Http.PostInfo) => void }) {
   const text = useText().social;
   const client = useClient();
-  const [content, setContent] = useState("");
+  const [content, setText] = useState(() => tabStorage.get(POST_DRAFT) ?? "");
+  const setContent = (changed: string): void => {
+    tabStorage.set(POST_DRAFT, changed);
+    setText(changed);
+  };
   const [picture, setPicture] = usePicture(null);
   const { isBusy, error, run } = useAction();
   const key = useRef<string | null>(null);
@@ -139,7 +146,7 @@ export function NewPost({ onPosted }: { onPosted: (post: Http.PostInfo) => void 
   const submit = async (): Promise<void> => {
     if (!isSendable(content)) return;
     const isDone = await run(async () => {
-      key.current ??= crypto.randomUUID();
+      key.current ??= newRef();
       const image =
         picture !== null && "file" in picture
           ? { image: (await client.uploadPicture(picture.file)).id }
@@ -219,6 +226,7 @@ export function PostEditor({ post, onClose, onSaved }: PostEditorProps) {
     <Dialog
       title={catalog.social.editTitle}
       size="m"
+      asksToDiscard
       onClose={onClose}
       footer={
         <>

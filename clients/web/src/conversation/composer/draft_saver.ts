@@ -4,6 +4,7 @@
 // to the sessionStorage of this tab, until the next draft is saved.
 
 import type { Chat, ChatClient } from "tierchat";
+import { tabStorage } from "../../data/browser_storage";
 
 const DELAY_MS = 400;
 const TAB_DRAFT = "tierchat.draft";
@@ -65,17 +66,17 @@ export class DraftSaver {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     removeEventListener("pagehide", this.#onPageHide, true);
-    sessionStorage.removeItem(TAB_DRAFT);
+    tabStorage.remove(TAB_DRAFT);
     if (this.#chat.draft !== this.#text) this.#chat.draft = this.#text;
   };
 
   readonly #onPageHide = (): void => {
     this.flush();
-    sessionStorage.setItem(TAB_DRAFT, JSON.stringify([this.#chat.id, this.#text]));
+    tabStorage.setJson(TAB_DRAFT, [this.#chat.id, this.#text]);
   };
 }
 
 function readTabDraft(chat: string): string | null {
-  const [id, text] = JSON.parse(sessionStorage.getItem(TAB_DRAFT) ?? "[]") as string[];
+  const [id, text] = tabStorage.getJson<string[]>(TAB_DRAFT) ?? [];
   return id === chat && text !== undefined ? text : null;
 }

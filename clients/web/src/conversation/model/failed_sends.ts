@@ -6,9 +6,11 @@
 import { ChatError, type ChatClient, type PendingOperation } from "tierchat";
 import { getErrorText } from "../../app/errors";
 import { findFile, putFile } from "../../content/known_files";
+import { browserStorage } from "../../data/browser_storage";
 import { showToast } from "../../design";
 import { Observable } from "./observable";
 import { parseUnsent, type Unsent } from "./unsent";
+import { getNowMs } from "../../i18n/format";
 
 const OPERATIONS_MAX = 500;
 const FAILED_MAX = 50;
@@ -66,7 +68,7 @@ export class FailedSends {
       showToast(getErrorText(error), { kind: "error" });
       return;
     }
-    const unsent = parseUnsent(ref, operation.fields, Date.now(), error);
+    const unsent = parseUnsent(ref, operation.fields, getNowMs(), error);
     const files = unsent.files.map((file) => findFile(file.id) ?? file);
     // Another tab may have added the same message.
     const others = this.all.get().filter((send) => send.ref !== ref);
@@ -80,17 +82,13 @@ export class FailedSends {
       const code = error instanceof ChatError ? error.code : "internal";
       return { ...others, code, reason: error?.message ?? "" };
     });
-    try {
-      localStorage.setItem(this.#key, JSON.stringify(saved));
-    } catch {
-      // Without storage, they are lost when the page is closed.
-    }
+    browserStorage.setJson(this.#key, saved);
   }
 
   #restore(): void {
     if (this.#key === null) return;
     try {
-      const saved = JSON.parse(localStorage.getItem(this.#key) ?? "[]") as Saved[];
+      const saved = browserStorage.getJson<Saved[]>(this.#key) ?? [];
       for (const file of saved.flatMap(({ files }) => files)) {
         if (file.name !== undefined) putFile(file);
       }

@@ -2,6 +2,7 @@
 
 import type { Chat, ChatClient, ChatEvent, Http } from "tierchat";
 import { Observable } from "./observable";
+import { getNowMs } from "../../i18n/format";
 
 /** The info of a group from the server. It is reloaded after changes while the chat is open. */
 export class GroupInfo {
@@ -57,7 +58,7 @@ export class GroupInfo {
     const info = this.loaded.get();
     if (info === null) return this.#chat.isMuted(user);
     const until = info.muted?.[user] ?? 1; // 1: expired
-    return until === 0 || until > Date.now() / 1000;
+    return until === 0 || until > getNowMs() / 1000;
   }
 
   /** Minimum seconds between two messages of a member. */

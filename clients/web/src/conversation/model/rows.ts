@@ -3,6 +3,7 @@
 import type { Message, PendingOperation } from "tierchat";
 import { isSystem } from "./message_window";
 import { parseUnsent, type Unsent } from "./unsent";
+import { getNowMs } from "../../i18n/format";
 
 const SERIES_MS = 5 * 60_000;
 
@@ -116,7 +117,7 @@ export class RowBuilder {
     const refs = new Set(sends.map(({ ref }) => ref));
     for (const ref of this.#pending.keys()) if (!refs.has(ref)) this.#pending.delete(ref);
     return sends.map(({ ref, fields }) => {
-      const unsent = this.#pending.get(ref) ?? parseUnsent(ref, fields, Date.now(), null);
+      const unsent = this.#pending.get(ref) ?? parseUnsent(ref, fields, getNowMs(), null);
       this.#pending.set(ref, unsent);
       return unsent;
     });
