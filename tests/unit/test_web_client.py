@@ -73,3 +73,41 @@ def test_web_files_never_parse_text_as_markup() -> None:
     assert found == []
     for page in (PACKAGE / "index.html", REFERENCE / "index.html"):
         assert inline.search(page.read_text("utf-8")) is None
+
+
+def test_web_client_uses_storage_and_secure_apis_in_one_module_each() -> None:
+    """Browsers refuse these APIs, or have them on pages with HTTPS only."""
+    modules = {
+        r"\b(local|session)Storage\b": {"browser_storage.ts", "theme.js"},
+        r"\bindexedDB\b": {"indexeddb_store.ts", "session.ts"},
+        r"\bnavigator\.locks\b": {"session.ts", "shared_backend.ts"},
+        r"\bnew BroadcastChannel\b": {"shared_backend.ts"},
+        r"\bnavigator\.clipboard\b": {"clipboard.ts"},
+        r"\bcaches\.(open|has|match|keys|delete)\b": {
+            "service_worker.ts",
+            "share_target.ts",
+            "shared_content.ts",
+        },
+        r"\brandomUUID\b": set(),
+        r"\bsubtle\b": {"sha256.ts"},
+        r"\bdocument\.cookie\b": set(),
+    }
+    sdk = ROOT / "clients" / "typescript" / "src"
+    sources = [*(PACKAGE / "src").rglob("*.ts*"), *(PACKAGE / "public").glob("*.js")]
+    texts = {
+        path.name: re.sub(r"//[^\n]*|/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
+        for path in (*sources, *sdk.rglob("*.ts"))
+    }
+
+    for pattern, allowed in modules.items():
+        found = {name for name, text in texts.items() if re.search(pattern, text)}
+        assert found <= allowed, pattern
+
+
+def test_web_client_handles_escape_in_one_place() -> None:
+    """Other handlers may clear their own field, but close no layer."""
+    own = {"use_layer.ts", "ChatListPage.tsx", "Chart.tsx"}  # the filter; the cursor of a chart
+
+    found = {path.name for path in SOURCES if '"Escape"' in path.read_text("utf-8")}
+
+    assert found <= own

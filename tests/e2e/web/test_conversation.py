@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 
 import pytest
 from PIL import Image
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.e2e.web.client_support import Visit
+from tests.e2e.web.pages_support import check_page
 from tests.e2e.web.stack_support import WebStack
 from tests.integration.features.link_previews.support import open_site
 
@@ -186,3 +188,87 @@ def _picture(color: str) -> bytes:
     content = io.BytesIO()
     Image.new("RGB", (120, 80), color).save(content, "png")
     return content.getvalue()
+
+
+async def test_emoji_picker_takes_letters_while_it_loads_and_passes_axe(
+    web: WebStack, visit: Visit
+) -> None:
+    """What is typed before the picker is loaded is in its search; rows are counted from 1."""
+    a, b = web.new_users(2)
+    ann = await visit(a, service_workers="block")
+    await ann.log_in()
+    page = ann.page
+    await ann.start_chat(b)
+    is_typed = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await is_typed.wait()
+        await route.continue_()
+
+    await page.route("**/assets/EmojiPicker-*.js", hold)
+    await page.get_by_role("button", name="Emoji").click()
+    picker = page.get_by_role("dialog", name="Emoji")
+    search = picker.get_by_role("searchbox", name="Search emoji")
+    await expect(search).to_be_focused()
+    await page.keyboard.type("roc")
+    is_typed.set()
+    await expect(picker.get_by_role("gridcell", name="Rocket", exact=True)).to_be_visible()
+    await expect(search).to_be_focused()
+    await page.keyboard.type("ket")
+    await expect(search).to_have_value("rocket")
+    await search.fill("")
+    await expect(picker.get_by_role("row").first).to_have_attribute("aria-rowindex", "1")
+    await check_page(page)
+    for _ in range(12):
+        await page.keyboard.press("ArrowDown")
+    await expect(picker.locator("[aria-selected=true]")).to_be_in_viewport()
+    await page.keyboard.press("Escape")
+    await expect(picker).to_have_count(0)
+    await expect(ann.field).to_be_visible()
+    await ann.check_is_clean()
+
+
+async def test_search_in_a_chat_leads_back_to_the_chat(web: WebStack, visit: Visit) -> None:
+    """The chat stays open beside the search; Escape and a button go back to it."""
+    a, b = web.new_users(2)
+    ann = await visit(a)
+    await ann.log_in()
+    page = ann.page
+    await ann.start_chat(b)
+    await ann.send("Here")
+    chat = page.url
+    for leave in ("Escape", "button"):
+        await page.get_by_role("button", name="Chat actions").click()
+        await page.get_by_role("menuitem", name="Search in chat").click()
+        await expect(page.get_by_label("Search messages")).to_be_focused()
+        await expect(ann.messages("Here")).to_have_count(1)
+        if leave == "Escape":
+            await page.keyboard.press("Escape")
+        else:
+            await page.get_by_role("button", name="Back to the chat").click()
+        await expect(page).to_have_url(chat)
+    await ann.check_is_clean()
+
+
+async def test_enter_of_an_input_method_sends_nothing(web: WebStack, visit: Visit) -> None:
+    """Enter and Escape during a composition belong to the input method."""
+    a, b = web.new_users(2)
+    ann = await visit(a)
+    await ann.log_in()
+    await ann.start_chat(b)
+    await ann.field.fill("こんにちは")
+    compose = """(field, key) => {
+      for (const fields of [{ isComposing: true }, { keyCode: 229 }]) {
+        const init = { key, bubbles: true, cancelable: true, ...fields };
+        field.dispatchEvent(new KeyboardEvent("keydown", init));
+      }
+    }"""
+
+    for key in ("Enter", "Escape"):
+        await ann.field.evaluate(compose, key)
+
+    await expect(ann.field).to_have_value("こんにちは")
+    await expect(ann.messages("こんにちは")).to_have_count(0)
+    await ann.field.press("Enter")
+    await expect(ann.messages("こんにちは")).to_have_count(1)
+    await ann.check_is_clean()

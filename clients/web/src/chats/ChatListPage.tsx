@@ -25,6 +25,7 @@ import { getDirectory } from "../app/directory";
 import { navigate, useLocation, useMatch } from "../app/router";
 import { Button, EmptyState, ErrorState, IconButton, MenuButton, SkeletonRows } from "../design";
 import { getErrorText } from "../app/errors";
+import { isComposing } from "../data/use_layer";
 import { useText } from "../i18n";
 import styles from "./ChatListPage.module.css";
 import { ChatRows, type ChatRowsHandle } from "./ChatRows";
@@ -157,6 +158,7 @@ function Filter({ ref, value, onChange, onEnterList }: FilterProps) {
         enterKeyHint="search"
         onChange={(event) => onChange(event.target.value)}
         onKeyDown={(event) => {
+          if (isComposing(event.nativeEvent)) return;
           const isClearing = event.key === "Escape" && value !== "";
           if (!isClearing && event.key !== "ArrowDown") return;
           event.preventDefault();

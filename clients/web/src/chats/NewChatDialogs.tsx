@@ -9,6 +9,7 @@ import { getErrorText } from "../app/errors";
 import { navigate, buildPath } from "../app/router";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { Button, Dialog, IconButton, TextField } from "../design";
+import { isComposing } from "../data/use_layer";
 import { useText } from "../i18n";
 import { usePeopleSearch } from "../people/people_search";
 import styles from "./NewChatDialogs.module.css";
@@ -132,6 +133,7 @@ export function NewGroupDialog({ onClose }: DialogProps) {
   return (
     <Dialog
       title={text.chats.newGroup}
+      asksToDiscard
       onClose={onClose}
       footer={
         <>
@@ -165,6 +167,7 @@ export function NewGroupDialog({ onClose }: DialogProps) {
             value={user}
             onChange={(event) => setUser(event.target.value)}
             onKeyDown={(event) => {
+              if (isComposing(event.nativeEvent)) return;
               if (event.key === "Enter" && user.trim() !== "") {
                 event.preventDefault();
                 add(user);

@@ -4,6 +4,7 @@ import { useEffect, type RefObject } from "react";
 import type { Chat } from "tierchat";
 import { navigate, buildPath, useLocation } from "../app/router";
 import { useKeys } from "../data/use_keys";
+import { useLayer } from "../data/use_layer";
 
 const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
 
@@ -28,11 +29,10 @@ export function useChatKeys(
     navigate(parent);
     if (parent === "/chats") requestAnimationFrame(() => row?.focus());
   };
-  const isOpen = current !== undefined;
+  useLayer(current === undefined ? null : close, "page");
   useKeys({
     "Alt+ArrowDown": openNext(1),
     "Alt+ArrowUp": openNext(-1),
-    Escape: isOpen ? close : undefined,
   });
   const isFilterRequested = query.has("find");
   useEffect(() => {

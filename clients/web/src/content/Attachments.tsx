@@ -134,10 +134,10 @@ function FileRow({ file, seq }: { file: Attachment; seq: number }) {
     <button
       type="button"
       className={styles["file"]}
-      aria-label={words.downloadFile(file.name, size)}
       disabled={isBusy}
       onClick={() => void save()}
     >
+      <span className="visually-hidden">{words.download} </span>
       <span className={styles["fileIcon"]}>
         <FileIcon size={20} aria-hidden />
         <Download size={20} aria-hidden />

@@ -13,6 +13,7 @@ import { useEffect, useRef, useState, type KeyboardEvent, type PointerEvent } fr
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
 import { getErrorText } from "../app/errors";
+import { useLayer } from "../data/use_layer";
 import { IconButton, showToast } from "../design";
 import { useText } from "../i18n";
 import styles from "./Viewer.module.css";
@@ -55,6 +56,7 @@ export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
     };
   }, []);
+  useLayer(onClose);
   if (item === undefined) return null;
   const { file, seq } = item;
   const isImage = getFileKind(file) === "image";

@@ -21,6 +21,7 @@ import { useChatTitle } from "../chats/names";
 import { IconButton, MenuButton, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
+import { openChatSearch } from "../search/chat_search";
 import { Sentence } from "../i18n/Sentence";
 import styles from "./ConversationHeader.module.css";
 import { useConversation } from "./model/context";
@@ -48,7 +49,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
     {
       label: text.search,
       icon: Search,
-      onSelect: () => navigate(`/search?${new URLSearchParams({ chat: chat.id }).toString()}`),
+      onSelect: () => openChatSearch(chat.id),
     },
     {
       label: text.jumpToDate,

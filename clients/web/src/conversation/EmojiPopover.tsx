@@ -1,7 +1,8 @@
 // The emoji picker in a popover. The picker and its data are loaded when it is first opened.
 
-import { lazy, Suspense, useEffect, useLayoutEffect, useRef } from "react";
+import { lazy, Suspense, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { createPortal } from "react-dom";
+import { isComposing, useLayer } from "../data/use_layer";
 import { SkeletonText } from "../design";
 import { useText } from "../i18n";
 import styles from "./EmojiPopover.module.css";
@@ -22,8 +23,10 @@ const GAP = 6;
 export function EmojiPopover({ anchor, returnFocusTo, onPick, onClose }: EmojiPopoverProps) {
   const words = useText().conversation;
   const element = useRef<HTMLDivElement>(null);
+  const [typed, setTyped] = useState(""); // while the picker is loaded
   const close = useRef(onClose);
   close.current = onClose;
+  useLayer(onClose);
   useLayoutEffect(() => {
     const popover = element.current;
     if (popover === null) return;
@@ -53,13 +56,14 @@ export function EmojiPopover({ anchor, returnFocusTo, onPick, onClose }: EmojiPo
       aria-label={words.emoji}
       className={styles["popover"]}
       onKeyDown={(event) => {
-        // The event must propagate: the picker listens on the document.
-        if (event.key === "Escape") onClose();
+        // The picker listens on the document: Enter of an input method must not choose an emoji.
+        if (isComposing(event.nativeEvent)) event.stopPropagation();
       }}
       onPointerDown={(event) => event.stopPropagation()}
     >
-      <Suspense fallback={<SkeletonText />}>
+      <Suspense fallback={<LoadingPicker onType={setTyped} />}>
         <EmojiPicker
+          typed={typed}
           onPick={(emoji) => {
             onClose();
             onPick(emoji);
@@ -68,6 +72,24 @@ export function EmojiPopover({ anchor, returnFocusTo, onPick, onClose }: EmojiPo
       </Suspense>
     </div>,
     (anchor instanceof HTMLElement && anchor.closest("dialog")) || document.body,
+  );
+}
+
+/** Shown while the picker is loaded: the search field already takes what the user types. */
+function LoadingPicker({ onType }: { onType: (text: string) => void }) {
+  const words = useText().conversation;
+  return (
+    <div className={styles["picker"]}>
+      <input
+        type="search"
+        className={styles["search"]}
+        placeholder={words.emojiSearch}
+        aria-label={words.emojiSearch}
+        autoFocus
+        onChange={(event) => onType(event.target.value)}
+      />
+      <SkeletonText />
+    </div>
   );
 }
 

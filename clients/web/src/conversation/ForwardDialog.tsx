@@ -34,6 +34,7 @@ export function ForwardDialog({ messages, onClose }: ForwardDialogProps) {
       await forwardMessages(model.client, targets, messages);
       showToast(text.forwarded(formatList([...selected.values()])));
       model.selection.set(null);
+      if (selected.has(model.chat.id)) model.showEnd();
       onClose();
     } catch (error) {
       showToast(`${text.forwardFailed} ${getErrorText(error)}`, { kind: "error" });

@@ -1,7 +1,7 @@
 // Actions for the selected messages. The bar replaces the composer.
 
 import { Copy, Forward, Trash2, X } from "lucide-react";
-import { useKeys } from "../data/use_keys";
+import { useLayer } from "../data/use_layer";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
 import { useConversation } from "./model/context";
@@ -14,7 +14,7 @@ export function SelectionBar({ count }: { count: number }) {
   const openDialog = (kind: "forward" | "delete"): void => {
     model.dialog.set({ kind, messages: model.listSelectedMessages() });
   };
-  useKeys({ Escape: () => model.selection.set(null) });
+  useLayer(() => model.selection.set(null));
   return (
     <div className={styles["selection"]} role="toolbar" aria-label={words.selected(count)}>
       <IconButton

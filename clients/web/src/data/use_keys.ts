@@ -1,6 +1,7 @@
 // Keyboard shortcuts of the whole window.
 
 import { useEffect, useRef } from "react";
+import { isComposing } from "./use_layer";
 
 /** Key → action, such as "Alt+n" or "Mod+k" (Ctrl, or ⌘ on a Mac). */
 export type Keys = Readonly<Record<string, (() => void) | undefined>>;
@@ -14,7 +15,7 @@ export function useKeys(keys: Keys): void {
   latest.current = keys;
   useEffect(() => {
     const onKeyDown = (event: KeyboardEvent): void => {
-      if (event.defaultPrevented || event.isComposing) return;
+      if (event.defaultPrevented || isComposing(event)) return;
       if (document.querySelector("dialog[open], :popover-open:not([aria-hidden])") !== null) return;
       const name = getKeyName(event);
       const isText = event.target instanceof Element && event.target.matches(TEXT_FIELDS);

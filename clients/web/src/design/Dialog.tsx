@@ -1,7 +1,8 @@
-// Modal dialogs with the native element, which traps the focus and closes on Escape.
+// Modal dialogs with the native element, which traps the focus.
 
 import { X } from "lucide-react";
 import { useEffect, useId, useRef, useState, type ReactNode } from "react";
+import { useLayer } from "../data/use_layer";
 import { useText } from "../i18n";
 import { Button, IconButton } from "./Button";
 import { classes } from "./classes";
@@ -16,13 +17,21 @@ interface DialogProps {
   /** Buttons at the bottom. */
   footer?: ReactNode;
   size?: "s" | "m" | "l";
+  /** True if closing the dialog asks first once the user has entered something. */
+  asksToDiscard?: boolean;
 }
 
 /** A dialog; render it while it is open. */
-export function Dialog({ title, onClose, children, footer, size = "s" }: DialogProps) {
+export function Dialog(props: DialogProps) {
+  const { title, children, footer, size = "s", asksToDiscard = false } = props;
   const text = useText();
+  const [isChanged, setChanged] = useState(false);
+  const [isAsking, setAsking] = useState(false);
+  const isAskingFirst = asksToDiscard && isChanged;
+  const onClose = (): void => (isAskingFirst ? setAsking(true) : props.onClose());
   const titleId = useId();
   const element = useRef<HTMLDialogElement>(null);
+  useLayer(onClose);
   useEffect(() => {
     const dialog = element.current;
     const opener = document.activeElement;
@@ -42,8 +51,9 @@ export function Dialog({ title, onClose, children, footer, size = "s" }: DialogP
       onCancel={(event) => {
         if (event.target !== element.current) return; // `cancel` of a file picker bubbles
         event.preventDefault();
-        onClose();
+        onClose(); // for the back gesture of Android; Escape closes the layer
       }}
+      onInput={() => setChanged(true)}
       onMouseDown={(event) => {
         if (event.target === element.current) onClose();
       }}
@@ -58,6 +68,16 @@ export function Dialog({ title, onClose, children, footer, size = "s" }: DialogP
         </div>
         {footer != null && <footer className={styles["footer"]}>{footer}</footer>}
       </div>
+      {isAsking && (
+        <ConfirmDialog
+          title={text.common.discardTitle}
+          message={text.common.discardMessage}
+          action={text.common.discard}
+          isDangerous
+          onConfirm={props.onClose}
+          onClose={() => setAsking(false)}
+        />
+      )}
     </dialog>
   );
 }

@@ -11,6 +11,7 @@ import {
   type KeyboardEvent,
   type ReactNode,
 } from "react";
+import { useLayer } from "../data/use_layer";
 import { IconButton } from "./Button";
 import { classes } from "./classes";
 import styles from "./Menu.module.css";
@@ -70,6 +71,11 @@ export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
       if (!hasMoved && opener instanceof HTMLElement && opener.isConnected) opener.focus();
     };
   }, [anchor]);
+  const closeByKey = (): void => {
+    onClose();
+    if (anchor instanceof HTMLElement) anchor.focus();
+  };
+  useLayer(closeByKey);
   const onKeyDown = (event: KeyboardEvent): void => {
     const enabled = [
       ...(list.current?.querySelectorAll<HTMLElement>('[role="menuitem"]:enabled') ?? []),
@@ -85,11 +91,9 @@ export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
     if (next !== undefined) {
       event.preventDefault();
       enabled[next]?.focus();
-    } else if (event.key === "Escape" || event.key === "Tab") {
+    } else if (event.key === "Tab") {
       event.preventDefault();
-      event.stopPropagation();
-      onClose();
-      if (anchor instanceof HTMLElement) anchor.focus();
+      closeByKey();
     }
   };
   return (

@@ -1,13 +1,14 @@
 // Search over all messages: a field with filters as chips, and the results.
 
-import { MessageSquareText, SearchX, X } from "lucide-react";
+import { ArrowLeft, MessageSquareText, SearchX, X } from "lucide-react";
 import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 import type { Http } from "tierchat";
 import { useChat, useClient } from "tierchat/react";
 import { navigate, buildPath, useLocation, useMatch } from "../app/router";
 import { usePages } from "../data/use_pages";
 import { useDebounced } from "../data/use_debounced";
-import { EmptyState, IconButton, Select } from "../design";
+import { Button, EmptyState, IconButton, Select } from "../design";
+import { isComposing, useLayer } from "../data/use_layer";
 import { useText, type Catalog } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { ListPage } from "../page/Page";
@@ -56,11 +57,21 @@ export default function SearchPage() {
     navigate(searchText === "" ? "/search" : `/search?${q}`, { replace: true });
   }, [searchText, path]);
 
+  const chat = query.chips.find(({ name }) => name === "in")?.value;
+  const goBack = (): void => navigate(buildPath("/chats/:chat", { chat: chat ?? "" }));
+  useLayer(chat === undefined ? null : goBack, "page");
+
   return (
     <ListPage
       title={text.title}
       toolbar={
         <search className={styles["bar"]}>
+          {chat !== undefined && (
+            <Button variant="quiet" onClick={goBack}>
+              <ArrowLeft size={18} aria-hidden />
+              {text.backToChat}
+            </Button>
+          )}
           <SearchField query={query} onChange={setQuery} />
           <div className={styles["options"]}>
             <FilterMenu
@@ -108,6 +119,7 @@ function SearchField({ query, onChange }: SearchFieldProps) {
   const text = useText().search;
   const field = useRef<HTMLInputElement>(null);
   const onKeyDown = (event: KeyboardEvent<HTMLInputElement>): void => {
+    if (isComposing(event.nativeEvent)) return;
     const { selectionStart, selectionEnd } = event.currentTarget;
     const isAtStart = selectionStart === 0 && selectionEnd === 0;
     if (event.key === "Backspace" && isAtStart && query.chips.length > 0) {

@@ -13,6 +13,7 @@ import {
   type KeyboardEvent,
 } from "react";
 import { useSendTyping } from "tierchat/react";
+import { isComposing, useLayer } from "../../data/use_layer";
 import { IconButton } from "../../design";
 import { cleanText } from "../../content/text_shape";
 import { useText } from "../../i18n";
@@ -122,13 +123,10 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   }, [isSendPending, isUploading, edited, submit]);
 
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>): void => {
-    if (event.nativeEvent.isComposing || mentions.onKeyDown(event)) return;
+    if (isComposing(event.nativeEvent) || mentions.onKeyDown(event)) return;
     if (event.key === "Enter" && !event.shiftKey && !isTouch()) {
       event.preventDefault();
       submit();
-    } else if (event.key === "Escape" && target !== null) {
-      event.preventDefault();
-      model.target.set(null);
     } else if (event.key === "ArrowUp" && text === "" && target === null) {
       const ownRow = model.list.get().rows.findLast(
         ({ isOwn, unsent, message }) => isOwn && unsent === null && message.body !== "",
@@ -138,6 +136,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       model.target.set({ kind: "edit", message: ownRow.message });
     }
   };
+  useLayer(target === null ? null : () => model.target.set(null));
   const onPaste = (event: ClipboardEvent): void => {
     const pasted = [...event.clipboardData.files];
     if (pasted.length === 0 || edited !== null) return;

@@ -10,6 +10,7 @@ import {
 } from "react";
 import { useMembers } from "tierchat/react";
 import { getDirectory } from "../../app/directory";
+import { useLayer } from "../../data/use_layer";
 import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
 import { useText } from "../../i18n";
 import styles from "./Composer.module.css";
@@ -66,6 +67,7 @@ export function useMentions(
       return isSame ? before : match;
     });
   }, []);
+  useLayer(isOpen ? () => setMention(null) : null);
   const onChoose = (chosen: number): void => {
     const candidate = candidates[chosen];
     if (candidate === undefined || mention === null) return;
@@ -83,7 +85,6 @@ export function useMentions(
       ArrowUp: () => setIndex((index - 1 + count) % count),
       Enter: () => onChoose(index),
       Tab: () => onChoose(index),
-      Escape: () => setMention(null),
     };
     const action = event.shiftKey ? undefined : actions[event.key];
     if (action === undefined) return false;

@@ -4,6 +4,7 @@ import { ArrowUp, Trash2 } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { formatDuration } from "../../content/durations";
 import { buildVoiceName } from "../../content/file_kinds";
+import { useLayer } from "../../data/use_layer";
 import { IconButton, showToast } from "../../design";
 import { getText, useText } from "../../i18n";
 import styles from "./Composer.module.css";
@@ -71,6 +72,7 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
     if (recorder.current === null) onEnd(null);
     else finish(recorder.current, isAccepted, shouldSend);
   };
+  useLayer(() => stop(false));
   return (
     <div className={styles["line"]} role="group" aria-label={words.recording}>
       <IconButton icon={Trash2} label={words.discardRecording} onClick={() => stop(false)} />

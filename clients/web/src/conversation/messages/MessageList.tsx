@@ -102,6 +102,16 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     else list.scrollToIndex(targetIndex, { align: target === "unread" ? "start" : "center" });
   }, [model, jumpCount, target, scrollToEnd]);
 
+  // An own message is always shown.
+  useEffect(
+    () =>
+      model.ends.subscribe(() => {
+        isAtEnd.current = true;
+        scrollToEnd();
+      }),
+    [model, scrollToEnd],
+  );
+
   // After new rows, stay at the end, and keep the window bounded.
   useLayoutEffect(() => {
     if (isAtEnd.current && isLive) scrollToEnd();

@@ -10,6 +10,7 @@ import {
   type Message,
 } from "tierchat";
 import { getErrorText } from "../../app/errors";
+import { copyText } from "../../data/clipboard";
 import { getText } from "../../i18n";
 import { showToast } from "../../design";
 import type { ViewerItem } from "../../content/Viewer";
@@ -57,6 +58,8 @@ export class ConversationModel {
   readonly unread = new Observable(0);
   /** The target of the last jump, for a short time. */
   readonly highlighted = new Observable<number | null>(null);
+  /** Changes when the list must show its end. */
+  readonly ends = new Observable(0);
   readonly failed: FailedSends;
   readonly group: GroupInfo;
   readonly #rows = new RowBuilder();
@@ -207,11 +210,17 @@ export class ConversationModel {
 
   // actions
 
-  /** Send a message. */
+  /** Send a message, and show the end of the chat. */
   send(draft: Draft): void {
     this.#unreadAfter = null;
     this.chat.send(draft);
+    this.showEnd();
+  }
+
+  /** Show the end of the chat, after a message of the user. */
+  showEnd(): void {
     if (!this.list.get().isLive) void this.window.jumpToNewest();
+    this.ends.set(this.ends.get() + 1);
   }
 
   /** Send a refused message again; `text` replaces its text. */
@@ -262,12 +271,9 @@ export class ConversationModel {
   /** Copy the text of messages and show the result. */
   async copy(messages: readonly Message[]): Promise<void> {
     const words = getText().conversation;
-    try {
-      await navigator.clipboard.writeText(messages.map(({ body }) => body).join("\n"));
-      showToast(words.copied);
-    } catch {
-      showToast(words.copyFailed, { kind: "error" });
-    }
+    const isCopied = await copyText(messages.map(({ body }) => body).join("\n"));
+    if (isCopied) showToast(words.copied);
+    else showToast(words.copyFailed, { kind: "error" });
   }
 
   /** Save a message to the user's list of saved items. */
