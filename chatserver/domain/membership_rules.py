@@ -87,12 +87,21 @@ def plan_join(group: Group, actor: UserId) -> Changes:
     if actor in group.roles:
         group.get_role(actor)
         return {}
+    require_joinable(group, actor)
+    return _add(group, {actor: "member"})
+
+
+def require_joinable(group: Group, actor: UserId) -> None:
+    """Check that a user who is not a member may join a group.
+
+    Raises:
+        NotFound: they may not; the error does not reveal whether the chat exists.
+    """
     # Nobody can join a chat without members: it would have no owner. A banned user gets the same
     # error as a stranger.
     is_closed = group.kind != "group" or group.joining != "open" or group.count == 0
     if is_closed or actor in group.banned:
-        raise NotFound("chat: no such chat, or it is not open to everyone")
-    return _add(group, {actor: "member"})
+        raise NotFound(NOT_A_MEMBER)
 
 
 def plan_accept(

@@ -24,6 +24,7 @@ from chatserver.protocol.redis_memory_costs import (
     compute_cost,
     compute_membership_change_cost,
 )
+from chatserver.service.membership.group_preview import GroupPreview, read_group_preview
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 
@@ -183,6 +184,11 @@ def _build_member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _build_own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/chats/{chat:str}/preview", opt={"rule": READ})
+    async def get_group_preview(chat: PathId, actor: Actor) -> GroupPreview:
+        """Return the name and size of a group that the user may join."""
+        return await read_group_preview(container.memberships, ChatId(chat), actor)
+
     @post("/v1/chats/{chat:str}/join", status_code=200, opt={"rule": WRITE, "creates": True})
     async def join(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
@@ -201,7 +207,7 @@ def _build_own_membership_routes(container: StorageContainer) -> list[HTTPRouteH
             container, actor, build_frame(frames.Leave, data, request, chat=chat)
         )
 
-    return [join, leave]
+    return [get_group_preview, join, leave]
 
 
 def _build_invitation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:

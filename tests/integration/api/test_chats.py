@@ -196,3 +196,38 @@ async def test_invalid_chat_id_is_refused_by_field(caller: Caller) -> None:
         answer = await client.get(path)
         assert problem_of(answer) == (400, "bad_request")
         assert answer.json()["detail"].startswith("chat: ")
+
+
+async def test_preview_shows_open_groups_to_users_who_may_join_only(
+    caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
+) -> None:
+    """For others, a group looks like one that does not exist, also when they try to join."""
+    carol = new_name("carol")
+    await stack.add_users([carol])
+    owner, stranger = caller(alice.user), caller(bob.user)
+    chat = await make_group(owner, carol, name="Club")
+    direct = (await owner.put(f"/v1/direct-chats/{bob.user}")).json()["chat"]
+
+    async def read_refusals(group: str) -> set[tuple[int, str]]:
+        answers = [
+            await stranger.get(f"/v1/chats/{group}/preview"),
+            await stranger.post(f"/v1/chats/{group}/join", json={"ref": new_name("ref")}),
+        ]
+        return {(each.status_code, each.json()["detail"]) for each in answers}
+
+    missing = await read_refusals("g-nosuchgroup")
+    closed = await read_refusals(chat)
+    await owner.patch(f"/v1/chats/{chat}", json={"joining": "open", "topic": "Chess"})
+    opened = await stranger.get(f"/v1/chats/{chat}/preview")
+    joined = await stranger.post(f"/v1/chats/{chat}/join", json={"ref": new_name("ref")})
+    seen = await stranger.get(f"/v1/chats/{chat}/preview")
+    await owner.put(f"/v1/chats/{chat}/bans/{bob.user}", json={"ref": new_name("ref")})
+    banned = await read_refusals(chat)
+
+    expected = {"chat": chat, "name": "Club", "topic": "Chess", "count": 2, "is_member": False}
+    assert opened.json() == expected
+    assert joined.status_code == 200
+    assert seen.json() == {**expected, "count": 3, "is_member": True}
+    assert len(missing) == 1
+    assert missing == closed == banned
+    assert problem_of(await stranger.get(f"/v1/chats/{direct}/preview")) == (404, "not_found")

@@ -294,6 +294,15 @@ export interface Granted {
   user: string;
 }
 
+/** Schema `GroupPreview` of the API. */
+export interface GroupPreview {
+  chat: string;
+  count: number;
+  is_member: boolean;
+  name: string;
+  topic: string;
+}
+
 /** Schema `Health` of the API. */
 export interface Health {
   status?: string;
@@ -1490,6 +1499,15 @@ export interface Operations {
     result: Export;
     isIdempotent: false;
   };
+  /** Get group preview */
+  get_group_preview: {
+    params: {
+      chat: string;
+    };
+    body: undefined;
+    result: GroupPreview;
+    isIdempotent: false;
+  };
   /** Get health */
   get_health: {
     params: {};
@@ -2578,6 +2596,7 @@ export const OPERATIONS: {
   get_cost: ["GET", "/v1/admin/cost", []],
   get_erasure: ["GET", "/v1/erasures/{receipt}", []],
   get_export: ["GET", "/v1/me/export", []],
+  get_group_preview: ["GET", "/v1/chats/{chat}/preview", []],
   get_health: ["GET", "/healthz", []],
   get_hold: ["GET", "/v1/admin/chats/{chat}/hold", []],
   get_link: ["GET", "/v1/attachments/{file}/link", ["seq", "thumb"]],

@@ -1,12 +1,13 @@
 // One chat: header, messages and composer.
 
-import { MessageCircleOff, Upload } from "lucide-react";
+import { Upload } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState, type DragEvent } from "react";
 import { useChat, useClient, useConnection } from "tierchat/react";
-import { Link, navigate, buildPath, useLocation, type PageProps } from "../app/router";
+import { navigate, buildPath, useLocation, type PageProps } from "../app/router";
 import { useOpenSession } from "../app/session_context";
 import { useChatTitle } from "../chats/names";
-import { Button, EmptyState } from "../design";
+import { Button } from "../design";
+import { JoinGroup } from "../group/JoinGroup";
 import { useText, type Catalog } from "../i18n";
 import { AnotherChat } from "../share/AnotherChat";
 import { Composer } from "./composer/Composer";
@@ -51,8 +52,7 @@ function Conversation({ chatId }: { chatId: string }) {
 }
 
 function ConversationView() {
-  const words = useText();
-  const text = words.conversation;
+  const text = useText().conversation;
   const model = useConversation();
   const { config } = useOpenSession();
   const { isOnline } = useConnection();
@@ -68,18 +68,7 @@ function ConversationView() {
 
   const isMissing = error !== null && ["not_found", "forbidden"].includes(error.code ?? "");
   if (isMissing && isOnline) {
-    return (
-      <EmptyState
-        icon={MessageCircleOff}
-        title={text.notFound}
-        action={
-          <>
-            <AnotherChat chat={model.chat.id} />
-            <Link to="/chats">{words.common.backToChats}</Link>
-          </>
-        }
-      />
-    );
+    return <JoinGroup chat={model.chat.id} onJoin={() => void model.window.retry()} />;
   }
   const canDrop = (event: DragEvent): boolean =>
     closed === null && event.dataTransfer.types.includes("Files");

@@ -5,7 +5,7 @@ import { useId, useState } from "react";
 import type { Http } from "tierchat";
 import { useChat, useClient, usePresence } from "tierchat/react";
 import { navigate, buildPath } from "../app/router";
-import { formatQuery } from "../search/query";
+import { openChatSearch } from "../search/chat_search";
 import { Avatar, ConfirmDialog, IconButton, MenuButton, SkeletonRows, Tabs } from "../design";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
@@ -15,6 +15,7 @@ import { AddMembers } from "./AddMembers";
 import styles from "./ChatDetails.module.css";
 import { ChatActions } from "./ChatActions";
 import { GroupPicture } from "./GroupPicture";
+import { InviteLinkButton } from "./InviteLink";
 import { LinksTab } from "./LinksTab";
 import { ManageTab } from "./ManageTab";
 import { MembersTab } from "./MembersTab";
@@ -120,6 +121,7 @@ function GroupHeader({ info, isManager }: { info: Http.ChatInfo; isManager: bool
         {isManager && (
           <IconButton icon={UserPlus} label={text.group.add} onClick={() => setOpen("add")} />
         )}
+        {info.joining === "open" && <InviteLinkButton chat={info.chat} />}
         <NotificationsButton chat={info.chat} />
         <SearchButton chat={info.chat} />
         <IconButton icon={LogOut} label={text.group.leave} onClick={() => setOpen("leave")} />
@@ -185,9 +187,7 @@ function PeerHeader({ info }: { info: Http.ChatInfo }) {
 
 function SearchButton({ chat }: { chat: string }) {
   const text = useText().group;
-  const q = formatQuery({ chips: [{ name: "in", value: chat }], text: "" });
-  const open = (): void => navigate(`/search?${new URLSearchParams({ q }).toString()}`);
-  return <IconButton icon={Search} label={text.search} onClick={open} />;
+  return <IconButton icon={Search} label={text.search} onClick={() => openChatSearch(chat)} />;
 }
 
 /** A menu that mutes or unmutes notifications of a chat. */

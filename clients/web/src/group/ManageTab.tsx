@@ -6,6 +6,7 @@ import { useClient } from "tierchat/react";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
+import { useSaveOnLeave } from "../data/use_save_on_leave";
 import { Button, Select, showToast, TextArea, TextField } from "../design";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
@@ -15,6 +16,7 @@ import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import styles from "./ChatDetails.module.css";
 import { formatLongDuration, RETENTION_CHOICES_S, SLOW_CHOICES_S, addCurrent } from "./duration";
 import { GroupReports } from "./GroupReports";
+import { InviteLink } from "./InviteLink";
 
 const NAME_CHARS_MAX = 80;
 const TOPIC_CHARS_MAX = 250;
@@ -41,27 +43,31 @@ export function ManageTab({ info }: { info: Http.ChatInfo }) {
 function NameForm({ info }: { info: Http.ChatInfo }) {
   const text = useText();
   const client = useClient();
-  const [name, setName] = useState(info.name ?? "");
-  const [topic, setTopic] = useState(info.topic ?? "");
+  const attempt = useAttempt();
+  const [edited, setEdited] = useState<{ name?: string; topic?: string }>({});
   const { isBusy, error, run } = useAction();
+  const { name = info.name ?? "", topic = info.topic ?? "" } = edited;
   const isNameChanged = name.trim() !== "" && name.trim() !== info.name;
   const isTopicChanged = topic.trim() !== (info.topic ?? "");
-  const submit = async (event: FormEvent): Promise<void> => {
-    event.preventDefault();
-    const changes = {
+  const save = async (): Promise<void> => {
+    await client.chat(info.chat).update({
       ...(isNameChanged ? { name: name.trim() } : {}),
       ...(isTopicChanged ? { topic: topic.trim() } : {}),
-    };
-    const isDone = await run(() => client.chat(info.chat).update(changes));
-    if (isDone) showToast(text.group.saved);
+    });
+    showToast(text.group.saved);
   };
+  const submit = async (event: FormEvent): Promise<void> => {
+    event.preventDefault();
+    if (await run(save)) setEdited({});
+  };
+  useSaveOnLeave(isNameChanged || isTopicChanged ? () => void attempt(save) : null);
   return (
     <form className={styles["form"]} onSubmit={(event) => void submit(event)}>
       <TextField
         label={text.group.name}
         maxLength={NAME_CHARS_MAX}
         value={name}
-        onChange={(event) => setName(event.target.value)}
+        onChange={(event) => setEdited({ ...edited, name: event.target.value })}
       />
       <TextArea
         label={text.group.topic}
@@ -69,7 +75,7 @@ function NameForm({ info }: { info: Http.ChatInfo }) {
         maxLength={TOPIC_CHARS_MAX}
         placeholder={text.group.topicHint}
         value={topic}
-        onChange={(event) => setTopic(event.target.value)}
+        onChange={(event) => setEdited({ ...edited, topic: event.target.value })}
       />
       <ActionError error={error} />
       {(isNameChanged || isTopicChanged) && (
@@ -105,6 +111,7 @@ function Choices({ info }: { info: Http.ChatInfo }) {
         ]}
         onChange={(joining) => void save({ joining })}
       />
+      {info.joining === "open" && <InviteLink chat={info.chat} />}
       <Select
         label={text.history}
         value={info.history ?? "joined"}

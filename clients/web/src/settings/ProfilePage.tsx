@@ -7,7 +7,9 @@ import { setMe, useMe } from "../app/me";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { useOpenSession } from "../app/session_context";
 import { useAction } from "../data/use_action";
-import { Button, TextArea, TextField } from "../design";
+import { useAttempt } from "../data/use_attempt";
+import { useSaveOnLeave } from "../data/use_save_on_leave";
+import { Button, showToast, TextArea, TextField } from "../design";
 import { useText } from "../i18n";
 import { formatBytes } from "../i18n/format";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
@@ -41,13 +43,19 @@ function ProfileForm() {
   const { isBusy, error, run } = useAction();
   const name = changes.name ?? me?.name ?? "";
   const about = changes.about ?? me?.about ?? "";
+  const attempt = useAttempt();
+  const save = async (): Promise<void> => {
+    const body = { name: name.trim(), about: about.trim() };
+    setMe(await client.http.call("change_me", { body }));
+    getDirectory(client).set(client.user, { name: body.name || client.user });
+  };
+  const saveOnLeave = async (): Promise<void> => {
+    if (await attempt(save)) showToast(text.common.saved);
+  };
+  useSaveOnLeave(Object.keys(changes).length > 0 ? () => void saveOnLeave() : null);
   const submit = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
-    const body = { name: name.trim(), about: about.trim() };
-    const isDone = await run(async () => {
-      setMe(await client.http.call("change_me", { body }));
-      getDirectory(client).set(client.user, { name: body.name || client.user });
-    });
+    const isDone = await run(save);
     setSaved(isDone);
     if (isDone) setChanges({});
   };
