@@ -7,6 +7,7 @@ import { load } from "./load.mjs";
 const { findFirstLink, getPlainText, hasMention, parseMarkdown } = await load(
   "content/markdown.ts",
 );
+const { findHiddenTarget } = await load("content/link_hosts.ts");
 const shape = await load("content/text_shape.ts");
 const { findBeginning, cleanText, countOnlyEmoji, getDirection, getLastLineDirection } = shape;
 const { computeLayout, SHOWN_MAX } = await load("content/gallery_layout.ts");
@@ -205,4 +206,37 @@ test("the first letter sets the direction, and the last paragraph the end direct
   assert.equal(getDirection("12:30"), "ltr");
   assert.equal(getLastLineDirection("hello\n\nمرحبا"), "rtl");
   assert.equal(getLastLineDirection(`שלום ${"word ".repeat(400)}\n\nend`), "rtl");
+});
+
+test("a link whose text shows another address names its target", () => {
+  const target = "https://evil.example/login";
+  const hidden = [
+    "https://bank.example",
+    "bank.example",
+    "Log in at www.bank.example/login now",
+    "https://bank\u200b.example",
+    "bank。example",
+    "evil.example and bank.example",
+    "https://evil.example.bank.example",
+    "mail@bank.example",
+  ];
+  for (const text of hidden) assert.equal(findHiddenTarget(target, text), "evil.example", text);
+  assert.equal(findHiddenTarget("https://bank.example@evil.example/", "here"), "evil.example");
+  assert.equal(findHiddenTarget("https://evil.example:8443/", "bank.example"), "evil.example:8443");
+  assert.equal(findHiddenTarget("mailto:eve@evil.example", "ann@bank.example"), "eve@evil.example");
+});
+
+test("other links are shown as they are", () => {
+  const shown = [
+    ["https://site.example/", "Our page"],
+    ["https://site.example/notes.md", "https://site.example/notes.md"],
+    ["https://www.site.example/a", "site.example/a"],
+    ["https://site.example/?next=other.example", "https://site.example/?next=other.example"],
+    ["https://site.example/", "SITE.EXAMPLE"],
+    ["https://xn--bcher-kva.example/", "bücher.example"],
+    ["https://site.example/", "Version 2.0 of 3.5"],
+    ["mailto:ann@site.example", "ann@site.example"],
+    ["mailto:ann@site.example", "Write to Ann"],
+  ];
+  for (const [href, text] of shown) assert.equal(findHiddenTarget(href, text), null, text);
 });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import urllib.parse
 
@@ -35,6 +36,10 @@ SHARE = """([action, texts, files]) => {
   document.body.append(form);
   form.submit();
 }"""
+# The system opens shares in the window of the installed application.
+APP_WINDOW = """const find = matchMedia.bind(window);
+window.matchMedia = (query) =>
+  query === "(display-mode: browser)" ? { matches: false } : find(query);"""
 IS_CONSUMED = "caches.has('shared-content').then((isWaiting) => !isWaiting)"
 
 
@@ -76,6 +81,7 @@ async def test_share_from_another_application_goes_to_the_chosen_chat(
     """Text and files from the manifest's share target are in the composer of the chat."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
+    await alice.context.add_init_script(APP_WINDOW)
     await bob.log_in()
     await alice.log_in()
     await alice.start_chat(ben)
@@ -98,6 +104,7 @@ async def test_share_refused_by_a_chat_is_kept_for_another_one(web: WebStack, vi
     """The content is kept, and the user can choose another chat, also after a reload."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
+    await alice.context.add_init_script(APP_WINDOW)
     await alice.log_in()
     await alice.start_chat(ben)
     async with open_caller(web, ben) as caller:
@@ -135,3 +142,35 @@ async def test_share_before_the_service_worker_runs_asks_to_share_again(
     await alice.page.get_by_role("button", name="Back to chats").click()
     await alice.wait_for_list()
     await alice.check_is_clean()
+
+
+@pytest.mark.parametrize("policy", ["unsafe-url", "origin", "no-referrer", "sandbox"])
+async def test_form_of_another_site_fills_nothing(web: WebStack, visit: Visit, policy: str) -> None:
+    """Another site's page cannot put texts or files into the share target of a browser tab."""
+    (ann,) = web.new_users(1)
+    alice = await visit(ann)
+    await alice.log_in()
+    page = alice.page
+    await page.evaluate(WORKER_READY)
+    form = (
+        f"<meta name=referrer content={policy if policy != 'sandbox' else 'origin'}>"
+        f"<form method=post enctype=multipart/form-data action={web.url}share target=_top>"
+        "<input name=text value='FORGED https://evil.example'></form>"
+        "<script>document.forms[0].submit()</script>"
+    )
+    if policy == "sandbox":
+        frame = "allow-scripts allow-forms allow-top-navigation"
+        form = f'<iframe sandbox="{frame}" srcdoc="{html.escape(form)}"></iframe>'
+    await page.route(
+        "http://evil.example/",
+        lambda route: route.fulfill(body=form, content_type="text/html"),
+    )
+
+    await page.goto("http://evil.example/", wait_until="commit")
+
+    await page.wait_for_url(f"{web.url}share*")
+    await expect(page.get_by_text("Content from other websites isn't accepted.")).to_be_visible()
+    await expect(page.get_by_text("FORGED")).to_have_count(0)
+    await eventually(lambda: page.evaluate(IS_CONSUMED), PATIENCE_MS / 1000)
+    await page.goto(f"{web.url}share")
+    await expect(page.get_by_text("FORGED")).to_have_count(0)

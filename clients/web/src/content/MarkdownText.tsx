@@ -5,7 +5,8 @@ import { useClient } from "tierchat/react";
 import { Link, buildPath } from "../app/router";
 import { CodeBlock } from "./CodeBlock";
 import styles from "./content.module.css";
-import { parseMarkdown, type Block, type Inline } from "./markdown";
+import { findHiddenTarget } from "./link_hosts";
+import { getInlineText, parseMarkdown, type Block, type Inline } from "./markdown";
 
 interface MarkdownTextProps {
   text: string;
@@ -81,12 +82,15 @@ function renderInline(inline: Inline, key: number, me: string): ReactNode {
       return <em key={key}>{renderInlines(inline.children, me)}</em>;
     case "strike":
       return <s key={key}>{renderInlines(inline.children, me)}</s>;
-    case "link":
+    case "link": {
+      const target = findHiddenTarget(inline.href, inline.children.map(getInlineText).join(""));
       return (
         <a key={key} href={inline.href} target="_blank" rel="noopener noreferrer nofollow">
           {renderInlines(inline.children, me)}
+          {target !== null && <bdi className={styles["target"]}> ({target})</bdi>}
         </a>
       );
+    }
     case "mention":
       return (
         <Link

@@ -48,10 +48,11 @@ async function load(
   url: string,
   handleError: (error: unknown) => null,
 ): Promise<LinkPreviewData | null> {
-  const { title, description, site, picture } = await http.call("get_link_preview", { url });
+  const { title, description, picture } = await http.call("get_link_preview", { url });
   if (title === "") return null;
   // The picture comes from this server, so the site does not learn the reader's IP address.
   const content = picture === null ? null : await http.download(picture).catch(handleError);
   const pictureUrl = content === null ? null : URL.createObjectURL(content);
-  return { title, description, site: site || new URL(url).host, picture: pictureUrl };
+  // The host, and not the name that the page gives itself: it may pose as another site.
+  return { title, description, site: new URL(url).host, picture: pictureUrl };
 }

@@ -196,7 +196,8 @@ function getBlockText(block: Block): string {
   }
 }
 
-function getInlineText(inline: Inline): string {
+/** Return the text of an inline without its formatting. */
+export function getInlineText(inline: Inline): string {
   switch (inline.type) {
     case "text":
     case "code":

@@ -5,7 +5,7 @@
 
 import { PAGES } from "../page_paths";
 import { isChatId, parseNotice } from "./notice";
-import { receiveShare } from "./share_target";
+import { isFromAnotherSite, receiveShare } from "./share_target";
 
 // The build replaces this with the list of files; see plugins/precached.ts.
 declare const __PRECACHE__: { version: string; files: string[] };
@@ -24,7 +24,11 @@ worker.addEventListener("fetch", (event) => {
   const { request } = event;
   const url = new URL(request.url);
   if (request.method === "POST" && url.href === SHARE.href) {
-    event.respondWith(receiveShare(request, SHARE));
+    const isForeign = isFromAnotherSite(request, origin);
+    const refused = new URL("?refused", SHARE);
+    event.respondWith(
+      isForeign ? Response.redirect(refused, 303) : receiveShare(request, SHARE),
+    );
   }
   if (request.method !== "GET" || url.origin !== origin) return;
   if (request.mode !== "navigate") {

@@ -8,6 +8,18 @@ const INDEX_PATH = "/shared-content";
 const FILES_MAX = 10;
 const BYTES_MAX = 200_000_000;
 
+/**
+ * Return whether a page of another site has sent the form.
+ *
+ * Forms of pages without an address, such as a sandboxed frame, look like shares of the system: the
+ * page accepts content only in the window of the installed application, which no form can open.
+ */
+export function isFromAnotherSite(request: Request, origin: string): boolean {
+  const { referrer, referrerPolicy } = request;
+  if (referrerPolicy === "no-referrer") return true; // the page hides its address
+  return referrer.startsWith("http") && new URL(referrer).origin !== origin;
+}
+
 /** Store the form of a share; return a redirect to the page that asks for the chat. */
 export async function receiveShare(request: Request, page: URL): Promise<Response> {
   const form = await request.formData();

@@ -8,6 +8,7 @@ import { ChatChooser } from "../conversation/ChatChooser";
 import { useText } from "../i18n";
 import { Page } from "../page/Page";
 import {
+  canReceiveShares,
   chooseChat,
   dropSharedContent,
   findSharedContent,
@@ -20,17 +21,25 @@ export default function SharePage() {
   const words = useText();
   const text = words.share;
   // The server redirects here if the service worker did not handle the share.
-  const isMissed = useLocation().query.has("missed");
+  const { query } = useLocation();
+  const isMissed = query.has("missed");
+  // The service worker redirects here if another site has sent the form.
+  const [isRefused] = useState(() => query.has("refused") || !canReceiveShares());
   const [content, setContent] = useState<SharedContent | null | undefined>(undefined);
   useEffect(() => {
     let isCurrent = true;
     chooseChat(null);
+    if (isRefused && !canReceiveShares()) void dropSharedContent();
+    if (isRefused) {
+      setContent(null);
+      return undefined;
+    }
     const set = (loaded: SharedContent | null): void => void (isCurrent && setContent(loaded));
     findSharedContent().then(set, () => set(null));
     return () => {
       isCurrent = false;
     };
-  }, []);
+  }, [isRefused]);
   const leave = (): void => {
     void dropSharedContent();
     navigate("/chats", { replace: true });
@@ -41,7 +50,7 @@ export default function SharePage() {
       <EmptyState
         isPage
         icon={Share2}
-        title={isMissed ? text.missed : text.nothing}
+        title={isMissed ? text.missed : isRefused ? text.refused : text.nothing}
         action={<Button onClick={leave}>{words.common.backToChats}</Button>}
       />
     );
