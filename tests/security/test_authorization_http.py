@@ -115,6 +115,7 @@ ROWS: dict[str, Row] = {
     "PUT /v1/chats/{chat}/messages/{seq}/report": Row(MEMBER, 204, {"reason": "spam"}),
     "GET /v1/chats/{chat}/reports": Row(MANAGER, 200),
     "POST /v1/chats/{chat}/reports/{seq}/{user}/resolve": Row(MANAGER, 404),
+    "GET /v1/chats/{chat}/preview": Row(MEMBER, 200),  # the group is not open
     "POST /v1/chats/{chat}/join": Row(MEMBER, 200, {}),
     "GET /v1/invitations": Row(OWN, 200),
     "POST /v1/invitations/{chat}/accept": Row(MEMBER, 200, {}),

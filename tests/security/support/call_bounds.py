@@ -122,6 +122,7 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "PUT /v1/chats/{chat}/messages/{seq}/report": (8, 2),
     "GET /v1/chats/{chat}/reports": (5, 4),
     "POST /v1/chats/{chat}/reports/{seq}/{user}/resolve": (5, 4),
+    "GET /v1/chats/{chat}/preview": (8, 4),
     "POST /v1/chats/{chat}/join": (8, 6),
     "GET /v1/invitations": (6, 2),
     "POST /v1/invitations/{chat}/accept": (15, 9),
