@@ -46,12 +46,12 @@ from chatserver.hot.chats.persist_backlog import (
     CommittedMessage,
     HideEntry,
     MarkEntry,
-    parse_entry_id,
 )
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
+from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
 from chatserver.warm.messages.message_repository import PersistItem
 from workers.partition_workers import run_partitions

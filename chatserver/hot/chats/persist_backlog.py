@@ -28,6 +28,7 @@ import msgspec
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.hot.redis.scripts import load_script
 
 DEAD_MAX = 100_000
@@ -144,11 +145,6 @@ def next_entry_id(entry_id: str) -> str:
     """Return the smallest id above `entry_id`."""
     ms, _, n = entry_id.partition("-")
     return f"{ms}-{int(n) + 1}"
-
-
-def parse_entry_id(entry_id: str) -> tuple[int, int]:
-    ms, _, n = entry_id.partition("-")
-    return int(ms), int(n)
 
 
 def _parse_dead(partition: int, name: str, fields: list[bytes]) -> DeadLetter:

@@ -131,6 +131,18 @@ def get_slot(key: str | bytes) -> int:
     return binascii.crc_hqx(name, 0) % SLOTS
 
 
+def parse_partition(key: str | bytes) -> int:
+    """Return the partition of a key that starts with ``{pN}``."""
+    name = key.decode() if isinstance(key, bytes) else key
+    return int(name[2 : name.index("}")])
+
+
+def parse_entry_id(entry_id: str) -> tuple[int, int]:
+    """Return the id of a stream entry as a value that can be compared."""
+    ms, _, n = entry_id.partition("-")
+    return int(ms), int(n)
+
+
 class Keys:
     """Builds keys for a fixed number of partitions."""
 

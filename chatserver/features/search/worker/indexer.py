@@ -49,7 +49,8 @@ from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
 from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.features.search.worker.search_rpc_worker import SearchRpcWorker
-from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, parse_entry_id
+from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry
+from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
