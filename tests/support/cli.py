@@ -1,13 +1,15 @@
 """The command line with other values for named constants: `python -m tests.support.cli`.
 
 A variable named like a constant, such as `chatserver.gateway.transport.connection.FRAGMENTS_MAX`,
-replaces its value before the command starts. The product itself has no such variables.
+replaces its value before the command starts. With the variable in `tests.support.store_calls`, the
+process has a failpoint before each call to a store. The product itself has no such variables.
 """
 
 from __future__ import annotations
 
 import os
 
+from tests.support import store_calls
 from tests.support.constants import PACKAGES, constants
 
 
@@ -16,6 +18,8 @@ def run() -> None:
     with constants({k: v for k, v in os.environ.items() if k.startswith(PACKAGES)}):
         from chatserver.cli.main import main
 
+        if store_calls.CALLERS in os.environ:
+            store_calls.add_failpoints()
         main()
 
 

@@ -11,9 +11,13 @@ it. The holder checks its lease before each write, and the deadline of a write i
 lease. Two values in Redis describe writes past the checkpoint: `ahead` is the newest entry that may
 be stored already, and `progress` contains the last stored seq of each chat.
 
-Crash recovery: a new worker reads up to `ahead` before it writes, skips the entries in `progress`,
-and writes the rest in chunks that contain the last chunks of its predecessor. So text that has been
-changed or deleted by then is never stored again in its old form.
+Crash recovery: a new worker reads up to `ahead` before it writes. It publishes the entries in
+`progress` again, without writing them, and writes the rest in chunks that contain the last chunks
+of its predecessor. So text that has been changed or deleted by then is never stored again in its
+old form.
+
+An entry is published (`stored` in the chat's hash, notifications to gateways and webhooks) before
+the progress or the checkpoint covers it.
 
 Memory: one batch, plus `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are
 full and a chat waits for a writer. If no chat waits, slow chats have filled the queues, and reading
@@ -47,11 +51,11 @@ from chatserver.hot.chats.persist_backlog import (
     HideEntry,
     MarkEntry,
 )
+from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
-from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
 from chatserver.warm.messages.message_repository import PersistItem
 from workers.partition_workers import run_partitions
@@ -219,6 +223,15 @@ class PersistWorker:
         # lose them.
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
+        # The previous worker may have crashed between the progress and its effects.
+        await self._publish_stored(
+            [
+                write
+                for piece in pieces
+                for write in piece.writes
+                if write.committed.seq <= progress.get(piece.chat, 0)
+            ]
+        )
         parked: dict[ChatId, list[EntryWrite]] = {}
         for piece in pieces:
             if piece.chat in progress:
@@ -341,9 +354,11 @@ class PersistWorker:
         metrics.PERSISTED.inc(len(stored))
         self._container.busy_chats.add([message.chat for message in stored])
         async with self._recording:
-            # Publish first: once the checkpoint or the progress is recorded, these entries are not
-            # read again.
+            # All effects come first: once the progress or the checkpoint is recorded, these entries
+            # are not read again.
             await self._container.publish_entries(self._partition, stored)
+            settled = [write for chunk in chunks for write in chunk.piece.writes]
+            await self._publish_stored(settled)
             for batch in batches:
                 batch.left -= 1
             last, count = "", 0
@@ -351,18 +366,13 @@ class PersistWorker:
                 done = self._open.popleft()
                 last, count = done.last, count + done.count
             self._open_count -= count
-            tops = {
-                chunk.piece.chat: chunk.piece.writes[-1].committed.seq
-                for chunk in chunks
-                if chunk.piece.writes
-            }
+            tops = find_tops(settled)
             if (
                 self._open
                 and tops
                 and not await self._backlog.record_persisted_seqs(self._lease, tops)
             ):
                 raise LeaseLost("another worker holds the lease")
-            await self._record_persisted(stored)
             failpoint("persist.before_checkpoint")
             if last and not await self._backlog.checkpoint(self._lease, last, count):
                 raise LeaseLost("another worker holds the lease")
@@ -371,7 +381,7 @@ class PersistWorker:
         if self._tracer is not None:
             sources = {chunk.piece.chat: chunk.source for chunk in chunks}
             self._record_spans(self._tracer, sources, stored)
-        await self._notify_gateways(writes)
+        await self._observe_lag(writes)
 
     def _record_spans(
         self, tracer: Tracer, sources: Mapping[ChatId, Batch], stored: Sequence[frames.Message]
@@ -383,27 +393,31 @@ class PersistWorker:
             place |= {"partition": self._partition, "batch": batch.count}
             tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
-    async def _record_persisted(self, stored: Sequence[frames.Message]) -> None:
-        """Record in Redis the last stored seq of each chat, and trim the chat logs."""
-        if stored:
-            seqs = {message.chat: message.seq for message in stored}
-            tops = {ChatId(chat): Seq(seq) for chat, seq in seqs.items()}
-            await self._eviction.record_active(self._partition, tops, self._container.clock.time())
-            await self._backlog.record_persisted(tops)
+    async def _publish_stored(self, writes: Sequence[EntryWrite]) -> None:
+        """Record in Redis the last stored seq of each chat, and notify the senders' gateways.
 
-    async def _notify_gateways(self, writes: Sequence[EntryWrite]) -> None:
-        """Notify each gateway of the stored messages that its clients sent."""
+        `writes` are stored, or are dead letters. This also trims the chat logs. Idempotent.
+        """
         if not writes:
             return
+        tops = find_tops(writes)
+        await self._eviction.record_active(self._partition, tops, self._container.clock.time())
+        await self._backlog.record_persisted(tops)
         epoch = self._container.hot.get_epoch(self._partition)
-        stored = {
-            (gateway, item.message.sender, item.message.chat): committed.seq
-            for gateway, committed, item, _ in writes
+        newest = {
+            (write.gateway, write.item.message.sender, write.chat): write.committed.seq
+            for write in writes
         }
-        for (gateway, sender, chat), seq in stored.items():
+        for (gateway, sender, chat), seq in newest.items():
             self._container.gateway_stream_writer.send(
                 gateway, StoredUpdate(sender, chat, seq, epoch)
             )
+        # Yield to the event loop once, so that the notifications are sent before later calls.
+        await asyncio.sleep(0)
+
+    async def _observe_lag(self, writes: Sequence[EntryWrite]) -> None:
+        if not writes:
+            return
         newest = max([write.committed.ts for write in writes])
         metrics.PERSIST_LAG.observe(max(0.0, self._container.clock.time() - newest / 1e6))
         waiting = await self._backlog.count_waiting()
@@ -419,6 +433,11 @@ async def run_persist(container: StorageContainer, owner: str) -> None:
     await run_partitions(
         container.hot, "persist", lambda partition: PersistWorker(container, partition, owner).run()
     )
+
+
+def find_tops(writes: Sequence[EntryWrite]) -> dict[ChatId, Seq]:
+    """Return the last seq of each chat; the entries of a chat are in order."""
+    return {write.chat: write.committed.seq for write in writes}
 
 
 def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:

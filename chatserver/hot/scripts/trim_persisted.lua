@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Records up to which seq each chat is persisted. Trims their logs and overlays, but never entries
--- after this seq.
+-- after this seq. Ignores a chat that is not in Redis, or whose newest seq is lower: `upto` is then
+-- from an earlier epoch.
 --
 -- An entry is removed from the overlay when the log no longer has its last change. The warm tier
 -- then has the entry with this change applied.
@@ -17,10 +18,10 @@ local call = redis.call
 local log_max, trimmed, a = tonumber(ARGV[1]), 0, 2
 for k = 1, #KEYS, 4 do
   local upto = tonumber(ARGV[a])
-  if upto > tonumber(call('HGET', KEYS[k], 'stored') or 0) then
+  local seq = tonumber(call('HGET', KEYS[k], 'seq') or 0)
+  if upto <= seq and upto > tonumber(call('HGET', KEYS[k], 'stored') or 0) then
     call('HSET', KEYS[k], 'stored', upto)
   end
-  local seq = tonumber(call('HGET', KEYS[k], 'seq') or 0)
   local first = math.min(upto, seq - log_max) + 1
   if first > 1 then
     trimmed = trimmed + call('XTRIM', KEYS[k + 1], 'MINID', first .. '-0')

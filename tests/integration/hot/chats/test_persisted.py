@@ -84,6 +84,23 @@ def test_persisted_late_call_does_not_move_the_position_back(scripts: Scripts) -
     assert log_seqs(scripts) == list(range(21, 31))
 
 
+def test_persisted_position_above_the_newest_entry_is_ignored(scripts: Scripts) -> None:
+    """It is from an earlier epoch: Redis lost these entries, and will assign their seqs again."""
+    fill(scripts, 30)
+    persisted(scripts, 12, log_max=100)
+
+    persisted(scripts, 31, log_max=100)
+
+    assert scripts.head()["stored"] == "12"
+
+
+def test_persisted_position_of_an_evicted_chat_is_ignored(scripts: Scripts) -> None:
+    """A worker that persists entries again must not create an incomplete chat in Redis."""
+    assert persisted(scripts, 12, log_max=100) == 0
+
+    assert not scripts.redis.exists(scripts.keys.chat(CHAT))
+
+
 def test_persisted_trims_several_chats_in_one_call(scripts: Scripts) -> None:
     """The result is the total number of trimmed entries."""
     fill(scripts, 30)
