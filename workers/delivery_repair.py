@@ -149,9 +149,7 @@ class RepairWorker:
             except ChatError as exc:
                 log.warning("repair.change_failed", chat=chat, error=exc.message)
                 continue
-            await changes.end(note)
-            if not is_done:
-                await changes.record_unstored(chat)
+            await changes.end(note, has_unstored=not is_done)
             done += 1
             log.info("repair.change_finished", chat=chat)
         return done

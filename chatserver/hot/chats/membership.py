@@ -120,17 +120,22 @@ class HotMembership:
         await self._hot.call("ZADD", key, now_ms + int(hold_s * 1000), name)
         return name
 
-    async def end(self, name: str) -> None:
-        """Delete the record of a change that is complete or was not made."""
+    async def end(self, name: str, *, has_unstored: bool = False) -> None:
+        """Delete the record of a change that is complete or was not made.
+
+        `has_unstored`: the chat may have unstored entries; `repair` checks this after `UNSTORED_S`.
+
+        Guarantees:
+            Atomic: the check is recorded when the record of the change is deleted.
+        """
         chat = ChatId(name.partition(":")[0])
         key = self._keys.changing(self._keys.get_partition(chat))
-        await self._hot.call("ZREM", key, name)
-
-    async def record_unstored(self, chat: ChatId) -> None:
-        """Record that a chat may have unstored entries; `repair` checks this after `UNSTORED_S`."""
-        key = self._keys.changing(self._keys.get_partition(chat))
+        if not has_unstored:
+            await self._hot.call("ZREM", key, name)
+            return
         due_ms = await self._hot.get_time_ms(key) + int(UNSTORED_S * 1000)
-        await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
+        check = ("ZADD", key, "NX", due_ms, f"{chat}:unstored")
+        await self._hot.transaction(("ZREM", key, name), check)
 
     async def list_overdue(self, partition: int) -> tuple[list[tuple[ChatId, str]], bool]:
         """Return `(overdue, has_pending)`: late changes, and whether any change is in progress.

@@ -219,8 +219,7 @@ class Membership:
 
     async def _end(self, committed: _Committed) -> None:
         if committed.marker is not None:
-            await self._hot_membership.record_unstored(ChatId(committed.record.chat))
-            await self._hot_membership.end(committed.marker)
+            await self._hot_membership.end(committed.marker, has_unstored=True)
 
     # decision
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -358,3 +360,35 @@ async def test_repair_retries_until_changes_are_stored(
 
     assert await container.hot.call("ZCARD", key) == 0
     assert not (await container.directory.get_chat(chat)).unstored
+
+
+async def test_repair_interrupted_at_any_call_keeps_the_record_of_unstored_changes(
+    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a record, nothing would correct the chat's item after its entries are stored."""
+    chat, key = group.chat, container.hot.keys.changing(0)
+    monkeypatch.setattr("chatserver.hot.chats.membership.UNSTORED_S", 0.0)
+    repair, send = RepairWorker(container, 0, "w1"), container.hot.send
+    await change_three_times(container, chat)
+
+    async def repair_with_calls(count: int) -> bool:
+        calls, task = 0, asyncio.current_task()
+
+        def send_some(on_reply: Any, *args: Any) -> None:
+            nonlocal calls
+            calls += asyncio.current_task() is task
+            if calls > count and asyncio.current_task() is task:
+                raise Unavailable("redis: not connected")
+            send(on_reply, *args)
+
+        with monkeypatch.context() as patch, contextlib.suppress(Unavailable):
+            patch.setattr(container.hot, "send", send_some)
+            await repair.finish_changes()
+        return calls <= count
+
+    for count in range(1, 100):
+        is_done = await repair_with_calls(count)
+        assert await container.hot.call("ZCARD", key) == 1, f"interrupted after {count} calls"
+        if is_done:
+            break
+    assert count > 3
