@@ -32,6 +32,7 @@ from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.hot.redis.scripts import load_script
 
 DEAD_MAX = 100_000
+PAGE = 200  # maximum entries per read of `has_entry`; an entry has up to 128 messages
 AWAITED = b"!"  # prefix of the receiver if the sender waits for `stored`; no user id contains it
 
 
@@ -227,6 +228,28 @@ class Backlog:
         """Return the entries after `entry_id`, oldest first."""
         reply = await self._hot.call("XRANGE", self._key, f"({entry_id}", "+", "COUNT", limit)
         return [parse_entry(name, fields) for name, fields in reply]
+
+    async def has_entry(self, chat: ChatId, first: int, last: int) -> bool:
+        """Return whether an entry of `chat` with a seq in ``[first, last]`` is not persisted yet.
+
+        Guarantees:
+            Cost: reads the backlog up to that entry or its end, `PAGE` entries per call.
+        """
+        prefix, position = b'"chat":"%b",' % chat.encode(), await self.get_checkpoint()
+        # Entries that are added meanwhile are not read: there may always be more.
+        newest = parse_entry_id(await self.get_newest())
+        while parse_entry_id(position) < newest:
+            entries = await self.list_after(position, PAGE)
+            if not entries:
+                break
+            for entry in entries:
+                if isinstance(entry, CommitEntry) and any(
+                    first <= message.seq <= last and message.tail.startswith(prefix)
+                    for message in entry.messages
+                ):
+                    return True
+            position = entries[-1].id
+        return False
 
     async def find_oldest_ms(self) -> int | None:
         """Return the commit time (Unix ms) of the oldest unpersisted entry, or None."""

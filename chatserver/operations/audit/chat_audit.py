@@ -32,6 +32,7 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
 from chatserver.errors import CorruptData
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.operations.audit.consistency_rules import (
     RangeEntries,
     UnreadableSegment,
@@ -102,6 +103,7 @@ class Auditor:
         self,
         *,
         log: ChatLog,
+        find_backlog: Callable[[ChatId], Backlog],
         archivable: ArchivableEntries,
         manifests: Manifests,
         days: ActiveDaysRepository,
@@ -110,6 +112,7 @@ class Auditor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._log = log
+        self._find_backlog = find_backlog
         self._archivable = archivable
         self._manifests = manifests
         self._days = days
@@ -192,7 +195,12 @@ class Auditor:
                 for inconsistency in rechecked
                 if any(inconsistency.is_like(other) for other in inconsistencies)
             ]
-        tally.findings += inconsistencies
+        confirmed = [
+            inconsistency
+            for inconsistency in inconsistencies
+            if inconsistency.kind != "stored_behind" or await self._is_behind(inconsistency)
+        ]
+        tally.findings += confirmed
         tally.entries += max(0, window.last - window.first + 1)
         lost = {
             item.message.seq for item in entries.items if item.message and item.message.shredded
@@ -213,6 +221,18 @@ class Auditor:
         cursor.ts = max([cursor.ts, *(entry.ts for entry in messages if entry.seq <= window.last)])
 
     async def _read_range(
+    async def _is_behind(self, finding: Finding) -> bool:
+        """Return whether no persist worker will record the finding's entries as stored.
+
+        A worker records the entries that the backlog still has, even if DynamoDB already has them.
+        """
+        chat = ChatId(finding.chat)
+        # Read the backlog first: entries leave it after they are recorded.
+        if await self._find_backlog(chat).has_entry(chat, finding.first, finding.last):
+            return False
+        head = await self._log.get_head(chat)
+        return head.is_open and head.stored < finding.last
+
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None
     ) -> RangeEntries:
         """Return the entries of a range from each tier, read in the order hot, warm, cold.

@@ -1,7 +1,8 @@
 """Consistency rules for a range of seqs in a chat, across all tiers. No I/O.
 
 Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactly one ts; each later
-seq must exist in some tier. Copies of an entry with the same `rev` (seq of its last change) must be
+seq must exist in some tier. A seq that DynamoDB has is above `stored` only until the persist worker
+has recorded it. Copies of an entry with the same `rev` (seq of its last change) must be
 equal, and checksums must match. A tombstone counts as an entry, and so does a marker: the item that
 replaces an expired or lost entry.
 """
@@ -66,6 +67,7 @@ def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
         *_check_versions(entries),
         *_check_rows(entries),
         *_check_holes(entries),
+        *_check_stored(entries),
     ]
 
 
@@ -185,6 +187,17 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     begin = max(first, entries.stored + 1)
     for low, high in iter_missing_ranges(begin, min(last, entries.head), above):
         yield Finding("log_missing", entries.chat, low, high)
+
+
+def _check_stored(entries: RangeEntries) -> Iterable[Finding]:
+    """Check that Redis records the entries of the other tiers as stored."""
+    items = [*entries.items, *entries.markers]
+    seqs = {item.message.seq for item in items if item.message is not None} | {*entries.cold}
+    begin = max(entries.window.first, entries.stored + 1)
+    last = min(entries.window.last, entries.head)
+    absent = list(iter_missing_ranges(begin, last, [(seq, seq) for seq in sorted(seqs)]))
+    for low, high in iter_missing_ranges(begin, last, absent):
+        yield Finding("stored_behind", entries.chat, low, high)
 
 
 def _classify_missing(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:

@@ -101,6 +101,12 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
         "Readers do not see it. If the warm tier has these seqs, delete the row of the segment; "
         "if not, copy `last` and `last_ts` of the segment to the row `a#<chat>`.",
     ),
+    "stored_behind": (
+        "mismatch",
+        "DynamoDB has these messages, but Redis does not record them as stored",
+        "Senders keep these messages, sends with `durability: stored` fail, and the chat stays in "
+        "Redis. Send a message to the chat: once it is stored, Redis records all of them.",
+    ),
     "manifest_unreadable": (
         "mismatch",
         "a row of the archive is not readable",

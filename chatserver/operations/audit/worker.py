@@ -22,6 +22,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
 from chatserver.operations.audit.chat_audit import Auditor, OnProgress, Tally
 from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
@@ -131,6 +132,7 @@ def make_audit(
     )
 
 
+            find_backlog=lambda chat: Backlog(hot, hot.keys.get_partition(chat)),
 class AuditWorker:
     """Audits the chats of one partition repeatedly."""
 

@@ -20,11 +20,12 @@ from click.testing import CliRunner
 from prometheus_client import REGISTRY
 
 from chatserver.cli.main import cli
-from chatserver.domain.ids import UserId
+from chatserver.domain.ids import Seq, UserId
 from chatserver.domain.messages import Audience
 from chatserver.errors import ClientError, Unavailable
 from chatserver.operations.audit.hot import AuditResults
 from chatserver.operations.audit.worker import AuditWorker
+from chatserver.protocol import codec
 from tests.integration.operations.audit.support import (
     NOW_TS,
     FaultInjector,
@@ -153,6 +154,34 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(
 
 
 async def test_worker_audits_all_chats_and_counts_its_findings(archive_world: World) -> None:
+async def test_stored_messages_that_redis_does_not_record_as_stored_are_found(
+    archive_world: World,
+) -> None:
+    """Entries that the backlog still has are no finding: a worker will record them."""
+    container = archive_world.container
+    hot = container.hot
+    async with live_chat(archive_world) as (pair, gateway, ann):
+        await gateway.send(pair, "one", "two", "three", sender=ann)
+        await persist(archive_world)
+        await gateway.send(pair, "four", "five", sender=ann)
+        log = await container.chat_log.list_range(pair.chat, Seq(4), Seq(5))
+        later = [codec.decode_message(codec.join_message(e.seq, e.ts, e.tail)) for e in log]
+        await archive_world.put(*later)
+
+        before_recorded = await audited(archive_world)
+        await persist(archive_world)
+        await hot.call("HSET", hot.keys.chat(pair.chat), "stored", 3)
+        behind = await audited(archive_world)
+        await gateway.send(pair, "six", sender=ann)
+        await persist(archive_world)
+        after_next = await audited(archive_world)
+
+    assert summary(before_recorded) == []
+    assert summary(behind) == [("stored_behind", 4, 5)]
+    assert all(each.advice for each in behind.findings)
+    assert summary(after_next) == []
+
+
     """Findings are counted by kind. Objects of a chat without directory rows are audited too."""
     container = archive_world.container
     async with live_chat(archive_world) as (pair, gateway, ann):

@@ -84,6 +84,7 @@ def test_entries_in_no_tier_are_reported_missing(
         "item_missing": set(),
         "item_only_in_log": set(),
         "log_missing": set(),
+        "stored_behind": set(),
     }
     for each in found:
         reported[each.kind] |= set(range(each.first, each.last + 1))
@@ -92,6 +93,7 @@ def test_entries_in_no_tier_are_reported_missing(
     assert reported["item_missing"] == below - hot
     assert reported["item_only_in_log"] == below & hot
     assert reported["log_missing"] == above
+    assert reported["stored_behind"] == set(range(stored + 1, 41)) & (items | marked | cold)
 
 
 def test_tiers_with_the_same_revision_and_different_content_are_reported() -> None:
