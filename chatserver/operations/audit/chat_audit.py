@@ -97,7 +97,7 @@ class _Cursor:
 
 
 class Auditor:
-    """Audits chats, one at a time. `objects` must read from S3, not from a cache."""
+    """Audits chats. `objects` must read from S3, not from a cache."""
 
     def __init__(
         self,
@@ -166,7 +166,8 @@ class Auditor:
             window = Window(cursor.seq, last, cursor.ts + 1, TS_MAX, is_tail=True)
             await self._check(cursor, window, None, tally)
             await on_progress()
-        tally.findings += await self._check_days(cursor)
+        days = await self._check_days(cursor)
+        tally.findings += days  # other chats may have changed `findings` meanwhile
 
     async def _check_days(self, cursor: _Cursor) -> list[Finding]:
         """Check that the chat's list of active days has the day of each stored message."""
@@ -220,7 +221,6 @@ class Auditor:
         cursor.seq = window.last + 1
         cursor.ts = max([cursor.ts, *(entry.ts for entry in messages if entry.seq <= window.last)])
 
-    async def _read_range(
     async def _is_behind(self, finding: Finding) -> bool:
         """Return whether no persist worker will record the finding's entries as stored.
 
@@ -233,6 +233,7 @@ class Auditor:
         head = await self._log.get_head(chat)
         return head.is_open and head.stored < finding.last
 
+    async def _read_range(
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None
     ) -> RangeEntries:
         """Return the entries of a range from each tier, read in the order hot, warm, cold.

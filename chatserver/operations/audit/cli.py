@@ -107,9 +107,12 @@ async def _audit(
                 if tally.entries == before and chat not in tally.failed:
                     click.echo(f"{chat}: no tier has data for this chat", err=True)
             if not chats:
-                async for chat in work.iter_chats():
+
+                async def audit_chat(chat: ChatId) -> None:
                     await work.audit_chat(chat, tally, on_progress)
                     await on_progress()
+
+                await work.audit_chats(audit_chat)
                 await work.audit_all_objects(tally, on_progress)
             await on_progress()
             units = work.client.units

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 
@@ -29,6 +29,7 @@ from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.audit.object_audit import ObjectAuditor
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.usage_recorder import record_usage
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
@@ -45,6 +46,7 @@ from workers.periodic_work import run_periodically
 log = structlog.get_logger()
 
 LEASE_S = 60.0
+CHATS_AT_ONCE = 16  # chats that a process audits at the same time
 CONFIRM_S = 1.0  # An inconsistent range is read again after this time.
 ORPHAN_AGE_S = 3600  # Objects younger than this are not checked: their upload may be in progress.
 
@@ -68,15 +70,21 @@ class Audit:
     async def audit_objects(self, chat: ChatId, tally: Tally) -> None:
         """Audit the archive objects of a chat; record errors in `tally.failed`."""
         try:
-            tally.findings += await self.objects.find_orphans(chat)
+            orphans = await self.objects.find_orphans(chat)
+            tally.findings += orphans
         except (Unavailable, ConfigError) as exc:
             tally.failed[f"objects of {chat}"] = exc.message
 
-    async def iter_chats(self, part: int = 0, parts: int = 1) -> AsyncIterator[ChatId]:
-        """Yield the chats in one part of the `directory` table: number `part` out of `parts`."""
+    async def audit_chats(
+        self, audit_chat: Callable[[ChatId], Awaitable[None]], part: int = 0, parts: int = 1
+    ) -> None:
+        """Call `audit_chat` for each chat in part `part` of `parts` of the `directory` table.
+
+        Guarantees:
+            At most `CHATS_AT_ONCE` calls run at the same time.
+        """
         async for page in iter_chats(self.client, self.settings.warm, part, parts):
-            for chat in page:
-                yield chat
+            await map_concurrently(audit_chat, page, in_flight_max=CHATS_AT_ONCE, name="audit-chat")
 
     async def audit_all_objects(
         self,
@@ -85,11 +93,19 @@ class Audit:
         is_mine: Callable[[ChatId], bool] = lambda _: True,
     ) -> None:
         """Audit the archive objects of all chats for which `is_mine` is true."""
+
+        async def audit_one(chat: ChatId) -> None:
+            await on_progress()
+            await self.audit_objects(chat, tally)
+
         try:
             async for page in self.objects.iter_chats():
-                for chat in filter(is_mine, page):
-                    await on_progress()
-                    await self.audit_objects(chat, tally)
+                await map_concurrently(
+                    audit_one,
+                    filter(is_mine, page),
+                    in_flight_max=CHATS_AT_ONCE,
+                    name="audit-objects",
+                )
         except (Unavailable, ConfigError) as exc:
             tally.failed["the list of objects"] = exc.message
 
@@ -116,6 +132,7 @@ def make_audit(
         paced,
         Auditor(
             log=ChatLog(hot),
+            find_backlog=lambda chat: Backlog(hot, hot.keys.get_partition(chat)),
             archivable=archivable,
             manifests=manifests,
             days=ActiveDaysRepository(paced, settings.warm),
@@ -132,7 +149,6 @@ def make_audit(
     )
 
 
-            find_backlog=lambda chat: Backlog(hot, hot.keys.get_partition(chat)),
 class AuditWorker:
     """Audits the chats of one partition repeatedly."""
 
@@ -162,10 +178,15 @@ class AuditWorker:
         """
         keys = self._container.hot.keys
         tally, began_ms, findings_count = Tally(), int(self._container.clock.time() * 1000), 0
-        async for chat in self._audit.iter_chats(self._partition, keys.partitions):
+
+        async def audit_chat(chat: ChatId) -> None:
+            nonlocal findings_count
             await self._renew_lease()
             await self._audit.audit_chat(chat, tally, self._renew_lease)
-            findings_count += await self._report(tally)
+            count = await self._report(tally)
+            findings_count += count
+
+        await self._audit.audit_chats(audit_chat, self._partition, keys.partitions)
         await self._audit.audit_all_objects(
             tally, self._renew_lease, lambda chat: keys.get_partition(chat) == self._partition
         )
