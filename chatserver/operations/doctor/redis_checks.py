@@ -15,6 +15,7 @@ from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import make_hot
 from chatserver.operations.doctor.model import Finding, make_finding
+from chatserver.operations.doctor.replica_checks import check_replicas
 
 STORE: Final = "redis"
 OLDEST: Final = (7, 0)
@@ -67,6 +68,7 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         seconds, micros = await hot.with_deadline(client.time())
         after = clock.time()
         findings = [*_check_version(name, info), *_check_persistence(name, info)]
+        findings += check_replicas(STORE, name, info, hot.settings.wait_replicas)
         findings.append(_check_memory(name, info))
         # The server read its clock between `before` and `after`, which may be far apart on a busy
         # machine.
@@ -100,7 +102,6 @@ def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
 def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
     """Check whether a Redis server loses data if its process or machine crashes."""
     is_logged = bool(int(info.get("aof_enabled", 0)))
-    replicas = int(info.get("connected_slaves", 0))
     findings = [
         make_finding(
             STORE,
@@ -108,13 +109,6 @@ def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
             is_met=is_logged,
             fix="set `appendonly yes` (not needed with MemoryDB); without it, a crash of Redis "
             "loses messages that are acked as `hot` and not stored yet",
-            level="note",
-        ),
-        make_finding(
-            STORE,
-            f"{name}: has a replica",
-            is_met=replicas > 0,
-            fix="add a replica and set `min-replicas-to-write 1`; otherwise, there is no failover",
             level="note",
         ),
     ]
