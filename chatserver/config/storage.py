@@ -45,7 +45,8 @@ class Redis(TenantSection):
         0,
         ge=0,
         le=5,
-        description="Number of replicas that must have a message before it is acknowledged",
+        description="Number of replicas that must have a message before it is acknowledged, unless"
+        " DynamoDB has it; use at least one replica more",
     )
     wait_fsync: bool = Field(
         False,

@@ -164,7 +164,7 @@ variable "redis_shards" {
 variable "redis_replicas" {
   type        = number
   default     = 1
-  description = "Replicas of each shard, in other availability zones."
+  description = "Replicas of each shard, in other availability zones. Use one more than CHAT_REDIS_WAIT_REPLICAS."
 }
 
 variable "redis_partitions" {

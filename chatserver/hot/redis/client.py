@@ -25,8 +25,8 @@ from chatserver.domain.ids import Epoch
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis import epochs
 from chatserver.hot.redis.connection_setup import Address
-from chatserver.hot.redis.durability import Durability
-from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.durability import Durability, Unconfirmed
+from chatserver.hot.redis.keys import Keys, parse_entry_id, parse_partition
 from chatserver.hot.redis.pipelined_connection import (
     OnReply,
     PipelinedConnection,
@@ -45,6 +45,7 @@ log = structlog.get_logger()
 RECONNECT_S_MAX = 1.0
 BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `with_deadline`
 EPOCH_CHECK_S = 1.0
+PERSISTED_POLL_S, PERSISTED_POLL_S_MAX = 0.01, 0.1  # the pause doubles with each poll
 EPOCHS_CHECKED_MAX = 64  # maximum partitions whose epoch is checked per `EPOCH_CHECK_S`
 
 
@@ -73,6 +74,8 @@ class HotClient(abc.ABC):
         self._durable = Durability(settings.wait_replicas, settings.wait_fsync)
         # A WAIT delays later calls on its connection, so its timeout is well below that of a call.
         self._wait = self._durable.build_command(self.wait_ms)
+        self._confirmations: set[asyncio.Task[None]] = set()
+        self._without_replicas: set[str] = set()  # servers with fewer than `wait_replicas`
 
     # calls
 
@@ -99,17 +102,90 @@ class HotClient(abc.ABC):
 
         Guarantees:
             Durability: before the reply, `redis.wait_replicas` replicas have the write, and with
-                `redis.wait_fsync` it is on disk. Otherwise, `on_reply` gets `Unavailable`; the call
-                may have run.
+                `redis.wait_fsync` it is on disk; or DynamoDB has the entries that it added to the
+                backlog. Otherwise, `on_reply` gets `Unavailable`; the call may have run.
         """
-        if self._durable.is_on:
-            self._send_and_wait(on_reply, args)
-        else:
+        if not self._durable.is_on:
             self.send(on_reply, *args)
+            return
+        key = find_first_key(args)
+        assert key is not None, "a commit script has keys"
+        partition = parse_partition(key)
+        epoch = self.epochs[partition]
+
+        def on_waited(reply: Reply) -> None:
+            if not isinstance(reply, Unconfirmed):
+                on_reply(reply)
+                return
+            confirmation = self._confirm(on_reply, reply, partition, epoch)
+            task = asyncio.create_task(confirmation, name=f"confirm-{partition}")
+            self._confirmations.add(task)
+            task.add_done_callback(self._confirmations.discard)
+
+        self._send_and_wait(on_waited, args)
+
+    async def _confirm(
+        self, on_reply: OnReply, unconfirmed: Unconfirmed, partition: int, epoch: Epoch
+    ) -> None:
+        """Pass the reply of a write to `on_reply` once DynamoDB has it, or else the error."""
+        result: Reply = unconfirmed
+        try:
+            async with asyncio.timeout(self.settings.call_timeout_s):
+                await self._wait_persisted(partition, epoch)
+            result = unconfirmed.reply
+        except (ChatError, TimeoutError) as exc:
+            log.warning("hot.write_unconfirmed", partition=partition, error=str(exc))
+        finally:
+            on_reply(result)
+
+    async def _wait_persisted(self, partition: int, epoch: Epoch) -> None:
+        """Wait until DynamoDB has everything that is in the partition's backlog now.
+
+        `epoch`: the epoch in which the caller wrote to the backlog.
+
+        Raises:
+            Unavailable: Redis does not respond, or is in another epoch and may have lost the write.
+        """
+        script, upto, pause_s = load_script("read_persisted"), (0, 0), PERSISTED_POLL_S
+        inputs = {
+            "epoch": self.keys.epoch(partition),
+            "checkpoint": self.keys.checkpoint(partition),
+            "backlog": self.keys.backlog(partition),
+        }
+        while True:
+            current, persisted, newest = await self.run(script, inputs)
+            if current != epoch.encode():
+                raise Unavailable("redis: lost its data while a write was being confirmed")
+            upto = upto if upto > (0, 0) else parse_entry_id(newest.decode())
+            if parse_entry_id(persisted.decode()) >= upto:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PERSISTED_POLL_S_MAX)
+
+    async def _end_confirmations(self) -> None:
+        """Fail the writes that wait for DynamoDB."""
+        for task in self._confirmations:
+            task.cancel()
+        await asyncio.gather(*self._confirmations, return_exceptions=True)
 
     @abc.abstractmethod
     def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
-        """Send a call followed by WAIT or WAITAOF, and evaluate both replies."""
+        """Send a call followed by WAIT or WAITAOF, and evaluate both replies.
+
+        If too few replicas are connected, send no WAIT; `on_reply` gets `Unconfirmed`.
+        """
+
+    def _record_replicas(self, server: str, replicas: int) -> None:
+        """Log when a server gets too few replicas, or enough again."""
+        is_missing = replicas < self._durable.replicas
+        was_missing = server in self._without_replicas
+        if is_missing and not was_missing:
+            self._without_replicas.add(server)
+            log.warning("hot.replicas_missing", redis=server, have=replicas,
+                        need=self._durable.replicas)  # fmt: skip
+        elif was_missing and not is_missing:
+            self._without_replicas.discard(server)
+            log.info("hot.replicas_restored", redis=server, have=replicas)
 
     async def call(self, *args: Value) -> Any:
         """Send a call and return its reply.

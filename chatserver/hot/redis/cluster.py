@@ -37,7 +37,7 @@ from chatserver.hot.redis.connection_setup import (
     log_in,
     open_connection,
     prepare,
-    read_replid,
+    read_replication,
 )
 from chatserver.hot.redis.keys import get_slot
 from chatserver.hot.redis.pipelined_connection import (
@@ -212,7 +212,7 @@ class ClusterClient(HotClient):
     async def _query_view(self, wire: PipelinedConnection, address: Address) -> ClusterView:
         # Read the replication id before the slots. If it changes in between, the next refresh
         # detects that.
-        replid = await read_replid(wire)
+        replid, replicas = await read_replication(wire)
         try:
             text = await call_on(wire, "CLUSTER", "NODES")
         except CorruptData as exc:
@@ -222,7 +222,9 @@ class ClusterClient(HotClient):
                     f"{exc.message}"
                 ]
             ) from exc
-        return parse_view(text.decode(), address.host, replid=replid, by_name=address.is_tls)
+        return parse_view(
+            text.decode(), address.host, replid=replid, replicas=replicas, by_name=address.is_tls
+        )
 
     async def _open(self, node: Node) -> None:
         """Connect to a node.
@@ -239,7 +241,10 @@ class ClusterClient(HotClient):
         self.refresh_soon()
 
     def _record_replication_id(self, node: Node, view: ClusterView) -> None:
-        """Store a node's replication id; if it is new, hold the calls to the node."""
+        """Store a node's replicas and replication id; if the id is new, hold calls to the node."""
+        node.replicas = view.replicas
+        if view.members[view.me].is_master:
+            self._record_replicas(node.name, view.replicas)
         if view.replid == node.replid:
             return
         # `view` is the node's first reply to CLUSTER NODES with this replication id.
@@ -309,6 +314,7 @@ class ClusterClient(HotClient):
         for route in self._routes.values():
             route.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._end_confirmations()
 
     # refreshing
 

@@ -45,6 +45,7 @@ class ClusterView:
     members: dict[str, Member]
     importing: frozenset[int]  # slots that are being migrated to this node
     replid: str = ""  # replication id of the node
+    replicas: int = 0  # replicas of the node that acknowledge writes
 
     def has_or_imports(self, slot: int) -> bool:
         """Return whether the reporting node has the slot or is importing it."""
@@ -52,7 +53,7 @@ class ClusterView:
 
 
 def parse_view(
-    text: str, queried_host: str, *, replid: str = "", by_name: bool = False
+    text: str, queried_host: str, *, replid: str = "", replicas: int = 0, by_name: bool = False
 ) -> ClusterView:
     """Parse the reply to CLUSTER NODES.
 
@@ -93,7 +94,7 @@ def parse_view(
         raise CorruptData(f"redis at {queried_host}: cannot read CLUSTER NODES: {exc}") from exc
     if not me:
         raise CorruptData(f"redis at {queried_host}: CLUSTER NODES has no `myself` entry")
-    return ClusterView(me, members, importing, replid)
+    return ClusterView(me, members, importing, replid, replicas)
 
 
 def _parse_range(text: str) -> _Range:

@@ -15,6 +15,7 @@ from redis.asyncio.connection import parse_url
 from chatserver import config
 from chatserver.config.section import is_loopback
 from chatserver.errors import ConfigError, CorruptData, Unavailable
+from chatserver.hot.redis.durability import count_replicas
 from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import all_scripts
@@ -207,6 +208,10 @@ def parse_info(text: bytes) -> dict[str, str]:
     return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
 
 
-async def read_replid(wire: PipelinedConnection) -> str:
-    """Return the replication id, which changes if the server may have lost recent writes."""
-    return parse_info(await call_on(wire, "INFO", "replication"))["master_replid"]
+async def read_replication(wire: PipelinedConnection) -> tuple[str, int]:
+    """Return the replication id, and how many replicas acknowledge writes.
+
+    The replication id changes if the server may have lost recent writes.
+    """
+    info = await call_on(wire, "INFO", "replication")
+    return parse_info(info)["master_replid"], count_replicas(info.decode())

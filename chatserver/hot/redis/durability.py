@@ -1,12 +1,41 @@
-"""Durability of commits: the WAIT or WAITAOF command, and the check of its reply."""
+"""Durability of commits: replicas and disk, or else DynamoDB.
+
+::
+
+    commit ─► WAIT or WAITAOF ─► enough replicas, on disk ─────────────────────────► reply
+                     └─► too few ─► poll until the backlog is persisted up to the commit ─► reply
+                                            └─► deadline, or a new epoch ─► Unavailable
+
+A master that was just promoted has no replica, so no WAIT can succeed until its predecessor is back
+or another replica is added. Until then, the persist worker's checkpoint is the proof that a commit
+survives the loss of the master (guarantee P1). A WAIT for replicas that are not connected would
+block the connection, so none is sent while INFO shows that too few are.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from typing import Final
 
 from chatserver.errors import Unavailable
 from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.scripts import Value
+
+LAG_S_MAX: Final = 2  # a replica acknowledges each second; one that is later counts as missing
+
+_REPLICA: Final = re.compile(r"^slave\d+:.*state=online,.*lag=(\d+)", re.MULTILINE)
+
+
+class Unconfirmed(Unavailable):
+    """A write ran, but too few replicas have confirmed it, or it is not on disk.
+
+    `reply` is the reply to the write.
+    """
+
+    def __init__(self, message: str, reply: Reply) -> None:
+        super().__init__(message)
+        self.reply = reply
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,8 +68,19 @@ class Durability:
             return waited
         disks, replicas = waited if self.fsync else (0, waited)
         if self.fsync and not disks:
-            return Unavailable("redis: the write is not on disk yet and may be lost")
+            return Unconfirmed("redis: the write is not on disk yet and may be lost", reply)
         if replicas < self.replicas:
-            have = f"{replicas} of {self.replicas} replicas have the write"
-            return Unavailable(f"redis: {have}; it may be lost")
+            return self.check_without_replicas(reply, replicas)
         return reply
+
+    def check_without_replicas(self, reply: Reply, replicas: int) -> Reply:
+        """Return the error for a write that only `replicas` replicas can have."""
+        if isinstance(reply, Exception):
+            return reply
+        have = f"{replicas} of {self.replicas} replicas have the write"
+        return Unconfirmed(f"redis: {have}; it may be lost", reply)
+
+
+def count_replicas(info: str) -> int:
+    """Return how many replicas in an INFO reply are connected and acknowledge writes."""
+    return sum(int(match[1]) <= LAG_S_MAX for match in _REPLICA.finditer(info))

@@ -7,6 +7,7 @@ If the server becomes a replica, the connection is closed within a second.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import redis.asyncio
@@ -21,8 +22,9 @@ from chatserver.hot.redis.connection_setup import (
     log_in,
     open_connection,
     prepare,
-    read_replid,
+    read_replication,
 )
+from chatserver.hot.redis.durability import Unconfirmed
 from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
@@ -39,6 +41,7 @@ class SingleClient(HotClient):
     def __init__(self, settings: config.Redis, *, is_read_only: bool = False) -> None:
         super().__init__(settings, is_read_only=is_read_only)
         self._wire: PipelinedConnection | None = None
+        self._replicas = 0  # replicas that acknowledge writes
 
     @property
     def is_up(self) -> bool:
@@ -55,8 +58,17 @@ class SingleClient(HotClient):
         replies: list[Reply] = []
 
         def on_waited(waited: Reply) -> None:
-            on_reply(self._durable.check_reply(replies[0], waited))
+            reply = self._durable.check_reply(replies[0], waited)
+            if isinstance(reply, Unconfirmed):
+                self._replicas = 0  # until `_check_epoch` reads it again
+            on_reply(reply)
 
+        if self._replicas < self._durable.replicas:
+            self.send(
+                lambda reply: on_reply(self._durable.check_without_replicas(reply, self._replicas)),
+                *args,
+            )
+            return
         self.send(replies.append, *args)
         self.send(on_waited, *self._wait)
 
@@ -88,7 +100,8 @@ class SingleClient(HotClient):
         self._wire = wire
 
     async def _load_epochs(self, wire: PipelinedConnection) -> None:
-        replid = await read_replid(wire)
+        replid, self._replicas = await read_replication(wire)
+        self._record_replicas(self.name, self._replicas)
         epochs = await self._check_epochs(wire, range(len(self.epochs)))
         if not self.is_read_only:
             # Partition 0 first: if another process creates the epochs now, with other settings, one
@@ -127,7 +140,13 @@ class SingleClient(HotClient):
     async def _check_epoch(self, partition: int) -> None:
         wire = self._wire
         await super()._check_epoch(partition)
-        if not self.settings.sentinels or wire is None or partition != 0:
+        if wire is None or partition != 0:
+            return
+        if self._durable.replicas:
+            with contextlib.suppress(ChatError):  # the next connection reads it
+                _, self._replicas = await read_replication(wire)
+                self._record_replicas(self.name, self._replicas)
+        if not self.settings.sentinels:
             return
         try:
             await require_master(wire)
@@ -143,5 +162,6 @@ class SingleClient(HotClient):
             self._wire.abort(f"redis at {self.name}: its data was lost or replaced")
 
     async def close(self) -> None:
+        await self._end_confirmations()
         if self._wire is not None:
             self._wire.abort("this process is stopping")

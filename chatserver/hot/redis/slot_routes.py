@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.redis.cluster_map import ClusterView, Member
 from chatserver.hot.redis.connection_setup import Address
-from chatserver.hot.redis.durability import Durability
+from chatserver.hot.redis.durability import Durability, Unconfirmed
 from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.scripts import Value
 
@@ -46,6 +46,7 @@ class Node:
         self.name = address.name
         self.wire: PipelinedConnection | None = None
         self.replid = ""
+        self.replicas = 0  # replicas that acknowledge writes; 0 after a WAIT without success
         # The node's first reply to CLUSTER NODES with its current replication id.
         self.first_view: ClusterView | None = None
         # Slots whose partitions' epochs have been loaded from the node since that reply.
@@ -99,6 +100,7 @@ class Call:
     __slots__ = (
         "_before",
         "_durable",
+        "_has_wait",
         "_on_call_reply",
         "_replies_left",
         "commands",
@@ -124,16 +126,23 @@ class Call:
         self.node: Node | None = None  # node to which the call was sent
         self.refusal = ""  # error reply if the last attempt was refused
         self._durable = durable  # None if the last command is not a WAIT or WAITAOF
+        self._has_wait = durable is not None
         self._replies_left = 0
         self._before: Reply = None  # the second-to-last reply
         self._on_call_reply: OnCallReply | None = None
 
-    def send_on(self, wire: PipelinedConnection, on_call_reply: OnCallReply) -> None:
-        """Send the call on `wire`; `on_call_reply` receives the last reply."""
+    def send_on(self, wire: PipelinedConnection, on_call_reply: OnCallReply, replicas: int) -> None:
+        """Send the call on `wire`; `on_call_reply` receives the last reply.
+
+        If the server has fewer `replicas` than the call requires, send no WAIT.
+        """
         self.refusal = ""
-        self._replies_left = len(self.commands)
+        self._has_wait = self._durable is not None and replicas >= self._durable.replicas
+        is_short = self._durable is not None and not self._has_wait
+        commands = self.commands[:-1] if is_short else self.commands
+        self._replies_left = len(commands)
         self._on_call_reply = on_call_reply
-        for command in self.commands:
+        for command in commands:
             wire.send(self._handle_reply, *command)
 
     def _handle_reply(self, reply: Reply) -> None:
@@ -145,8 +154,10 @@ class Call:
         if self._replies_left == 1:
             self._before = reply
         elif self._replies_left == 0 and self._on_call_reply is not None:
-            if self._durable is not None:
+            if self._has_wait and self._durable is not None:
                 reply = self._durable.check_reply(self._before, reply)
+            elif self._durable is not None:
+                reply = self._durable.check_without_replicas(reply, 0)
             self._on_call_reply(self, reply)
 
 
@@ -212,10 +223,16 @@ class Route:
             return
         self._in_flight += 1
         call.node = self.node
-        call.send_on(wire, self._handle_reply)
+        call.send_on(wire, self._handle_reply, self._replicas)
+
+    @property
+    def _replicas(self) -> int:
+        return 0 if self.node is None else self.node.replicas
 
     def _handle_reply(self, call: Call, reply: Reply) -> None:
         self._in_flight -= 1
+        if isinstance(reply, Unconfirmed) and call.node is not None:
+            call.node.replicas = 0  # until the next refresh
         if call.refusal:
             self._refused.append(call)
             # A refusal by the slot's previous node is expected; it needs no refresh.
@@ -345,7 +362,7 @@ class Route:
 
         if is_asking:
             wire.send(_ignore, "ASKING")
-        call.send_on(wire, on_call_reply)
+        call.send_on(wire, on_call_reply, self._replicas)
         try:
             return await result
         except asyncio.CancelledError:

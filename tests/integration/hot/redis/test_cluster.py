@@ -23,7 +23,8 @@ from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.scripts import Value, all_scripts, load_script
+from chatserver.hot.redis.replies import set_future
+from chatserver.hot.redis.scripts import all_scripts, load_script
 from tests.integration.hot.every_key import use_everything
 from tests.integration.hot.redis.cluster_support import (
     PARTITIONS,
@@ -301,28 +302,47 @@ async def test_node_with_flushed_scripts_gets_them_again(
 # replicas
 
 
-async def test_commit_that_waits_for_replicas_fails_without_them(
+async def test_commit_that_waits_for_replicas_needs_dynamodb_without_them(
     empty: RedisCluster,
 ) -> None:
     """An acked message survives the loss of the master; other sends are unavailable (P1)."""
-    script, keys = load_script("acquire_lease"), {"lease": "{p5}:l"}
-    master = empty.owner_of("{p5}:l")
-    # The calls wait for a quarter of the call timeout.
-    long, short = (settings_of(empty, wait_replicas=1, call_timeout_s=s) for s in (60.0, 6.0))
+    backlog = "{p5}:backlog"
+    master = empty.owner_of(backlog)
+    long, short = (settings_of(empty, wait_replicas=1, call_timeout_s=s) for s in (60.0, 2.0))
 
-    async def claim(hot: HotClient) -> Any:
-        args: dict[str, Value] = {"owner": "me", "ttl_ms": 60_000}
-        return await hot.run(script, keys, args, is_commit=True)
+    async def commit(hot: HotClient) -> bytes:
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        hot.commit(set_future(reply), "XADD", backlog, "*", "g", "gw1")
+        entry: bytes = await reply
+        return entry
 
     async with open_hot(long) as long_client, open_hot(short) as short_client:
-        assert await claim(long_client) == 1
+        assert await commit(long_client)
         empty.cut_replication(master)
         try:
             with pytest.raises(Unavailable, match="0 of 1 replicas"):
-                await claim(short_client)
+                await commit(short_client)
+            # These two find no replica, and so send no WAIT.
+            commits = [asyncio.create_task(commit(long_client)) for _ in range(2)]
+            await eventually(lambda: is_length(long_client, backlog, 4))
+            newest = await long_client.call("XREVRANGE", backlog, "+", "-", "COUNT", 1)
+            await long_client.call("HSET", "{p5}:checkpoint", "id", newest[0][0])
+            assert newest[0][0] in await asyncio.gather(*commits)
         finally:
             await asyncio.to_thread(empty.restore_replication, master)
-        assert await claim(long_client) == 1
+
+        async def is_committed() -> bool:
+            try:
+                return bool(await commit(short_client))
+            except Unavailable:  # until the client detects the replica
+                return False
+
+        await eventually(is_committed)
+
+
+async def is_length(hot: HotClient, stream: str, count: int) -> bool:
+    """Return whether a stream has `count` entries."""
+    return bool(await hot.call("XLEN", stream) == count)
 
 
 # blocking readers, and gateway streams

@@ -26,6 +26,7 @@ class Node:
     def __init__(self, name: str) -> None:
         self.name = name
         self.wire: PipelinedConnection | None = None
+        self.replicas = 0
         self.answers: list[str] = []
         self.received: list[str] = []
         self.may_answer = asyncio.Event()
