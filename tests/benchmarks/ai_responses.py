@@ -23,7 +23,6 @@ import os
 import re
 import secrets
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -44,6 +43,7 @@ from chatserver.features.companions.worker import assistant_worker
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import frames
 from tests.integration.features.companions.support import open_companions
+from tests.support.deadlines import open_process
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
 from tests.support.stack import WORKERS, Stack, open_stack
@@ -99,11 +99,8 @@ async def run_worker(times_file: Path) -> None:
 def running_worker(stack: Stack, times_file: Path) -> Iterator[None]:
     """Run the AI worker in a process."""
     command = [sys.executable, "-m", "tests.benchmarks.ai_responses", "--worker", str(times_file)]
-    with subprocess.Popen(command, env={**os.environ, **stack.environment()}) as process:
-        try:
-            yield
-        finally:
-            process.kill()
+    with open_process(command, env={**os.environ, **stack.environment()}):
+        yield
 
 
 # the devices

@@ -39,6 +39,7 @@ from chatserver.cold.client import open_s3
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY, Server, ministack_launch
 from chatserver.process_runtime import make_parent_death_hook
 from tests.benchmarks.attackers import CREATES, Targets
+from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.rawchat import Failed
 from tests.support.servers.processes import free_port
 from tests.support.stack import Stack, open_stack
@@ -253,16 +254,17 @@ async def _attacker(
 
     async def end() -> Any:
         stdin.close()
-        return json.loads(await stdout.readline())
+        return json.loads(await asyncio.wait_for(stdout.readline(), EXIT_S))
 
     try:
         stdin.write(msgspec.json.encode(target) + b"\n")
-        assert await stdout.readline() == b"prepared\n", "the process of the attackers ended"
+        line = await asyncio.wait_for(stdout.readline(), EXIT_S)
+        assert line == b"prepared\n", "the process of the attackers ended"
         yield begin, end
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await wait_for_exit(process)
 
 
 def quantile(values: list[float], share: float) -> float:

@@ -18,6 +18,7 @@ from typing import Any
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from tests.benchmarks.dynamodb_client import make_batch
 from tests.integration.warm.support import settings_for
+from tests.support.deadlines import EXIT_S
 from tests.support.servers.processes import eventually, free_port
 
 ROUNDS = 5
@@ -73,7 +74,7 @@ def main() -> None:
         asyncio.run(compare(port))
     finally:
         stub.kill()
-        stub.wait()
+        stub.wait(EXIT_S)
 
 
 if __name__ == "__main__":

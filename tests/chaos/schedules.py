@@ -27,6 +27,7 @@ from tests.chaos.full_simulation import FullSimulation
 from tests.chaos.full_stack import FullStack, clear_folder, open_full_stack
 from tests.chaos.nemesis import FAULTS, Nemesis
 from tests.chaos.script import write_script
+from tests.support.deadlines import EXIT_S, wait_for_exit
 
 SEED_S = 420.0  # deadline of a schedule
 
@@ -181,18 +182,21 @@ class Jobs:
         try:
             for seed in self._seeds:
                 process.stdin.write(f"{seed}\n".encode())
-                line = await process.stdout.readline()
+                line = b""
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SEED_S + EXIT_S):
+                        line = await process.stdout.readline()
                 if not line:
                     self.failed.append(seed)
-                    print(f"seed {seed}: FAILED, its job ended; see job-{number}.log")  # noqa: T201
+                    print(f"seed {seed}: FAILED, its job ended or hangs; see job-{number}.log")  # noqa: T201
                     return
                 self._report(msgspec.json.decode(line, type=Result))
             process.stdin.close()
-            await process.wait()
+            await wait_for_exit(process)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-            await process.wait()
+            await wait_for_exit(process)
 
     def _report(self, result: Result) -> None:
         self.done += 1

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.chaos.conftest import PATIENT
+from tests.support.deadlines import open_process
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import Stack, open_stack, start_async
@@ -71,16 +72,14 @@ def broken_disk(stack: Stack) -> Iterator[None]:
     assert STRACE is not None
     pid = str(redis_of(stack).pid)
     inject = "inject=fdatasync,fsync:error=EIO"
-    with subprocess.Popen(
+    # strace can stay attached to a dead Redis and then ignores SIGTERM, so it is killed.
+    with open_process(
         [STRACE, "-f", "-qq", "-p", pid, "-e", inject, "-o", "/dev/null"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as tracer:
-        try:
-            _wait_until_traced(pid, tracer)
-            yield
-        finally:
-            tracer.terminate()
+        _wait_until_traced(pid, tracer)
+        yield
 
 
 def _wait_until_traced(pid: str, tracer: subprocess.Popen[bytes]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from chatserver.client import ChatClient
 from chatserver.dev.servers import is_http_ready
+from tests.support.deadlines import wait_for_pid
 from tests.support.devrun import DEADLINE_S, DevRun, TerminalChat, dev_run
 from tests.support.servers.processes import eventually
 
@@ -125,7 +126,7 @@ def test_dev_with_killed_parent_stops_all_processes(tmp_path: Path) -> None:
         dev.children = [run, *run.children(recursive=True)]
 
         os.kill(parent, signal.SIGKILL)
-        os.waitpid(parent, 0)
+        wait_for_pid(parent)
 
         assert dev.leftovers() == []
 

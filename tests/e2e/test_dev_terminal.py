@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.deadlines import EXIT_S
 from tests.support.devrun import CLI, DEADLINE_S, DevRun, TerminalChat, dev_run
 from tests.support.servers.processes import eventually
 
@@ -60,7 +61,7 @@ class Terminal:
         """End the command and the terminal."""
         asyncio.get_running_loop().remove_reader(self._main)
         self.process.kill()
-        self.process.wait()
+        self.process.wait(EXIT_S)
         os.close(self._other)
         os.close(self._main)
 

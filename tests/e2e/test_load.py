@@ -16,6 +16,7 @@ import pytest
 
 from chatserver.cli import load
 from chatserver.dev import command, data_folder
+from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.stack import Stack, start_async
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -72,7 +73,7 @@ async def run_load(
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await wait_for_exit(process)
 
 
 @pytest.fixture
@@ -81,9 +82,10 @@ async def stub_url() -> AsyncIterator[str]:
     pipe = asyncio.subprocess.PIPE
     stub = await asyncio.create_subprocess_exec(*STUB, stdin=pipe, stdout=pipe)
     assert stub.stdout is not None
-    yield f"ws://127.0.0.1:{int(await stub.stdout.readline())}/"
+    line = await asyncio.wait_for(stub.stdout.readline(), EXIT_S)
+    yield f"ws://127.0.0.1:{int(line)}/"
     stub.kill()
-    await stub.wait()
+    await wait_for_exit(stub)
 
 
 async def test_load_with_a_killed_gateway_reports_no_loss(stack: Stack, tmp_path: Path) -> None:

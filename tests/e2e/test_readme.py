@@ -21,6 +21,7 @@ from chatserver.dev.process_plan import DEMO_USERS
 from tests.e2e.newcomer import MakeRun, first_hour_step, section
 from tests.e2e.web.client_support import Visitor
 from tests.e2e.web.stack_support import PATIENCE_MS, record_console
+from tests.support.deadlines import EXIT_S
 from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers.processes import eventually
 
@@ -40,7 +41,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
     finally:
         if run.process is not None and run.process.poll() is None:
             os.killpg(run.process.pid, signal.SIGKILL)
-            run.process.wait()
+            run.process.wait(EXIT_S)
         run.leftovers()
 
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.e2e.reference.support import PASSWORD
+from tests.support.deadlines import wait_for_exit
 from tests.support.devrun import DEADLINE_S, DevRun, dev_run
 from tests.support.servers.processes import eventually
 from tests.support.typescript import PACKAGE, build, node
@@ -88,7 +89,7 @@ async def program(project: Path, *args: str) -> AsyncIterator[asyncio.subprocess
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await wait_for_exit(process)
 
 
 async def run(project: Path, *args: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 from tests.support.stack import HOST, Stack, open_stack
 from tests.support.typescript import PACKAGE, build, deno_command, node_command
@@ -97,7 +98,7 @@ async def device(
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await wait_for_exit(process)
 
 
 async def wait_for_text(file: Path, text: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.reference.support import PASSWORD
+from tests.support.deadlines import wait_for_exit
 from tests.support.devrun import DEADLINE_S, DevRun, dev_run
 from tests.support.npm_registry import open_registry
 from tests.support.typescript import PACKAGE, build, node, run
@@ -89,7 +90,7 @@ async def page_server(folder: Path, command: str, env: dict[str, str]) -> AsyncI
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 15)
-        await process.wait()
+        await wait_for_exit(process)
 
 
 async def enter_password(page: Page, url: str, user: str, password: str) -> None:

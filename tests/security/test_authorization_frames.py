@@ -182,7 +182,7 @@ async def read_until_close(ws: RawSocket) -> tuple[list[dict[str, Any]], int]:
     received: list[dict[str, Any]] = []
     try:
         while True:
-            frame = await ws.recv()
+            frame = await ws.recv_answer()
             if frame.opcode == 8:
                 return received, int.from_bytes(frame.payload[:2], "big")
             received.append(msgspec.json.decode(frame.payload))

@@ -49,7 +49,7 @@ async def test_section_3_frame_with_invalid_json_is_refused(
     ws = await stack.open_live(stack.port, alice.user)
     try:
         await ws.send(TEXT, data)
-        answer = await ws.recv()
+        answer = await ws.recv_answer()
     finally:
         await ws.abort()
 

@@ -290,7 +290,7 @@ async def test_malformed_input_affects_only_its_sender(
         user = f"gateway-fuzz-{next(numbers)}"
         hello = {"type": "hello", "v": 1, "token": stack.token(user), "device": "raw"}
         await ws.send(wire.BINARY, msgspec.msgpack.encode(hello))
-        welcome = msgspec.msgpack.decode((await ws.recv()).payload)
+        welcome = await ws.recv_packed()
         assert welcome["type"] == "welcome", welcome
         return ws
 

@@ -30,6 +30,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from tests.support.deadlines import wait_for_exit
+
 HOST = "127.0.0.1"
 ENDPOINT = "WebDriver BiDi listening on "
 # Without these there are no response bodies, no download folder, and no emulation of screens.
@@ -86,7 +88,7 @@ async def run(command: Sequence[str]) -> int:
         _log(f"{ENDPOINT}ws://{HOST}:{port}")
         async for line in firefox.stderr:
             _log(line.decode(errors="replace").rstrip())
-        return await firefox.wait()
+        return await wait_for_exit(firefox)
 
 
 async def _read_endpoint(lines: asyncio.StreamReader) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from chatserver.dev.ports import is_port_free
+from tests.support.deadlines import EXIT_S
 from tests.support.servers.processes import free_port, is_running
 
 READY_S = 180.0  # seven processes start one after another
@@ -141,7 +142,7 @@ def dev_run(folder: Path, ports: list[int] | None = None) -> Iterator[DevRun]:
     finally:
         if run.process is not None and run.process.poll() is None:
             run.process.kill()
-            run.process.wait()
+            run.process.wait(EXIT_S)
         run.leftovers()
 
 
@@ -168,7 +169,7 @@ class TerminalChat:
             await asyncio.wait_for(self._process.communicate(), 30)
         except TimeoutError:
             self._process.kill()
-            await self._process.communicate()
+            await asyncio.wait_for(self._process.communicate(), EXIT_S)
 
     async def finish(self) -> list[str]:
         """End the input; return the rest of the output once the command has ended."""

@@ -29,6 +29,7 @@ from typing import IO, cast
 import chatserver.features
 from chatserver.dev.servers import Server
 from chatserver.process_runtime import make_parent_death_hook
+from tests.support.deadlines import EXIT_S
 
 ROOT = Path(__file__).parents[2]
 CLI = [sys.executable, "-m", "tests.support.cli"]
@@ -118,23 +119,29 @@ class ForkServer:
         """Start a module with arguments; its output is appended to the files."""
         outputs = [Path(f"/proc/self/fd/{f.fileno()}").readlink() for f in (stdout, stderr)]
         with self._lock:
-            self._pipe.send((list(args), dict(env), outputs))
-            return ForkedProcess(self, args, self._pipe.recv())
+            return ForkedProcess(self, args, self._request((list(args), dict(env), outputs)))
 
     def reap(self, pid: int) -> int:
         """Return the exit code of a process that has ended."""
         with self._lock:
             if self._pipe.closed:  # all processes have been killed
                 return -signal.SIGKILL
-            self._pipe.send(pid)
-            code: int = self._pipe.recv()
-            return code
+            return self._request(pid)
+
+    def _request(self, request: object) -> int:
+        """Send a request, and return the reply. Raises TimeoutError."""
+        self._pipe.send(request)
+        pipe = self._pipe
+        if not pipe.poll(EXIT_S):
+            raise TimeoutError("the fork server does not reply")
+        reply: int = pipe.recv()
+        return reply
 
     def close(self) -> None:
         """End the fork server and its processes."""
         with self._lock:
             self._pipe.close()
-            self._process.wait()
+            self._process.wait(EXIT_S)
 
 
 _servers: dict[str | None, ForkServer] = {}  # by PYTHONPATH
@@ -231,7 +238,7 @@ def _serve(pipe: multiprocessing.connection.Connection) -> None:
         except EOFError:
             return
         if isinstance(request, int):
-            pipe.send(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1]))
+            pipe.send(os.waitstatus_to_exitcode(os.waitpid(request, os.WNOHANG)[1]))
             continue
         if pid := os.fork():
             pipe.send(pid)

@@ -24,6 +24,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.deadlines import wait_for_pid
+
 COMMAND_S_MAX = 60
 
 
@@ -85,10 +87,9 @@ def _run_forked(arguments: list[str]) -> dict[str, Any]:
             os.dup2(output.fileno(), 2)
             sys.argv = ["chatserver", *arguments]
             _run_command()
-        _, status = os.waitpid(pid, 0)
+        code = wait_for_pid(pid)
         output.seek(0)
         text = output.read().decode("utf-8", "replace")
-    code = os.waitstatus_to_exitcode(status)
     return {"arguments": arguments, "code": code, "output": text}
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+from tests.support.deadlines import EXIT_S
 from tests.support.servers.tcp_proxy import Direction, TcpProxy
 
 
@@ -30,7 +31,7 @@ class Links:
         for proxy in self._proxies:
             asyncio.run_coroutine_threadsafe(proxy.__aexit__(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(EXIT_S)
         self._loop.close()
 
     def open(self, target_port: int) -> Link:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from tests.support.deadlines import EXIT_S
+
 HOST = "127.0.0.1"
 
 
@@ -89,4 +91,4 @@ def open_registry(modules: Path) -> Iterator[Registry]:
             yield registry
         finally:
             server.shutdown()
-            thread.join()
+            thread.join(EXIT_S)

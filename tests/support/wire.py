@@ -271,16 +271,27 @@ class RawSocket:
 
     async def recv_json(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """Return the next text message, decoded; respond to pings meanwhile."""
+        fields: dict[str, Any] = msgspec.json.decode(await self._recv_message(TEXT, deadline_s))
+        return fields
+
+    async def recv_packed(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+        """Return the next binary message, decoded from msgpack; respond to pings meanwhile."""
+        payload = await self._recv_message(BINARY, deadline_s)
+        fields: dict[str, Any] = msgspec.msgpack.decode(payload)
+        return fields
+
+    async def _recv_message(self, opcode: int, deadline_s: float) -> bytes:
+        frame = await self.recv_answer(deadline_s)
+        assert frame.opcode == opcode, f"wanted opcode {opcode}, got {describe(frame)}"
+        assert frame.fin and frame.rsv == 0
+        return frame.payload
+
+    async def recv_answer(self, deadline_s: float = DEADLINE_S) -> Frame:
+        """Return the next frame that is not a ping, which may arrive at any time; see `recv`."""
         async with asyncio.timeout(deadline_s):
-            while True:
-                frame = await self.recv(deadline_s)
-                if frame.opcode == PING:
-                    await self.send(PONG, frame.payload)
-                    continue
-                assert frame.opcode == TEXT, f"wanted a text frame, got {describe(frame)}"
-                assert frame.fin and frame.rsv == 0
-                fields: dict[str, Any] = msgspec.json.decode(frame.payload)
-                return fields
+            while (frame := await self.recv(deadline_s)).opcode == PING:
+                await self.send(PONG, frame.payload)
+            return frame
 
     async def drain_to_close(self, deadline_s: float = DEADLINE_S) -> tuple[list[Frame], Frame]:
         """Read up to the server's close frame; return the frames before it and the close frame.

@@ -143,7 +143,7 @@ def push_service() -> Iterator[tuple[str, list[dict[str, str]]]]:
     thread.start()
     yield f"http://{HOST}:{service.server_port}", received
     service.shutdown()
-    thread.join()
+    thread.join(60)
     service.server_close()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from chatserver.dev.servers import is_http_ready
+from tests.support.deadlines import EXIT_S
 from tests.support.servers.processes import eventually, free_port
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -39,7 +40,7 @@ def start_api(redis_url: str) -> Iterator[Start]:
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=EXIT_S)
 
 
 DEADLINE_S = 60

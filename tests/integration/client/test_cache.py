@@ -24,6 +24,7 @@ from tests.integration.client.cache_support import (
     start_process,
     wait_until_shown,
 )
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 from tests.support.stack import PATIENT, Stack, open_stack, start_async
 
@@ -105,7 +106,7 @@ async def test_client_killed_while_receiving_has_every_message_once(
             for _ in range(40 * round_ + 1):
                 await read_line(process)
             process.kill()
-            await process.wait()
+            await wait_for_exit(process)
             await asyncio.gather(*sends)
         expected = await read_all(alice, chat)
         assert sorted(expected, key=int) == [str(n) for n in range(sent)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from chatserver.dev.servers import Launch, Server, redis_launch
 from chatserver.errors import ConfigError
+from tests.support.deadlines import EXIT_S
 from tests.support.servers.processes import (
     StartDynamodb,
     StartRedis,
@@ -95,7 +97,7 @@ def test_server_that_exits_right_after_it_is_ready_has_started(tmp_path: Path) -
 
     def is_ready() -> bool:
         assert server.process is not None
-        server.process.wait()
+        server.process.wait(EXIT_S)
         return next(probes)
 
     server = Server(Launch("brief", [sys.executable, "-c", ""], 0, tmp_path, is_ready))
@@ -116,10 +118,11 @@ async def test_server_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path), str(free_port())], stdout=subprocess.PIPE
     )
     assert parent.stdout is not None
-    child = int(parent.stdout.readline())
+    assert select.select([parent.stdout], [], [], EXIT_S)[0], "the parent started no server"
+    child = int(os.read(parent.stdout.fileno(), 32))
 
     os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
+    parent.wait(EXIT_S)
 
     await eventually(lambda: not is_running(child), what="the server has exited")
     parent.stdout.close()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.deadlines import wait_for_exit
+
 CLI = [sys.executable, "-m", "tests.support.cli", "load", "bench"]
 SHORT = ["--seconds", "0.3", "--warmup", "0.1", "--runs", "1", "--calm", "0"]
 DIRECT = ["direct", "--pairs", "2", "--window", "2", "--open-rate", "50", "--retries", "0"]
@@ -41,7 +43,7 @@ async def run_bench(
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await wait_for_exit(process)
     assert process.returncode == code, output
     return json.loads(out.read_text()), output
 

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import free_port
 
 CLI = [sys.executable, "-m", "chatserver.cli.main", "worker", "persist"]
@@ -42,7 +43,7 @@ async def start_worker(
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await wait_for_exit(process)
     assert process.returncode is not None
     return process.returncode, output.decode()
 

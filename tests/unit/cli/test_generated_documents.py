@@ -14,6 +14,7 @@ import pytest
 from chatserver.cli.generated_documents import DOCUMENTS
 from chatserver.cli.main import COMMANDS, cli
 from chatserver.config import Settings
+from tests.support.deadlines import EXIT_S
 
 FOLDER = Path(__file__).parents[3] / "docs"
 SETTINGS_TEXT = (FOLDER / "settings.md").read_text(encoding="utf-8")
@@ -35,6 +36,7 @@ def test_committed_settings_or_commands_document_is_current(name: str) -> None:
         [sys.executable, "-m", "chatserver.cli.generated_documents", name],
         stdout=subprocess.PIPE,
         check=True,
+        timeout=EXIT_S,
         env={**os.environ, "COLUMNS": "60"},
     )
 

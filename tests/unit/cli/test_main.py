@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from chatserver.cli.main import COMMANDS, cli, main
+from tests.support.deadlines import EXIT_S
 
 SECRET = "0123456789abcdef0123456789abcdef"
 HEAVY = ("redis", "litestar", "uvicorn", "aioboto3", "pydantic", "structlog", "rich", "jwt")
@@ -24,7 +25,9 @@ def test_help_imports_no_heavy_modules() -> None:
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=EXIT_S
+    )
 
     assert done.stdout.splitlines()[-1] == "[]"
 

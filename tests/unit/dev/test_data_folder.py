@@ -10,6 +10,7 @@ import pytest
 
 from chatserver.dev.data_folder import SETTINGS, DataFolder
 from chatserver.errors import ConfigError
+from tests.support.deadlines import EXIT_S
 
 
 def test_reopened_folder_has_the_same_secret(tmp_path: Path) -> None:
@@ -47,7 +48,9 @@ def test_settings_file_is_readable_by_a_shell_and_its_owner_only(tmp_path: Path)
     path = tmp_path / "dev" / SETTINGS
 
     script = f'. {path}; printf "%s|%s|%s" "$CHAT_ONE" "$CHAT_TWO" "$CHAT_OLD"'
-    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], capture_output=True, text=True, check=True, timeout=EXIT_S
+    )
 
     assert done.stdout == """it's "$HOME" and `more`|["a"]|"""
     assert path.stat().st_mode & 0o777 == 0o600

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from chatserver.errors import ConfigError
 from chatserver.telemetry.failpoints import arm_failpoint, failpoint
+from tests.support.deadlines import EXIT_S, open_process
 
 PROGRAM = """
 from chatserver.telemetry.failpoints import arm_failpoint, failpoint
@@ -54,13 +56,17 @@ def test_failpoint_kills_at_its_place_and_count_only(
 
 def test_failpoint_stops_the_process_until_sigcont() -> None:
     """The process continues normally afterwards."""
-    with subprocess.Popen(
+    with open_process(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "CHAT_FAILPOINT": "here:stop:2"},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        give_up, stopped = time.monotonic() + EXIT_S, 0
+        while not stopped:
+            assert time.monotonic() < give_up, "the process has not stopped"
+            stopped, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
+            time.sleep(0.01)
         assert os.WIFSTOPPED(status)
         process.send_signal(signal.SIGCONT)
         printed, _ = process.communicate(timeout=30)

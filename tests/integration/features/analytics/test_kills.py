@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.integration.features.analytics.support import RECENT_TS, Lake
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.analytics.fixtures"]
@@ -80,6 +81,6 @@ async def test_worker_exports_archived_messages(lake: Lake) -> None:
         await eventually(is_exported)
     finally:
         process.terminate()
-        await process.wait()
+        await wait_for_exit(process)
 
     assert process.returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import io
 import os
 import signal
@@ -41,6 +42,7 @@ from tests.integration.features.attachments.support import (
 )
 from tests.integration.workers.support import running
 from tests.support.constants import constants
+from tests.support.deadlines import wait_for_exit, wait_for_pid
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
@@ -75,10 +77,7 @@ def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
     # Do not use asyncio here: its child watcher belongs to one event loop.
     pid = os.posix_spawn(sys.executable, argv, {**os.environ, **env})
 
-    def wait() -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-    return wait
+    return functools.partial(wait_for_pid, pid)
 
 
 async def has_attempts(store: FileStack, file: str, count: int) -> bool:
@@ -269,7 +268,7 @@ async def test_thumbnail_process_has_the_lowest_priority() -> None:
         await eventually(lambda: psutil.Process(child.pid).nice() == 19)
     finally:
         child.kill()
-        await child.wait()
+        await wait_for_exit(child)
 
 
 async def test_images_of_a_heavy_user_are_left_to_the_slow_worker(

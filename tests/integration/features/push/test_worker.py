@@ -21,6 +21,7 @@ from chatserver.features.push.hot import PushState
 from chatserver.telemetry.metrics import PUSH_NOTICES
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.workers.support import persister_of, running
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply, open_push_service
 
@@ -472,7 +473,7 @@ async def test_notify_killed_at_a_step_sends_at_most_one_push(
     finally:
         if worker.returncode is None:
             worker.kill()
-            await worker.wait()
+            await wait_for_exit(worker)
     await world.hot.call("HSET", world.hot.keys.lease(0, "notify"), "until_ms", 0)
     await world.end_delay(direct)
     async with world.running_worker("n2"):

@@ -19,6 +19,7 @@ from tests.integration.features.search.support import (
     search,
     wait_for_results,
 )
+from tests.support.deadlines import wait_for_exit
 from tests.support.fork_server import CLI
 from tests.support.rawchat import Failed
 
@@ -148,7 +149,7 @@ async def test_terminal_shows_the_newest_results(
         wrong = await search_in_terminal(process, "has:x", 0)
     finally:
         process.kill()
-        await process.wait()
+        await wait_for_exit(process)
 
     assert in_group[0] == f"[search rambutan in:{group}: 1 message]"
     assert in_group[1].endswith(f"{ann.user}: rambutan in the group")

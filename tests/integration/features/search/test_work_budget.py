@@ -33,6 +33,7 @@ from chatserver.features.search.work_budget import WorkBudget
 from chatserver.protocol import codec, frames
 from chatserver.protocol.request_costs import CPU_MS_PER_TOKEN, SEARCH
 from chatserver.service.history.history_pages import Page
+from tests.support.deadlines import EXIT_S
 from tests.support.loop_cpu import measure_loop
 from tests.support.servers.processes import eventually
 
@@ -89,7 +90,7 @@ def test_query_of_a_cancelled_request_returns_its_thread(engine: SqliteEngine) -
     budget.cancel()
 
     assert ended.wait(DEADLINE_S)
-    thread.join()
+    thread.join(EXIT_S)
 
 
 def test_work_of_a_request_that_is_over_does_not_start() -> None:

@@ -66,9 +66,9 @@ async def is_accepted(ws: RawSocket, token: str) -> bool:
     """Send hello; return whether it gets `welcome`, otherwise check the close code."""
     with contextlib.suppress(Ended):  # may be closed
         await ws.send_json({"type": "hello", "v": 1, "token": token, "device": "d"})
-    frame = await ws.recv()
+    frame = await ws.recv_answer()
     while frame.opcode == TEXT and b'"bye"' in frame.payload:
-        frame = await ws.recv()
+        frame = await ws.recv_answer()
     await ws.abort()
     assert frame.opcode == TEXT or frame.close_code == OVERLOADED
     return frame.opcode == TEXT

@@ -15,6 +15,7 @@ import pytest
 from chatserver.dev.binaries import find_binary
 from chatserver.dev.servers import Server
 from chatserver.errors import ConfigError
+from tests.support.deadlines import EXIT_S
 from tests.support.servers.processes import StartRedis, redis_client, redis_url_of
 
 LOG = "a chat's log"
@@ -123,6 +124,7 @@ def test_redis_without_redis_check_aof_starts_with_a_warning(
         capture_output=True,
         text=True,
         check=True,
+        timeout=EXIT_S,
     )
 
     assert "redis-check-aof is missing" in done.stderr

@@ -44,6 +44,7 @@ from tests.integration.workers.support import (
     stored_of,
     variables_of,
 )
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually, free_port
 from workers.archive.worker import ArchiveWorker
 
@@ -153,7 +154,6 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(
     ]
 
 
-async def test_worker_audits_all_chats_and_counts_its_findings(archive_world: World) -> None:
 async def test_stored_messages_that_redis_does_not_record_as_stored_are_found(
     archive_world: World,
 ) -> None:
@@ -182,6 +182,7 @@ async def test_stored_messages_that_redis_does_not_record_as_stored_are_found(
     assert summary(after_next) == []
 
 
+async def test_worker_audits_all_chats_and_counts_its_findings(archive_world: World) -> None:
     """Findings are counted by kind. Objects of a chat without directory rows are audited too."""
     container = archive_world.container
     async with live_chat(archive_world) as (pair, gateway, ann):
@@ -272,7 +273,7 @@ async def test_continuous_audit_runs_a_round_and_serves_metrics(archive_world: W
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await wait_for_exit(process)
         # If it had to be killed, its lease would delay the next worker.
         await archive_world.container.hot.call(
             "DEL", archive_world.container.hot.keys.lease(0, "audit")

@@ -20,6 +20,7 @@ from chatserver.operations.selftest.cli import run_selftest
 from chatserver.operations.selftest.resources import Names
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import patient_redis
+from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.servers.dynamodb_proxy import DynamoProxy, Refuse
 from tests.support.servers.processes import redis_client
 
@@ -97,7 +98,7 @@ async def test_all_checks_pass_and_nothing_is_left(
 ) -> None:
     """Every store and guarantee is checked, and both reports agree."""
     process = await start(variables, "--out", str(tmp_path))
-    output, _ = await process.communicate()
+    output, _ = await asyncio.wait_for(process.communicate(), EXIT_S)
 
     report = json.loads((tmp_path / "selftest.json").read_text())
     assert process.returncode == 0, output.decode()
@@ -121,9 +122,9 @@ async def test_interrupted_run_deletes_what_it_created(
         if b"passed  dynamodb: write" in line:
             process.send_signal(number)
             break
-    await process.stdout.read()
+    await asyncio.wait_for(process.stdout.read(), EXIT_S)
 
-    assert await process.wait() == 1
+    assert await wait_for_exit(process) == 1
     report = json.loads((tmp_path / "selftest.json").read_text())
     assert report["is_interrupted"] and not report["passed"] and report["left"] == []
     assert await list_left(aws, variables["CHAT_REDIS_URL"]) == []
@@ -136,7 +137,7 @@ async def test_redis_that_is_in_use_is_not_changed(
     with redis_client(variables["CHAT_REDIS_URL"]) as client:
         client.set("{p0}:somebody", "data")
     process = await start(variables, "--out", str(tmp_path))
-    output, _ = await process.communicate()
+    output, _ = await asyncio.wait_for(process.communicate(), EXIT_S)
 
     report = json.loads((tmp_path / "selftest.json").read_text())
     statuses = {each["status"] for each in report["results"] if each["store"] == "chat"}

@@ -48,6 +48,7 @@ from tests.integration.workers.support import (
     variables_of,
 )
 from tests.support.constants import constants
+from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
@@ -96,7 +97,7 @@ async def start(container: StorageContainer) -> AsyncIterator[Start]:
     for process in started:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.communicate()
+        await asyncio.wait_for(process.communicate(), EXIT_S)
 
 
 async def run(start: Start, *arguments: str, release: str = NEXT, **env: str) -> tuple[int, str]:
@@ -226,7 +227,7 @@ async def test_migrations_under_load_with_kills_and_two_releases_lose_nothing(
         assert code == 1
         assert "processes of older releases are running; replace them first: worker-" in output
         old.send_signal(signal.SIGTERM)
-        assert await old.wait() == 0
+        assert await wait_for_exit(old) == 0
         await eventually(lambda: find_lease_holder(container, 0), 120)
         code, output = await run(start, *up, "--contract", "4")
         assert code == 0, output
@@ -247,7 +248,7 @@ async def test_migrations_under_load_with_kills_and_two_releases_lose_nothing(
         assert seqs == list(range(1, clients.sent[group.chat] + 1))
         assert len(seqs) > 20
     new.send_signal(signal.SIGTERM)
-    assert await new.wait() == 0
+    assert await wait_for_exit(new) == 0
 
 
 async def _are_known(tables: Tables, count: int) -> bool:

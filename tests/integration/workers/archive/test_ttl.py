@@ -20,6 +20,7 @@ from tests.integration.warm.messages.ttl_support import TtlWorld, ttl_world
 from tests.integration.warm.support import Faults
 from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded
 from tests.integration.workers.support import variables_of
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import StreamServer
 from workers.archive import ttl_removal_checks
@@ -387,7 +388,7 @@ async def worker(
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await wait_for_exit(process)
         # The next archive worker must not wait for the expiry of this lease.
         await archive_world.container.hot.call(
             "DEL", archive_world.container.hot.keys.lease(0, "archive")

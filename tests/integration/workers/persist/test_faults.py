@@ -46,6 +46,7 @@ from tests.integration.workers.support import (
     texts,
     variables_of,
 )
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.dynamodb_proxy import (
     Cut,
     DynamoProxy,
@@ -153,7 +154,7 @@ async def worker_process(container: StorageContainer, endpoint: str) -> AsyncIte
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
+        await wait_for_exit(process)
 
 
 @pytest.mark.timeout(300)
@@ -195,7 +196,7 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
             await eventually(lambda least=calls: has_made(least), 60)  # type: ignore[misc]  # mypy does not see that `least` has a default
             await send_random(8)
             worker.send_signal(signal.SIGKILL)
-            await worker.wait()
+            await wait_for_exit(worker)
         await container.hot.call("HSET", container.hot.keys.lease(0, "persist"), "until_ms", 0)
         kills += await count_backlog(container) > 0
     storm.share = 0.1

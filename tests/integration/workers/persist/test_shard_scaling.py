@@ -37,6 +37,7 @@ from tests.integration.workers.support import (
     texts,
     variables_of,
 )
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -124,7 +125,7 @@ async def worker(container: StorageContainer, failpoint: str = "") -> AsyncItera
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
+        await wait_for_exit(process)
 
 
 def is_suspended(process: Any) -> bool:

@@ -15,6 +15,7 @@ from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import Outcome, SendResult
 from chatserver.features.push.worker import push_sender as module
 from chatserver.features.push.worker.push_sender import PushSender
+from tests.support.deadlines import EXIT_S
 
 pytestmark = pytest.mark.constants(
     {
@@ -58,7 +59,8 @@ class FakeServices:
     async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         self.sent.append(subscription.id)
         if release := self.blocked.get(self.get_host(subscription)):
-            await release.wait()
+            async with asyncio.timeout(EXIT_S):
+                await release.wait()
         results = self.results.get(subscription.id, [SENT])
         return results.pop(0) if len(results) > 1 else results[0]
 
