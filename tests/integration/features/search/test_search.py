@@ -16,6 +16,7 @@ from tests.integration.features.search.support import (
     search_texts,
     wait_for_results,
 )
+from tests.support.text_corpus import CORPUS
 
 pytest_plugins = ["tests.integration.features.search.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -52,6 +53,26 @@ async def test_languages_without_spaces_are_found(new_person: NewPerson) -> None
     for query in ("东京", "行く", "都吃", "待", "สวัสดี"):
         assert len(await wait_for_results(ben, query)) == 1
     assert await search_texts(ben, "京东") == []
+
+
+async def test_texts_in_all_scripts_are_found(new_person: NewPerson) -> None:
+    """Each query of the corpus finds its text, and no query finds a text that it must not."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    seqs = {case.script: await ann.send(chat, case.text) for case in CORPUS}
+    await wait_for_results(ann, f"in:{chat}", len(CORPUS))
+
+    wrong = []
+    for case in CORPUS:
+        for query, is_expected in (
+            *((query, True) for query in case.found),
+            *((query, False) for query in case.missed),
+        ):
+            page = await search(ann, query, limit=50)
+            found = {item["message"]["seq"] for item in page["items"]}
+            if (seqs[case.script] in found) != is_expected:
+                wrong.append((case.script, query))
+    assert wrong == []
 
 
 async def test_search_filters_and_orders_results(new_person: NewPerson) -> None:

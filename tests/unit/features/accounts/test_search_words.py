@@ -13,6 +13,7 @@ from chatserver.features.accounts.search_words import (
     list_search_words,
     split_words,
 )
+from tests.support.text_corpus import CORPUS, Case
 
 
 @pytest.mark.parametrize(
@@ -47,9 +48,33 @@ def test_user_is_not_found_by_other_words(query: str) -> None:
     assert not is_match(split_words(query), list_search_words("u1", "Åsa Müller"))
 
 
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.script)
+def test_user_in_any_script_is_found_by_the_name(case: Case) -> None:
+    """Whole words and their beginnings find the name; the same folding applies to both."""
+    words = list_search_words("u1", case.name)
+
+    assert is_match(split_words(case.name), words)
+    assert is_match([word[:2] for word in split_words(case.name.upper())], words)
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("dorde", "Đorđe"),
+        ("aero", "Ærø"),
+        ("danjuma", "Ɗanjuma"),
+        ("\u0643\u064a\u0627\u0646", "کیان"),
+        ("\u064a\u0627\u0633\u0645", "یاسمین"),
+    ],
+)
+def test_user_is_found_by_the_letters_that_people_type(query: str, name: str) -> None:
+    """Letters with strokes, ligatures, and Persian and Arabic forms."""
+    assert is_match(split_words(query), list_search_words("u1", name))
+
+
 def test_vowel_signs_do_not_divide_a_word() -> None:
     """A name in Devanagari or Thai is not found by its first letter and those after vowel signs."""
-    assert split_words("सुनील") == ["सनल"]
+    assert split_words("सुनील") == ["सुनील"]
     assert not is_match(split_words("सुनील"), list_search_words("u1", "सीता नीरज लता"))
 
 

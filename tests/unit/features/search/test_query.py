@@ -18,6 +18,7 @@ from chatserver.features.search.query import (
 )
 from chatserver.features.search.text_matching import SNIPPET_CHARS, find_spans, make_snippet
 from chatserver.features.search.tokenizer import normalize, tokenize
+from tests.support.text_corpus import CORPUS, Case
 
 DAY_US = 86_400_000_000
 
@@ -187,3 +188,13 @@ def test_spans_are_those_of_a_comparison_at_each_position(
             near = [span for span in expected if span[0] < expected[0][0] + SNIPPET_CHARS]
             assert all(any(a <= start and end <= b for a, b in spans) for start, end in near)
             assert all(any(span[0] == start for span in expected) for start, _ in spans)
+
+
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.script)
+def test_text_in_any_script_is_found_as_people_type_it(case: Case) -> None:
+    """Letters that people type for each other, other widths and forms of characters, and emoji."""
+    assert [query for query in case.found if not is_found(query, case.text)] == []
+    assert [query for query in case.missed if is_found(query, case.text)] == []
+    for word in case.text.split():
+        if tokenize(normalize(word)):
+            assert is_found(word.replace('"', ""), case.text), word
