@@ -17,6 +17,7 @@ from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
 from chatserver.service.history.history_pages import History, Page
+from chatserver.service.history.reader_views import View
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
 START_TS = 1_795_000_000_000_000
@@ -447,6 +448,33 @@ def test_history_page_is_bounded_by_the_settings(
     assert (len(three), len(five)) == (3, 5)
     assert few.has_more
     assert small.has_more
+
+
+@pytest.mark.parametrize("fields", [{"before": None}, {"after": 0}])
+@pytest.mark.parametrize("hot_first", [1, 201], ids=["hot", "warm"])
+def test_history_renders_only_the_messages_of_the_page(
+    monkeypatch: pytest.MonkeyPatch, hot_first: int, fields: dict[str, int | None]
+) -> None:
+    """200 long messages would take 30 ms of the event loop."""
+    rendered: list[int] = []
+    render_entry, render_message = View.render_entry, View.render_message
+
+    def count_entry(view: View, entry: LogEntry, now_s: float) -> bytes:
+        rendered.append(entry.seq)
+        return render_entry(view, entry, now_s)
+
+    def count_message(view: View, message: frames.Message, now_s: float) -> frames.Message:
+        rendered.append(message.seq)
+        return render_message(view, message, now_s)
+
+    monkeypatch.setattr(View, "render_entry", count_entry)
+    monkeypatch.setattr(View, "render_message", count_message)
+    tier = Tiers(200, range(hot_first, 201), 200, body="x" * 16_000)
+
+    page, seqs = read(tier, limit=200, **fields)
+
+    assert page.has_more
+    assert len(seqs) < len(rendered) == len(seqs) + 1
 
 
 def test_history_message_larger_than_a_page_is_alone_in_its_page() -> None:
