@@ -108,16 +108,19 @@ class KeyRing:
     async def create_version(self, *, after: int | None = None) -> StoredKey:
         """Create a version of the data key and return its row.
 
-        If a version newer than `after` exists, return that version instead.
+        If a version newer than `after` exists, return that version instead. A process that cannot
+        decrypt the newest version has other keys than the deployment, and creates nothing.
 
         Raises:
-            Unavailable: the key cannot be wrapped or stored now.
+            Unavailable: the key cannot be wrapped or stored now, or the newest key not decrypted.
         """
         for _ in range(_CREATIONS_MAX):
             newest = await self._store.find_newest()
             version = 1 if newest is None else newest.version + 1
             if newest is not None and after is not None and newest.version > after:
                 return newest
+            if newest is not None:
+                await self._unwrap(newest)
             if version > VERSION_MAX:
                 raise Unavailable(f"encryption: the data key already has {VERSION_MAX:,} versions")
             _, wrapped = await self._wrappers.create(self.build_context(version))

@@ -108,6 +108,17 @@ def scenario() -> KeyRingScenario:
     return KeyRingScenario()
 
 
+async def test_key_ring_with_another_key_file_creates_no_version(scenario: KeyRingScenario) -> None:
+    """The other processes could not decrypt what is encrypted with that version."""
+    await scenario.ring.create_version()
+    scenario.file = FaultyKeyFile([b"x" * 32])
+
+    with pytest.raises(Unavailable):
+        await scenario.new_ring().create_version()
+
+    assert list(scenario.store.rows) == [1]
+
+
 async def test_first_use_creates_version_1_once_for_all_processes(
     scenario: KeyRingScenario,
 ) -> None:
