@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
 from chatserver.cli.process_setup import prepare, run
@@ -25,17 +27,18 @@ def apply(bucket: bool) -> None:
 async def _apply(settings: Settings, *, with_bucket: bool) -> None:
     from chatserver.cold.bucket import apply_bucket
     from chatserver.cold.client import open_s3
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.client import TableMissing, open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.provisioning import apply_tables
 
     async with open_dynamodb(settings.warm) as dynamodb:
+        schema = SchemaRows(dynamodb.for_feature("schema"), settings.warm)
+        with contextlib.suppress(TableMissing):
+            if blocked := (await schema.get_state()).blocked:
+                raise ConfigError([f"{blocked}; see `chatserver tenants list`"])
         client = dynamodb.for_feature("operations")
         for change in await apply_tables(client, settings.warm):
             click.echo(f"{change.action:<8} {change.table}: {change.what}")
-        schema = SchemaRows(dynamodb.for_feature("schema"), settings.warm)
-        if blocked := (await schema.get_state()).blocked:
-            raise ConfigError([f"{blocked}; see `chatserver tenants list`"])
     if not with_bucket:
         return
     async with open_s3(settings.cold) as store:

@@ -17,6 +17,7 @@ import pytest
 
 from chatserver.cli.process_setup import require_redis
 from chatserver.config import Redis
+from chatserver.dev.data_folder import DataFolder
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY, Server, redis_launch
 from chatserver.errors import Unavailable
 from chatserver.hot.redis.factory import open_hot
@@ -204,3 +205,18 @@ def _drain(descriptor: int) -> None:
                 return
         except OSError:
             return
+
+
+def test_dev_that_cannot_start_deletes_nothing(tmp_path: Path) -> None:
+    """`--fresh` deletes the data only after all checks have passed."""
+    folder = DataFolder.open(tmp_path / "data")
+    (folder.path / "mine").write_text("kept")
+    folder.close()
+    ports = [f"--{name}={free_port()}" for name in ("port", "gateway-port", "redis-port")]
+    ports += [f"--{name}={free_port()}" for name in ("dynamodb-port", "s3-port")]
+
+    done = run("dev", "--fresh", "--data", str(folder.path), *ports, CHAT_PERSIST_LEASE_S="soon")
+
+    assert done.returncode == 2
+    assert "CHAT_PERSIST_LEASE_S" in done.stderr
+    assert (folder.path / "mine").read_text() == "kept"

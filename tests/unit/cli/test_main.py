@@ -99,6 +99,14 @@ def test_missing_config_file_is_named(
     assert "/no/such.toml" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("pln", "plan"), ("gatway", "gateway")])
+def test_error_for_unknown_command_suggests_a_similar_one(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(cli, [typed])
+
+    assert result.exit_code == 2
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in result.output
+
+
 def test_error_for_unknown_worker_lists_the_known_workers() -> None:
     result = CliRunner().invoke(cli, ["worker", "everything"])
 
