@@ -6,6 +6,8 @@ Error responses are translated by each service's adapter (`chatserver.warm.dynam
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import aiohttp
 from botocore.exceptions import (
     ConnectTimeoutError,
@@ -14,6 +16,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from chatserver.config.section import is_loopback
 from chatserver.errors import ChatError, ConfigError, Unavailable
 
 _NOT_CONNECTED = (
@@ -38,8 +41,10 @@ def translate_no_response(exc: Exception, endpoint: str, section: str) -> ChatEr
             ]
         )
     if isinstance(exc, _NOT_CONNECTED):
+        is_local = is_loopback(urlsplit(endpoint.rpartition(" ")[2]).hostname or "")
+        advice = "start one with `chatserver dev`, or set" if is_local else "check the network and"
         return Unavailable(
-            f"{endpoint}: no server at this address; start one with `chatserver dev`, or set "
-            f"{section}.endpoint ({variable}_ENDPOINT)"
+            f"{endpoint}: no server at this address; {advice} {section}.endpoint "
+            f"({variable}_ENDPOINT)"
         )
     return Unavailable(f"{endpoint}: {type(exc).__name__}: {exc}")
