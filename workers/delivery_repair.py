@@ -7,7 +7,7 @@ member. Repeating these steps does no harm.
 
 The worker also completes membership changes that dead processes left incomplete
 (`chatserver.service.membership.group_membership`), and evicts idle chats from the hot tier, a few
-per pass (`chatserver.hot.chats.eviction`).
+per pass, more while Redis is short of memory (`chatserver.hot.chats.eviction`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ log = structlog.get_logger()
 REPAIR_AFTER_MS = 1000  # a delivery that takes longer is completed by this worker
 INTERVAL_MS = 500
 EVICTION_INTERVAL_S = 5.0  # pause after a call of `evict_once` that evicted no chat
+PRESSURE_CALLS_MAX = 20  # calls of `evict_once` per pass while Redis is short of memory
 
 CHATS_MAX = 200  # maximum chats per read of the list of chats with pending deliveries
 READS_MAX = 50  # maximum reads of the pending deliveries per call of `repair_once`
@@ -77,8 +78,13 @@ class RepairWorker:
 
     async def _evict_if_due(self) -> None:
         now = self._container.clock.monotonic()
-        if now >= self._evict_at and not await self.evict_once():
-            self._evict_at = now + EVICTION_INTERVAL_S
+        is_under_pressure = self._container.hot.is_under_memory_pressure
+        if now < self._evict_at and not is_under_pressure:
+            return
+        for _ in range(PRESSURE_CALLS_MAX if is_under_pressure else 1):
+            if not await self.evict_once():
+                self._evict_at = now + EVICTION_INTERVAL_S
+                break
 
     async def evict_once(self) -> int:
         """Evict a few idle chats; return the number evicted."""

@@ -79,7 +79,12 @@ class Authentication:
         device = None if claims.login is None else DeviceId(claims.login)
         is_admin = claims.user in self._admins
         return Principal(
-            "user", claims.user, device=device, issued_at=claims.issued_at, is_admin=is_admin
+            "user",
+            claims.user,
+            device=device,
+            issued_at=claims.issued_at,
+            is_admin=is_admin,
+            is_new_account=claims.is_new_account,
         )
 
     async def check_acted_for(self, user: UserId) -> None:

@@ -30,7 +30,12 @@ from msgspec import Struct
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.access.principals import ACT_AS, Principal
-from chatserver.domain.client_addresses import Network, get_subject, resolve_client_address
+from chatserver.domain.client_addresses import (
+    Network,
+    get_networks,
+    get_subject,
+    resolve_client_address,
+)
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
@@ -126,9 +131,12 @@ class Guard:
         cost = compute_cost(connection, handler) if kind == "requests" else 1
         payer = principal.user or str(principal.key)
         await self._limits.find(kind, payer).pay(f"many {kind}", cost)
-        memory = _memory_cost(connection, handler)
-        if memory and principal.user is not None:  # only users have a memory budget
-            await self._limits.find("memory", principal.user).pay(TOO_MUCH, memory)
+        if principal.user is not None:  # only users have a memory budget
+            networks = get_networks(subject) if principal.is_new_account else ()
+            allowance = self._limits.find_memory(principal.user, networks)
+            memory = _memory_cost(connection, handler)
+            if memory and not (_is_protective(connection, handler) and allowance.owe(memory)):
+                await allowance.pay(TOO_MUCH, memory)
 
     def get_address(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
         """Return the client's address, resolved through trusted proxies."""
@@ -156,6 +164,16 @@ class Guard:
 # Maximum bytes charged to a user's Redis memory budget for a body. A body of unknown length is
 # charged this maximum.
 BODY_COST_MAX = 65_536
+
+
+def _is_protective(
+    connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+) -> bool:
+    """Return whether the request deletes something, or protects its user in another way.
+
+    Such requests are allowed when the user's memory budget is spent (`Allowance.owe`).
+    """
+    return connection.scope.get("method") == "DELETE" or "protects" in handler.opt
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:

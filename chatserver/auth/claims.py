@@ -83,7 +83,15 @@ def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
     except BadRequest as exc:
         field, _, reason = exc.message.partition(": ")
         refuse(f"{field} is invalid: {reason}")
-    return Claims(user, expires, jti, issued, login, rules.is_from_host)
+    return Claims(
+        user,
+        expires,
+        jti,
+        issued,
+        login,
+        rules.is_from_host,
+        is_new_account=claims.get("new_account") is True,
+    )
 
 
 def _is_for_us(audience: Any, rules: ClaimRules) -> bool:

@@ -9,9 +9,11 @@ Tokens of this server, signed with `auth.secret`:
               iat, exp  seconds, exp - iat at most `lifetime_s_max`
               iss  if `auth.issuer` is set;  nbf  checked if present
               login  the login it was issued for, if any;  other claims are ignored
+              new_account  true while the account is new, which has stricter limits
 
 Tokens of the host application, if `auth.host_algorithm` is set: signed with that algorithm and one
-of the host's keys (`chatserver.auth.host_keys`). `typ` is absent or differs; `jti` is ignored.
+of the host's keys (`chatserver.auth.host_keys`). `typ` is absent or differs; `jti` is ignored. The
+host may set `new_account`, too.
 
 The unverified header determines only which of these formats and which configured key to try, never
 the algorithm.
@@ -90,7 +92,9 @@ class Tokens:
         empty = HostKeys(algorithm, [], is_fetched=True)
         self._host_keys = empty if body is None else parse_jwks(body, algorithm)
 
-    def issue(self, user: UserId, ttl_s: int, login: str | None = None) -> str:
+    def issue(
+        self, user: UserId, ttl_s: int, login: str | None = None, *, is_new_account: bool = False
+    ) -> str:
         """Return a token for `user` that is valid for `ttl_s` seconds, or until its login ends.
 
         Raises:
@@ -111,6 +115,8 @@ class Tokens:
             claims["iss"] = self._settings.issuer
         if login is not None:
             claims["login"] = parse_id(login, "login")
+        if is_new_account:
+            claims["new_account"] = True
         return self._jws.encode(
             json.dumps(claims).encode(), self._key, algorithm=ALGORITHM, headers={"typ": TYPE}
         )

@@ -68,3 +68,22 @@ def get_subject(address: str) -> str:
 def get_network(subject: str) -> str:
     """Return the network of a `get_subject` key: a /24 for IPv4, a /64 for IPv6."""
     return subject[:-2] if subject.startswith("4-") else subject
+
+
+def get_networks(subject: str) -> tuple[str, ...]:
+    """Return the networks of a `get_subject` key: a /24 for IPv4; a /64 and its /48 for IPv6."""
+    return list_nested_networks(get_network(subject))
+
+
+def list_nested_networks(network: str) -> tuple[str, ...]:
+    """Return a `get_network` key; for an IPv6 /64, also the key of its /48.
+
+    One customer of a hosting provider easily gets all 65,536 /64 networks of a /48.
+    """
+    is_64 = network.startswith("6-") and not is_wide_network(network)
+    return (network, network[:-4]) if is_64 else (network,)
+
+
+def is_wide_network(network: str) -> bool:
+    """Return whether a network from `get_networks` is an IPv6 /48."""
+    return network.startswith("6-") and len(network) == len("6-") + 12

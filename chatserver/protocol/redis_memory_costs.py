@@ -17,6 +17,14 @@ import msgspec
 
 from chatserver.protocol import frames
 
+# Requests that protect a user. They are allowed when the user's budget is spent, and when Redis is
+# full: what they store is small, and the number of targets is limited.
+PROTECTIVE = (
+    frames.Block, frames.Unblock, frames.Blocks, frames.Report, frames.Delete, frames.Leave,
+    frames.Remove, frames.BanMember, frames.UnbanMember, frames.MuteMember,
+    frames.DeclineInvitation,
+)  # fmt: skip
+
 Charge = Callable[[str, int], None]  # type of a function that charges a user for occupied memory
 
 # A message: idempotency key, log entry, two inbox entries; without the frame size.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import urllib.error
 import urllib.request
@@ -22,6 +23,7 @@ from tests.support.stack import Stack, open_stack
 DEADLINE_S = 60.0
 BODY = "x" * 3000
 ROOM_BYTES = 1_000_000
+WAITING = ("HGET", "{p0}:checkpoint", "waiting")  # messages that are not in DynamoDB yet
 KEPT = 10  # messages of a chat that stay in Redis after they are persisted
 
 
@@ -82,14 +84,13 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
     stack.start_worker("persist", "repair", "rpc", CHAT_TELEMETRY_METRICS_PORT=str(probe))
     api = stack.start_api()
     await stack.add_users(["alice", "bob"])
-    waiting = ("HGET", "{p0}:checkpoint", "waiting")
     with redis_client(stack.redis_url) as admin:
         async with stack.chat_of("alice") as alice, stack.chat_of("bob") as bob:
             chat = (await alice.request("open_direct", user="bob"))["chat"]["chat"]
             early = [f"early {number}" for number in range(3 * KEPT)]
             for body in early:
                 await alice.send(chat, body)
-            await eventually(lambda: admin.execute_command(*waiting) == b"0", DEADLINE_S)
+            await eventually(lambda: admin.execute_command(*WAITING) == b"0", DEADLINE_S)
             await eventually(lambda: admin.xlen(f"{{p0}}:log:{chat}") <= KEPT, DEADLINE_S)
 
             stack.dynamodb.send_signal(signal.SIGSTOP)
@@ -106,7 +107,7 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
             finally:
                 stack.dynamodb.send_signal(signal.SIGCONT)
 
-            await eventually(lambda: admin.execute_command(*waiting) == b"0", DEADLINE_S)
+            await eventually(lambda: admin.execute_command(*WAITING) == b"0", DEADLINE_S)
             page = await bob.read_page(chat, after=0, limit=5)
             assert page["tier"] == "warm"
             assert [row["body"] for row in page["messages"]] == early[:5]
@@ -157,3 +158,111 @@ async def test_full_redis_drains_without_a_settings_change(stack: Stack) -> None
             await eventually(lambda: is_sent(carol, chat, "again"), DEADLINE_S)
             rows: Any = await dave.read_final(chat)
             assert [row.body for row in rows] == [*acked, "again"]
+
+
+async def call_api(port: int, method: str, path: str, body: Any = None, token: str = "") -> Any:
+    """Send a request to the API; return the decoded response."""
+
+    def send_request() -> Any:
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://{HOST}:{port}{path}"
+        request = urllib.request.Request(url, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    return await asyncio.to_thread(send_request)
+
+
+async def test_users_protect_themselves_while_redis_is_full(stack: Stack) -> None:
+    """Whoever fills Redis cannot keep others from blocking, deleting, leaving and logging in."""
+    stack.start_worker("persist", "repair", "rpc")
+    api = stack.start_api(CHAT_AUTH_COOKIE_SECURE="false")
+    await stack.add_users(["erin", "flood", "frank"])
+    login = {"user": "gina", "password": "correct horse battery"}
+    await call_api(api.port, "POST", "/v1/auth/register", login)
+    with redis_client(stack.redis_url) as admin:
+        async with stack.chat_of("erin") as erin, stack.chat_of("flood") as flood:
+            chat = (await erin.request("open_direct", user="flood"))["chat"]["chat"]
+            group = await flood.request(
+                "create_chat", ref="group", name="Flood", members=["erin", "frank"]
+            )
+            seqs = [(await erin.send(chat, f"regret {number}"))["seq"] for number in range(4)]
+            await flood.send(chat, "spam")
+            admin.config_set("maxmemory", 1)
+            try:
+                with pytest.raises(Failed, match="overloaded"):
+                    await flood.send(chat, "more spam")
+
+                await erin.request("block", user="flood")
+                await erin.request("unblock", user="flood")
+                await erin.request("block", user="frank")
+                await erin.request(
+                    "delete", chat=chat, seq=seqs[0], ref="delete-0", **{"for": "all"}
+                )
+                await erin.request("delete", chat=chat, seq=seqs[1], ref="d-1", **{"for": "me"})
+                await erin.request("report", chat=chat, seq=seqs[-1] + 1, reason="spam")
+                await erin.request("leave", chat=group["chat"]["chat"], ref="leave")
+                assert (await erin.read_page(chat, after=0, limit=10))["messages"]
+                async with stack.chat_of("erin", device="phone") as phone:
+                    assert (await phone.request("blocks", limit=10))["blocked"]
+
+                token = stack.token("erin")
+                await call_api(api.port, "PUT", "/v1/me/blocks/flood", token=token)
+                path = f"/v1/chats/{chat}/messages/{seqs[2]}"
+                await call_api(api.port, "DELETE", path, token=token)
+                await call_api(api.port, "GET", "/v1/me", token=token)
+                granted = await call_api(api.port, "POST", "/v1/auth/login", login)
+                await call_api(
+                    api.port, "POST", "/v1/auth/logout-everywhere", token=granted["token"]
+                )
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    await call_api(api.port, "POST", "/v1/auth/register", login | {"user": "harry"})
+                problem = json.loads(refused.value.read())
+                assert problem["code"] == "overloaded" and problem["retry_after_ms"]
+            finally:
+                admin.config_set("maxmemory", 0)
+            rows = await erin.read_final(chat)
+            assert [row.body for row in rows if row.body] == ["regret 3", "spam"]
+
+
+async def test_memory_pressure_evicts_what_dynamodb_has(stack: Stack) -> None:
+    """Redis becomes a cache of active chats before it becomes full; nothing is lost."""
+    stack.start_worker(
+        "persist",
+        "repair",
+        "rpc",
+        **{"chatserver.hot.chats.eviction.PRESSURE_IDLE_S": "1"},
+        CHAT_REDIS_LOG_MAX="1000",
+        CHAT_REDIS_INBOX_MAX="1000",
+    )
+    await stack.add_users(["ian", "june"])
+    with redis_client(stack.redis_url) as admin:
+        async with stack.chat_of("ian") as ian, stack.chat_of("june") as june:
+            chat = (await ian.request("open_direct", user="june"))["chat"]["chat"]
+            sent = [f"{number} {BODY}" for number in range(300)]
+            for body in sent:
+                await ian.send(chat, body)
+            log = f"{{p0}}:log:{chat}"
+            assert admin.xlen(log) == len(sent)
+
+            await eventually(lambda: admin.execute_command(*WAITING) == b"0", DEADLINE_S)
+            used = admin.info("memory")["used_memory"]
+
+            def is_evicted() -> bool:
+                # Other data come and go, so keep the pressure at 75 %.
+                now = admin.info("memory")["used_memory"]
+                admin.config_set("maxmemory", int(now / 0.75))
+                return not admin.exists(log)
+
+            try:
+                await eventually(is_evicted, DEADLINE_S)
+            finally:
+                admin.config_set("maxmemory", 0)
+
+            assert admin.info("memory")["used_memory"] < used - 500_000
+            rows: Any = await june.read_final(chat)
+            assert [row.body for row in rows] == sent

@@ -6,8 +6,10 @@ import pytest
 
 from chatserver import config
 from chatserver.domain.access.login_attempt import LoginAttempt
+from chatserver.domain.client_addresses import get_network, get_subject
 from chatserver.domain.ids import UserId
-from chatserver.errors import RateLimited
+from chatserver.errors import Overloaded, RateLimited
+from chatserver.hot.redis.client import LOW_SHARE
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.login_rate_limits import GUESSES_FREE, LoginRateLimits
 from tests.support.servers.processes import eventually
@@ -38,6 +40,48 @@ async def test_entries_of_a_network_are_limited(redis_url: str) -> None:
         assert refused.value.retry_after_ms is not None
         assert refused.value.retry_after_ms > 1000
         await login_limits.count_login("4-c00003")
+
+
+async def test_registrations_of_a_network_are_limited_more_than_logins(redis_url: str) -> None:
+    """One network cannot register accounts in stock, to use them when they are no longer new."""
+    limits = LIMITS.model_copy(update={"entries": config.RateLimit(100.0, 3)})
+    async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
+        login_limits = LoginRateLimits(hot, limits)
+        registered = 0
+        with pytest.raises(RateLimited):
+            for _ in range(10_000):
+                await login_limits.count_registration("4-c00005")
+                registered += 1
+
+        assert registered >= 12
+        await login_limits.count_login("4-c00005")
+
+
+async def test_networks_of_an_ipv6_site_share_a_limit(redis_url: str) -> None:
+    """A /48 has 65,536 networks, which one customer of a hosting provider gets."""
+    async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
+        login_limits = LoginRateLimits(hot, LIMITS)
+        for number in range(8):  # four times the burst of one network
+            await login_limits.count_login(get_network(get_subject(f"2001:db8:7:{number}::1")))
+
+        with pytest.raises(RateLimited):
+            await login_limits.count_login(get_network(get_subject("2001:db8:7:ffff::1")))
+        await login_limits.count_login(get_network(get_subject("2001:db8:8::1")))
+
+
+async def test_registration_is_refused_while_redis_is_low_on_memory(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logins of existing accounts continue."""
+    async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
+        monkeypatch.setattr(hot, "memory_share", LOW_SHARE)
+        login_limits = LoginRateLimits(hot, LIMITS)
+
+        with pytest.raises(Overloaded, match="registration is paused") as refused:
+            await login_limits.count_registration("4-c00006")
+        await login_limits.count_login("4-c00006")
+
+        assert refused.value.retry_after_ms
 
 
 async def test_refusal_is_cached_in_the_process(redis_url: str) -> None:

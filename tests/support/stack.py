@@ -290,6 +290,10 @@ class Stack:
         """Return a token of a user."""
         return self._tokens.issue(UserId(user), lifetime_s)
 
+    def token_of_new_account(self, user: str) -> str:
+        """Return a token as issued in the first days after a registration."""
+        return self._tokens.issue(UserId(user), 600, is_new_account=True)
+
     def token_of_login(self, user: str, login: str) -> str:
         """Return a token as issued for a password login."""
         return self._tokens.issue(UserId(user), 600, login)

@@ -198,7 +198,11 @@ def _build_own_membership_routes(container: StorageContainer) -> list[HTTPRouteH
             container, actor, build_frame(frames.Join, data, request, chat=chat)
         )
 
-    @post("/v1/chats/{chat:str}/leave", status_code=200, opt={"rule": WRITE, "creates": True})
+    @post(
+        "/v1/chats/{chat:str}/leave",
+        status_code=200,
+        opt={"rule": WRITE, "creates": True, "protects": True},
+    )
     async def leave(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:

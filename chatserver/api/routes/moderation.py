@@ -76,7 +76,11 @@ def _build_block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         items, following = await container.moderation.list_blocks(actor, after, limit)
         return Page(items, container.cursors.sign(place, following))
 
-    @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
+    @put(
+        "/v1/me/blocks/{user:str}",
+        status_code=204,
+        opt={"rule": user_or_key("users:write"), "protects": True},
+    )
     async def block(user: PathId, actor: Actor) -> None:
         """Block another user. Neither user can send the other direct messages or invitations."""
         await container.moderation.block(actor, UserId(user))
@@ -90,7 +94,7 @@ def _build_block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _build_member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @put("/v1/chats/{chat:str}/members/{user:str}/mute", opt={"rule": WRITE})
+    @put("/v1/chats/{chat:str}/members/{user:str}/mute", opt={"rule": WRITE, "protects": True})
     async def mute_member(
         chat: PathId,
         user: PathId,
@@ -113,7 +117,7 @@ def _build_member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         items = [BannedUser(ban.user, ban.by, ban.created_ms) for ban in bans]
         return Page(items, container.cursors.sign(place, following))
 
-    @put("/v1/chats/{chat:str}/bans/{user:str}", opt={"rule": WRITE})
+    @put("/v1/chats/{chat:str}/bans/{user:str}", opt={"rule": WRITE, "protects": True})
     async def ban_member(
         chat: PathId,
         user: PathId,
@@ -144,7 +148,7 @@ def _build_report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put(
         "/v1/chats/{chat:str}/messages/{seq:int}/report",
         status_code=204,
-        opt={"rule": user_or_key("messages:write")},
+        opt={"rule": user_or_key("messages:write"), "protects": True},
     )
     async def report(chat: PathId, seq: PathSeq, data: JSONBody[NewReport], actor: Actor) -> None:
         """Report a message to the admins of its chat and of the server."""

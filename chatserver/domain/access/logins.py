@@ -21,7 +21,10 @@ BANNED = "this user is banned"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of a valid token. `login` is None if the token belongs to no login."""
+    """The claims of a valid token. `login` is None if the token belongs to no login.
+
+    `is_new_account`: the account has stricter limits (`chatserver.hot.users.rate_limits`).
+    """
 
     user: UserId
     expires_at: int  # seconds since 1970
@@ -29,6 +32,7 @@ class Claims:
     issued_at: int = dataclasses.field(default=0, compare=False)
     login: str | None = None
     is_from_host: bool = False
+    is_new_account: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

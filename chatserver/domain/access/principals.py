@@ -17,7 +17,8 @@ class Principal:
 
     `user` is the token's user, or the user that an API key acts as, if any. `is_admin`: the user
     operates this installation (`auth.admins`). `device` is the device that the token was issued
-    for, if any. `key` is the id of the API key.
+    for, if any. `key` is the id of the API key. `is_new_account`: the user's account has stricter
+    limits (`chatserver.hot.users.rate_limits`).
     """
 
     kind: Literal["user", "key"]
@@ -27,6 +28,7 @@ class Principal:
     key: str | None = None
     issued_at: int = 0  # when a person's token was issued, seconds since 1970
     is_admin: bool = False
+    is_new_account: bool = False
 
     @property
     def name(self) -> str:

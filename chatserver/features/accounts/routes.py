@@ -216,7 +216,7 @@ def _build_logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         expired = [cookies.build_expired_cookie(auth)] if refresh_token else []
         return Response(None, status_code=204, cookies=expired)
 
-    @post("/v1/auth/logout-everywhere", status_code=204, opt={"rule": USER})
+    @post("/v1/auth/logout-everywhere", status_code=204, opt={"rule": USER, "protects": True})
     async def log_out_everywhere(principal: Caller) -> Response[None]:
         """End all logins of the user, including this one, and close their sessions."""
         assert principal.user is not None
@@ -275,7 +275,7 @@ def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         assert principal.user is not None
         await logins.end_one(principal.user, device)
 
-    @put("/v1/me/password", status_code=204, opt={"rule": USER})
+    @put("/v1/me/password", status_code=204, opt={"rule": USER, "protects": True})
     async def change_password(data: JSONBody[PasswordChange], principal: Caller) -> None:
         """Change the password and log out all other devices."""
         assert principal.user is not None

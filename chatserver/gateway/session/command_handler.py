@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from chatserver.domain.access.caller import CALLER
+from chatserver.domain.client_addresses import get_networks, get_subject
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
 from chatserver.domain.messages import PendingDraft
@@ -38,7 +39,7 @@ from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
-from chatserver.protocol.redis_memory_costs import compute_cost, compute_send_cost
+from chatserver.protocol.redis_memory_costs import PROTECTIVE, compute_cost, compute_send_cost
 from chatserver.protocol.request_costs import compute_frame_cost
 from chatserver.telemetry import metrics
 
@@ -127,7 +128,9 @@ class CommandHandler:
                     self._send(frame, number=number)
             else:
                 memory, cost = compute_cost(frame, len(payload)), compute_frame_cost(frame)
-                if self._is_allowed(self._others_allowed, payload, number, memory, cost):
+                allowance = self._others_allowed
+                can_owe = memory > 0 and isinstance(frame, PROTECTIVE)
+                if self._is_allowed(allowance, payload, number, memory, cost, can_owe=can_owe):
                     self._handle(frame)
         except codec.NotJson as invalid:
             self.session.close(Close.BAD_PROTOCOL, invalid.message)
@@ -191,13 +194,25 @@ class CommandHandler:
             self._held_timer = loop.call_later(wait_s / 4, self._refuse_late)
 
     def _is_allowed(
-        self, allowance: Allowance, payload: bytes, number: int | None, memory: int, cost: int = 1
+        self,
+        allowance: Allowance,
+        payload: bytes,
+        number: int | None,
+        memory: int,
+        cost: int = 1,
+        *,
+        can_owe: bool = False,
     ) -> bool:
-        """Spend `cost` tokens and `memory` bytes; with too few left, defer or refuse the frame."""
+        """Spend `cost` tokens and `memory` bytes; with too few left, defer or refuse the frame.
+
+        With `can_owe`, the balance of memory may become negative (`Allowance.owe`).
+        """
         if not allowance.spend(cost):
             self._wait_for_token(allowance, payload, number, cost)
             return False
         if memory and not self._memory_allowed.spend(memory):
+            if can_owe and self._memory_allowed.owe(memory):
+                return True
             allowance.tokens += cost
             self._wait_for_token(self._memory_allowed, payload, number, memory)
             return False
@@ -214,8 +229,7 @@ class CommandHandler:
             allowance.request(self._process_held, cost)
             return
         limit_name = TOO_MUCH if allowance is self._memory_allowed else f"many {allowance.key[0]}"
-        error = RateLimited(f"too {limit_name}: slow down", retry_after_ms=wait_ms)
-        metrics.RATE_LIMITED.labels(allowance.key[0]).inc()
+        error = allowance.make_refusal(limit_name, wait_ms)
         self._count_refused(error)
         self._refuse_payload(payload, number, error)
 
@@ -350,9 +364,12 @@ class CommandHandler:
 
     def _set_limits(self) -> None:
         limits, user = self._context.container.limits, self.session.user
+        auth = self.session.auth
+        is_new = auth is not None and auth.is_new_account
+        networks = get_networks(get_subject(self._connection.peer)) if is_new else ()
         self._sends_allowed = limits.find("sends", user)
         self._others_allowed = limits.find("requests", user)
-        self._memory_allowed = limits.find("memory", user)
+        self._memory_allowed = limits.find_memory(user, networks)
 
     # sending
 
@@ -493,4 +510,5 @@ class CommandHandler:
         except Unauthenticated:
             self._admission.charge_failure(self._connection.peer)
             raise
+        self._set_limits()
         return frames.Ok(frame.id)

@@ -62,6 +62,11 @@ class SessionAuth:
         self.close = close  # closes the session
         expiry.add(self, claims.expires_at)
 
+    @property
+    def is_new_account(self) -> bool:
+        """Whether the session's account has the stricter limits of new accounts."""
+        return self._claims.is_new_account
+
     def end(self) -> None:
         """Stop tracking the token's expiry when the session ends."""
         self._expiry.remove(self, self._claims.expires_at)

@@ -20,15 +20,16 @@ from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.replies import translate_reply_error
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as hooks
+from chatserver.protocol.redis_memory_costs import PROTECTIVE
 
 CALLS_MAX = 10_000
 WAITING_MAX = 2_000
 
-# Operations that are accepted even while Redis is full: reads, blocks and reports.
+# Operations that are accepted even while Redis is full: reads, and those that protect a user.
 _NEEDED_WHEN_FULL = (
     rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
     rpc.Block, rpc.ListBlocks, rpc.Report, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions,
-    rpc.FindMessages,
+    rpc.FindMessages, rpc.ListInvitations, rpc.DeclineInvitation,
 )  # fmt: skip
 
 
@@ -175,7 +176,9 @@ class RpcClient:
                 )
 
         key = key or self._hot.keys.rpc_calls()
-        is_needed = isinstance(operation, _NEEDED_WHEN_FULL)
+        is_needed = isinstance(operation, _NEEDED_WHEN_FULL) or (
+            isinstance(operation, rpc.ChangeChat) and isinstance(operation.change, PROTECTIVE)
+        )
         send = self._hot.send_write if is_needed else self._hot.send
         send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", rpc.encode_call(call))
         try:

@@ -117,7 +117,7 @@ class HotMembership:
         name = f"{chat}:{new_id()}"
         key = self._keys.changing(self._keys.get_partition(chat))
         now_ms = await self._hot.get_time_ms(key)
-        await self._hot.call("ZADD", key, now_ms + int(hold_s * 1000), name)
+        await self._hot.write("ZADD", key, now_ms + int(hold_s * 1000), name)
         return name
 
     async def end(self, name: str, *, has_unstored: bool = False) -> None:

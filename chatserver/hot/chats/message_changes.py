@@ -23,7 +23,7 @@ from chatserver.domain.message_change_types import (
 from chatserver.domain.messages import REF_TTL_S, format_name, get_generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.hot.redis.scripts import Value, allow_oom, load_script
 from chatserver.protocol.message_change_effects import REACTIONS_MAX
 
 HIDDEN_MAX = 500
@@ -54,6 +54,7 @@ class MessageChangeCommitter:
             Atomic: membership, role and the target's state are checked together with the commit.
             Idempotent: by (chat, sender, ref); a message cannot have the same ref.
             Cost: one script call.
+            A delete also works when Redis is full.
 
         Raises:
             Unavailable: Redis did not respond; the change may have been committed. Retry with the
@@ -63,8 +64,11 @@ class MessageChangeCommitter:
         keys, settings = self._hot.keys, self._hot.settings
         chat, sender = change.chat, change.sender
         partition = keys.get_partition(chat)
+        script = load_script("commit_change")
+        if change.kind == "delete":
+            script = allow_oom(script)
         code, *rest = await self._hot.run(
-            load_script("commit_change"),
+            script,
             {
                 "chat": keys.chat(chat),
                 "members": keys.members(chat),

@@ -33,6 +33,7 @@ from chatserver.hot.redis.scripts import load_script
 
 DEAD_MAX = 100_000
 PAGE = 200  # maximum entries per read of `has_entry`; an entry has up to 128 messages
+PRESSURE_LOG_MAX = 50
 AWAITED = b"!"  # prefix of the receiver if the sender waits for `stored`; no user id contains it
 
 
@@ -310,13 +311,19 @@ class Backlog:
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def record_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
-        """Record the persisted seqs, and trim persisted entries from logs longer than `log_max`."""
+        """Record the persisted seqs, and trim persisted entries from logs longer than `log_max`.
+
+        While Redis is short of memory, a log keeps only `PRESSURE_LOG_MAX` persisted entries.
+        """
         keys, script = self._hot.keys, load_script("trim_persisted")
+        log_max = self._hot.settings.log_max
+        if self._hot.is_under_memory_pressure:
+            log_max = min(log_max, PRESSURE_LOG_MAX)
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
         for start in range(0, len(chats), 200):
             await self._hot.run(
                 script,
-                args={"log_max": self._hot.settings.log_max},
+                args={"log_max": log_max},
                 items=[
                     {
                         "chat": keys.chat(chat),

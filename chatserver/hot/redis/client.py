@@ -47,6 +47,9 @@ BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `with_dea
 EPOCH_CHECK_S = 1.0
 PERSISTED_POLL_S, PERSISTED_POLL_S_MAX = 0.01, 0.1  # the pause doubles with each poll
 EPOCHS_CHECKED_MAX = 64  # maximum partitions whose epoch is checked per `EPOCH_CHECK_S`
+# Shares of `maxmemory`; see `HotClient.is_under_memory_pressure` and `is_low_on_memory`.
+PRESSURE_SHARE = 0.70
+LOW_SHARE = 0.85
 
 
 class HotClient(abc.ABC):
@@ -65,6 +68,8 @@ class HotClient(abc.ABC):
         # Server → reason, for servers that respond but refuse writes (for example: disk full).
         self.refusals: dict[str, str] = {}
         self.refusal = ""  # if all servers refuse writes: their names and the first reason
+        # `used_memory` / `maxmemory` of the fullest server; 0 while unknown or without `maxmemory`.
+        self.memory_share = 0.0
         self.on_epoch: list[Callable[[], None]] = []
         self.blocked = ""  # why an operator blocked this Redis (`chatserver tenants block`)
         self.on_blocked: list[Callable[[str], None]] = []
@@ -342,7 +347,7 @@ class HotClient(abc.ABC):
         """Reconnect whenever a connection is lost, with jitter, until cancelled."""
 
     async def watch_epochs(self) -> None:
-        """Check each second that epochs still exist and that Redis accepts writes, until cancelled.
+        """Check epochs, writes and the memory of Redis each second, until cancelled.
 
         Each check covers the next `EPOCHS_CHECKED_MAX` partitions.
         """
@@ -353,6 +358,7 @@ class HotClient(abc.ABC):
             await asyncio.gather(
                 *(self._check_epoch(n) for n in itertools.islice(partitions, count)),
                 self._check_writes(),
+                self._check_memory(),
             )
 
     async def _check_epoch(self, partition: int) -> None:
@@ -399,6 +405,31 @@ class HotClient(abc.ABC):
         refusal = await reply
         is_refused = isinstance(refusal, Exception) and not isinstance(refusal, ChatError)
         return translate_reply_error(refusal).message if is_refused else ""
+
+    async def _check_memory(self) -> None:
+        keys, was_low = list(self.get_keys_by_server().values()), self.is_low_on_memory
+        shares = await asyncio.gather(*map(self._read_memory_share, keys))
+        self.memory_share = max(shares, default=0.0)
+        if self.is_low_on_memory != was_low:
+            event = "hot.memory_low" if self.is_low_on_memory else "hot.memory_recovered"
+            log.warning(event, redis=self.name, share=round(self.memory_share, 2))
+
+    async def _read_memory_share(self, key: str) -> float:
+        try:
+            used, limit = await self.run(load_script("read_memory_use"), {"epoch": key})
+        except ChatError:
+            return 0.0  # Redis is unavailable, or the user of `redis.url` is not allowed INFO
+        return used / limit if limit else 0.0
+
+    @property
+    def is_under_memory_pressure(self) -> bool:
+        """True if data that the warm tier has should leave Redis early."""
+        return self.memory_share >= PRESSURE_SHARE
+
+    @property
+    def is_low_on_memory(self) -> bool:
+        """True if Redis should accept no data from new accounts, and no new accounts."""
+        return self.memory_share >= LOW_SHARE
 
     def raise_epoch_lost(self, partition: int, epoch: Epoch) -> NoReturn:
         """Report that Redis no longer has `epoch`, so that the partition's epoch is read again.

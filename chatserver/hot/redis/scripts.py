@@ -97,6 +97,14 @@ def load_script(name: str) -> Script:
     )
 
 
+@functools.cache
+def allow_oom(script: Script) -> Script:
+    """Return a variant of a script that also runs when Redis is out of memory."""
+    source = "#!lua flags=allow-oom\n" + _strip_shebang(script)
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    return dataclasses.replace(script, source=source, sha=sha)
+
+
 def combine(*scripts: Script) -> str:
     """Return the source of a script that runs several scripts in order, as one atomic call.
 

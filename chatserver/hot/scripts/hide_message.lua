@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Hides a message from a user who deleted it for themselves, and appends this change to the
 -- backlog.
 --

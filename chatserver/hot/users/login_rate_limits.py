@@ -5,9 +5,12 @@ Data (token buckets that expire when they would be full):
 - ``{pN}:login-attempts:<user>:<source>`` (hash): attempts from one source (a network, or a known
   device) for one account
 - ``{pN}:guesses:<user>`` (hash): attempts from all unknown devices for one account
-- ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
+- ``{pN}:limit:entries:<subject>`` (hash): logins and registrations from a network, or logins from
+  an account's known devices
+- ``{pN}:limit:registrations:<network>`` (hash): registrations from a network
 
-A known device has a device token from an earlier login to the account. Every attempt is counted in
+A known device has a device token from an earlier login to the account. An IPv6 /48 network has
+`WIDE_FACTOR` times the budget of a /64, which its /64 networks share. Every attempt is counted in
 Redis; unlike `rate_limits.RateLimits`, this module keeps no tokens locally. Refusals are cached
 until the bucket has a token again, so a flood is cheap to reject.
 """
@@ -21,14 +24,21 @@ import time
 
 from chatserver import config
 from chatserver.domain.access.login_attempt import LoginAttempt
-from chatserver.errors import RateLimited, Unavailable
+from chatserver.domain.client_addresses import is_wide_network, list_nested_networks
+from chatserver.errors import Overloaded, RateLimited, Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.hot.users.rate_limits import LOW_MEMORY_PAUSE_MS, WIDE_FACTOR
 from chatserver.telemetry import metrics
 
 # After this many attempts by unknown devices for an account, further ones count as guesses.
 GUESSES_FREE = 3
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
+# Registrations of a network have this many times the burst of `limits.entries`, and this share of
+# its rate: by default 240, and 1,728 a day.
+REGISTRATION_BURST_FACTOR = 4
+REGISTRATION_RATE_SHARE = 0.04
+NO_REGISTRATION = "registration is paused, because Redis is low on memory; try again later"
 REFUSALS_MAX = 10_000  # A process caches at most this many refusals, the newest ones.
 
 
@@ -82,18 +92,41 @@ class LoginRateLimits:
             RateLimited: there were too many logins.
             Unavailable: Redis does not respond; the login is rejected.
         """
-        bucket = self._hot.keys.limit("entries", subject)
-        self._entries.check(bucket)
-        item: dict[str, Value] = {
-            "limit": bucket,
-            "burst": self._settings.entries.burst,
-            "rate": repr(self._settings.entries.per_s),
-            "wanted": 1,
-            "owed": 0,
-        }
-        is_granted, wait_ms = await self._hot.run(load_script("consume_rate_limits"), items=[item])
-        if not int(is_granted):
-            raise self._entries.add(bucket, int(wait_ms))
+        await self._count_entry("entries", subject, self._settings.entries)
+
+    async def count_registration(self, network: str) -> None:
+        """Count a registration from a network.
+
+        Raises:
+            RateLimited: there were too many registrations, or too many logins.
+            Overloaded: Redis is low on memory.
+            Unavailable: Redis does not respond; the registration is rejected.
+        """
+        if self._hot.is_low_on_memory:
+            raise Overloaded(NO_REGISTRATION, retry_after_ms=LOW_MEMORY_PAUSE_MS)
+        entries = self._settings.entries
+        await self.count_login(network)
+        burst = entries.burst * REGISTRATION_BURST_FACTOR
+        rule = config.RateLimit(entries.per_s * REGISTRATION_RATE_SHARE, burst)
+        await self._count_entry("registrations", network, rule)
+
+    async def _count_entry(self, kind: str, subject: str, rule: config.RateLimit) -> None:
+        for network in list_nested_networks(subject):
+            bucket = self._hot.keys.limit(kind, network)
+            self._entries.check(bucket)
+            factor = WIDE_FACTOR if is_wide_network(network) else 1
+            item: dict[str, Value] = {
+                "limit": bucket,
+                "burst": rule.burst * factor,
+                "rate": repr(rule.per_s * factor),
+                "wanted": 1,
+                "owed": 0,
+            }
+            is_granted, wait_ms = await self._hot.run(
+                load_script("consume_rate_limits"), items=[item]
+            )
+            if not int(is_granted):
+                raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
         """Count an attempt; return a copy with the fields that depend on the count.

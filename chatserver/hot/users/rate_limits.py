@@ -1,35 +1,44 @@
 """Rate limits shared by all gateways, without a Redis call for each message.
 
 Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that expires when it would be full. The
-subject is a user or an address. A gateway takes a block of tokens at once, which lasts about a
-quarter of a second, and spends it locally. It returns unspent tokens when the subject disconnects.
+subject is a user, an address or a network. A gateway takes a block of tokens at once, which lasts
+about a quarter of a second, and spends it locally. It returns unspent tokens when the subject
+disconnects.
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
 burst, plus a block per gateway. While Redis is unavailable, every request for tokens is granted:
 the limited operations need Redis and fail anyway. A cost that is not known in advance, such as a
 request's memory or the CPU time of a search, is charged afterward and can make the bucket negative;
 further requests wait until it is positive.
+
+Accounts are free, so a limit per user does not limit a person with many accounts. A new account
+therefore gets only a share of the "memory" burst, and its tokens are also taken from the
+"newcomers" bucket of its network, which all new accounts of the network share. While Redis is low
+on memory, new accounts get no "memory" tokens. Requests that protect a user, such as a block, are
+allowed to make the bucket negative (`Allowance.owe`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection
-from typing import Literal
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Literal
 
 import structlog
 
 from chatserver import config
+from chatserver.config.rates import MEMORY_BURST_BYTES_MIN
+from chatserver.domain.client_addresses import is_wide_network
 from chatserver.domain.ids import UserId
-from chatserver.errors import ChatError, RateLimited
+from chatserver.errors import ChatError, Overloaded, RateLimited
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-Kind = Literal["sends", "requests", "memory", "connections", "failures", "calls"]
+Kind = Literal["sends", "requests", "memory", "newcomers", "connections", "failures", "calls"]
 
 BLOCK_S = 0.25
 IDLE_S = 10.0
@@ -45,6 +54,14 @@ ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memor
 MEMORY_BLOCK_BYTES = 32_768
 TOO_MUCH = "much data (limits.memory)"  # The error message is "too <this>: slow down".
 MEMORY_PAUSE_S = 1.0  # After a memory bucket had too few tokens, callers wait at least this long.
+# The memory budget of a new account, and of all new accounts of a network, as multiples of
+# `limits.memory`. A wide network (IPv6 /48) has `WIDE_FACTOR` times the budget of a network.
+NEW_ACCOUNT_SHARE = 0.25
+NETWORK_FACTOR = 5
+WIDE_FACTOR = 4
+OWED_BYTES_MAX = 262_144  # see `Allowance.owe`
+LOW_MEMORY = "Redis is low on memory; new accounts have to wait"
+LOW_MEMORY_PAUSE_MS = 5000
 
 
 class Allowance:
@@ -58,7 +75,9 @@ class Allowance:
         "_low",
         "_rate",
         "_waiting",
+        "is_refused_for_low_memory",
         "key",
+        "networks",
         "tokens",
         "used_at",
     )
@@ -67,6 +86,9 @@ class Allowance:
         self, *, limits: RateLimits, key: tuple[Kind, str], block: int, rate: float
     ) -> None:
         self.key = key
+        # The networks of a new account ("memory" only): its tokens also come from their buckets.
+        self.networks: tuple[str, ...] = ()
+        self.is_refused_for_low_memory = False
         self.tokens = 0
         self.used_at = limits.now()
         self._limits = limits
@@ -92,6 +114,23 @@ class Allowance:
         self.tokens -= cost
         if self.tokens <= self._low and not self._is_requesting:
             self.request()
+
+    def owe(self, cost: int) -> bool:
+        """Spend tokens, at most `OWED_BYTES_MAX` more than there are; False if that is not enough.
+
+        For requests that a user must be able to make at any time, such as a block.
+        """
+        if self.tokens < cost - OWED_BYTES_MAX:
+            return False
+        self.charge(cost)
+        return True
+
+    def make_refusal(self, what: str, wait_ms: int) -> ChatError:
+        """Return the error for a request that finds too few tokens; the message contains `what`."""
+        metrics.RATE_LIMITED.labels(self.key[0]).inc()
+        if self.is_refused_for_low_memory:
+            return Overloaded(LOW_MEMORY, retry_after_ms=wait_ms)
+        return RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
 
     def wait_ms(self, cost: int = 1) -> int:
         """Return the ms until enough tokens may be available; 0 if unknown (call `request`)."""
@@ -124,19 +163,23 @@ class Allowance:
 
         Raises:
             RateLimited: Redis has too few tokens; the message contains `what`.
+            Overloaded: Redis is low on memory, and the account is new.
         """
         while not self.spend(cost):
             wait_ms = self.wait_ms(cost)
             if wait_ms:
-                metrics.RATE_LIMITED.labels(self.key[0]).inc()
-                raise RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
+                raise self.make_refusal(what, wait_ms)
             replied = asyncio.Event()
             self.request(replied.set, cost)
             await replied.wait()
 
-    def add_granted(self, count: int, wait_ms: int) -> None:
-        """Add the `count` tokens that Redis granted; it has another one after `wait_ms`."""
+    def add_granted(self, count: int, wait_ms: int, *, is_low_on_memory: bool = False) -> None:
+        """Add the `count` tokens that Redis granted; it has another one after `wait_ms`.
+
+        `is_low_on_memory`: Redis was not asked, because the account is new.
+        """
         self._is_requesting = False
+        self.is_refused_for_low_memory = is_low_on_memory
         self.tokens += count
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
@@ -152,6 +195,10 @@ class Allowance:
         """True if unused for `IDLE_S`, with no pending request and no wait for the next token."""
         now = self._limits.now()
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
+
+
+def _multiply(rule: config.RateLimit, factor: int) -> config.RateLimit:
+    return config.RateLimit(rule.per_s * factor, rule.burst * factor)
 
 
 class RateLimits:
@@ -172,6 +219,7 @@ class RateLimits:
             "sends": settings.sends,
             "requests": settings.requests,
             "memory": settings.memory,
+            "newcomers": _multiply(settings.memory, NETWORK_FACTOR),
             "connections": settings.connections,
             "failures": settings.failures,
             "calls": settings.calls,
@@ -194,6 +242,15 @@ class RateLimits:
             allowance = self._allowances[key] = Allowance(
                 limits=self, key=key, block=block, rate=rate
             )
+        return allowance
+
+    def find_memory(self, user: str, networks: tuple[str, ...]) -> Allowance:
+        """Return this process's "memory" allowance for a user.
+
+        `networks`: the networks of a new account (`get_networks`); empty for other accounts.
+        """
+        allowance = self.find("memory", user)
+        allowance.networks = networks
         return allowance
 
     def charge(self, kind: Kind, subject: str, cost: int) -> None:
@@ -222,6 +279,8 @@ class RateLimits:
     def _return_unspent(self, allowance: Allowance) -> None:
         if allowance.tokens:
             self._enqueue(None, allowance.key, -allowance.tokens)
+            for network in allowance.networks:
+                self._enqueue(None, ("newcomers", network), -allowance.tokens)
             allowance.tokens = 0
 
     def request_soon(self, allowance: Allowance, wanted: int) -> None:
@@ -237,43 +296,92 @@ class RateLimits:
         requests, self._requests = self._requests, []
         groups: dict[int, list[tuple[Allowance | None, tuple[Kind, str], int]]] = {}
         for request in requests:
+            if request[0] is not None and request[0].networks:
+                self._start(self._request_for_new_account(request[0], request[2]))
+                continue
             groups.setdefault(self._hot.keys.get_partition(UserId(request[1][1])), []).append(
                 request
             )
         for group in groups.values():
             for start in range(0, len(group), _BATCH_MAX):
-                work = self._request_batch(group[start : start + _BATCH_MAX])
-                task = asyncio.create_task(work, name="limits-request")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._start(self._request_batch(group[start : start + _BATCH_MAX]))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="limits-request")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _request_batch(
         self, requests: list[tuple[Allowance | None, tuple[Kind, str], int]]
     ) -> None:
-        items: list[dict[str, Value]] = []
-        for allowance, (kind, subject), wanted in requests:
-            rule = self._rules[kind]
-            items.append(
-                {
-                    "limit": self._hot.keys.limit(kind, subject),
-                    "burst": rule.burst,
-                    "rate": repr(rule.per_s),
-                    "wanted": min(wanted, 0) if allowance is None else wanted,
-                    "owed": max(wanted, 0) if allowance is None else 0,
-                }
-            )
-        try:
-            reply = await self._hot.run(load_script("consume_rate_limits"), items=items)
-        except ChatError as exc:
-            log.warning("limits.check_failed", error=exc.message)
-            reply = [part for _, _, wanted in requests for part in (max(0, wanted), 0)]
+        items = [
+            self._make_item(key, wanted, is_charge=allowance is None)
+            for allowance, key, wanted in requests
+        ]
+        reply = await self._consume(items)
         for i, (allowance, _, _) in enumerate(requests):
             if allowance is not None:
-                allowance.add_granted(reply[2 * i], reply[2 * i + 1])
-                if self._allowances.get(allowance.key) is not allowance:
-                    self._return_unspent(
-                        allowance
-                    )  # The subject's allowance was removed while the request was pending.
+                self._grant(allowance, reply[2 * i], reply[2 * i + 1])
+
+    async def _request_for_new_account(self, allowance: Allowance, wanted: int) -> None:
+        """Request "memory" tokens from the buckets of the account and of its networks.
+
+        Tokens of which another bucket has fewer are returned.
+        """
+        if self._hot.is_low_on_memory:
+            self._grant(allowance, 0, LOW_MEMORY_PAUSE_MS, is_low_on_memory=True)
+            return
+        granted, wait_ms, taken = wanted, 0, list[tuple[tuple[Kind, str], int]]()
+        keys: list[tuple[Kind, str]] = [("newcomers", network) for network in allowance.networks]
+        # One call per bucket: in a cluster, each may be in another partition.
+        for key in (*keys, allowance.key):
+            item = self._make_item(key, granted, share=NEW_ACCOUNT_SHARE)
+            granted, key_wait_ms = await self._consume([item])
+            wait_ms = max(wait_ms, key_wait_ms)
+            taken.append((key, granted))
+        for key, count in taken:
+            if count > granted:
+                self._enqueue(None, key, granted - count)
+        self._grant(allowance, granted, wait_ms)
+
+    def _make_item(
+        self, key: tuple[Kind, str], wanted: int, *, is_charge: bool = False, share: float = 1
+    ) -> dict[str, Value]:
+        """Return the input of `consume_rate_limits` for a bucket.
+
+        `share` is the share of the burst that the user may have ("memory" only).
+        """
+        kind, subject = key
+        rule = self._rules[kind]
+        if kind == "newcomers" and is_wide_network(subject):
+            rule = _multiply(rule, WIDE_FACTOR)
+        if kind == "memory" and share < 1:
+            burst = max(MEMORY_BURST_BYTES_MIN, round(rule.burst * share))
+            rule = config.RateLimit(rule.per_s, burst)
+        return {
+            "limit": self._hot.keys.limit(kind, subject),
+            "burst": rule.burst,
+            "rate": repr(rule.per_s),
+            "wanted": min(wanted, 0) if is_charge else wanted,
+            "owed": max(wanted, 0) if is_charge else 0,
+        }
+
+    async def _consume(self, items: list[dict[str, Value]]) -> list[int]:
+        """Return the tokens granted and the wait (ms) of each bucket. Without Redis, grant all."""
+        try:
+            reply: list[int] = await self._hot.run(load_script("consume_rate_limits"), items=items)
+        except ChatError as exc:
+            log.warning("limits.check_failed", error=exc.message)
+            return [part for item in items for part in (max(0, int(item["wanted"])), 0)]
+        return reply
+
+    def _grant(
+        self, allowance: Allowance, count: int, wait_ms: int, *, is_low_on_memory: bool = False
+    ) -> None:
+        allowance.add_granted(count, wait_ms, is_low_on_memory=is_low_on_memory)
+        if self._allowances.get(allowance.key) is not allowance:
+            # The subject's allowance was removed while the request was pending.
+            self._return_unspent(allowance)
 
     async def run(self) -> None:
         """Return the tokens of idle allowances to Redis, until cancelled."""

@@ -38,6 +38,9 @@ log = structlog.get_logger()
 
 ACCESS_TTL_S = 900  # lifetime of an access token
 
+# An account is new for this time. New accounts of one network share a budget of Redis memory
+# (`chatserver.hot.users.rate_limits`).
+NEW_ACCOUNT_S = 7 * 86_400
 REFRESH_GRACE_S = 30  # a refresh token is accepted for this time after its first use
 DEVICES_MAX = 50  # maximum logins per user; one more ends the least recently used one
 
@@ -97,8 +100,10 @@ class LoginTokens:
             rotated_ms=int(now * 1000),
         )
 
-    async def begin(self, user: UserId, name: str | None, key: str | None = None) -> Grant:
-        """Store a login and return its first tokens.
+    async def begin(
+        self, user: UserId, name: str | None, key: str | None = None, *, created_ms: int = 0
+    ) -> Grant:
+        """Store a login and return its first tokens. The account was created at `created_ms`.
 
         The least recently used logins beyond `DEVICES_MAX` are ended.
 
@@ -112,7 +117,8 @@ class LoginTokens:
         """
         if (
             key is not None
-            and (existing_login := await self.find_previous(user, name, key)) is not None
+            and (existing_login := await self.find_previous(user, name, key, created_ms=created_ms))
+            is not None
         ):
             return existing_login
         now = self._clock.time()
@@ -124,14 +130,20 @@ class LoginTokens:
             await self._revocation.end_logins(user, oldest, "too many devices are logged in")
         login = self.new_login(user, name, key)
         if await self._rows.create_login(login):
-            return self.grant(login)
+            return self.grant(login, created_ms)
         # A concurrent identical request created the login first.
-        existing_login = None if key is None else await self.find_previous(user, name, key)
+        existing_login = (
+            None
+            if key is None
+            else await self.find_previous(user, name, key, created_ms=created_ms)
+        )
         if existing_login is None:
             raise Unavailable("login could not be started; try again")
         return existing_login
 
-    async def find_previous(self, user: UserId, name: str | None, key: str) -> Grant | None:
+    async def find_previous(
+        self, user: UserId, name: str | None, key: str, *, created_ms: int = 0
+    ) -> Grant | None:
         """Return the tokens of the login that was created with `key`; None if there is none.
 
         The caller must have checked the password.
@@ -147,17 +159,22 @@ class LoginTokens:
         is_fresh = login.generation == 1 and now * 1000 - login.created_ms <= KEY_S * 1000
         if not login.is_live(now) or not is_fresh or login.name != name:
             raise Conflict(KEY_USED)
-        return self.grant(login)
+        return self.grant(login, created_ms)
 
-    def grant(self, login: Login) -> Grant:
-        """Return an access token and the newest refresh token of a login."""
+    def grant(self, login: Login, created_ms: int) -> Grant:
+        """Return an access token and the newest refresh token of a login.
+
+        `created_ms` is the time at which the account was created.
+        """
         user, now = UserId(login.user), int(self._clock.time())
         ttl_s = min(ACCESS_TTL_S, self._settings.lifetime_s_max)
         seed = base64.urlsafe_b64decode(login.seed)
         return Grant(
             user=user,
             login=login.login,
-            token=self._tokens.issue(user, ttl_s, login.login),
+            token=self._tokens.issue(
+                user, ttl_s, login.login, is_new_account=now - created_ms / 1000 < NEW_ACCOUNT_S
+            ),
             expires_at=now + ttl_s,
             refresh_token=self._refresh_tokens.make(user, login.login, login.generation, seed),
             refresh_expires_at=login.expires_at,
@@ -184,7 +201,7 @@ class LoginTokens:
             now = self._clock.time()
             if login is None or not login.is_live(now) or not self._is_genuine(token, login):
                 raise Unauthenticated(REFUSED)
-            await self._check_user(token.user)
+            created_ms = await self._check_user(token.user)
             grace_ms = REFRESH_GRACE_S * 1000
             if token.generation == login.generation:
                 expires_at = int(now) + self._settings.refresh_ttl_s
@@ -192,13 +209,14 @@ class LoginTokens:
                     return self.grant(
                         dataclasses.replace(
                             login, generation=login.generation + 1, expires_at=expires_at
-                        )
+                        ),
+                        created_ms,
                     )
             elif (
                 token.generation == login.generation - 1
                 and now * 1000 - login.rotated_ms <= grace_ms
             ):
-                return self.grant(login)
+                return self.grant(login, created_ms)
             else:
                 await self._end_stolen(token.user, login)
                 raise Unauthenticated(REFUSED)
@@ -208,12 +226,14 @@ class LoginTokens:
         seed = base64.urlsafe_b64decode(login.seed)
         return len(seed) > 0 and self._refresh_tokens.is_genuine(token, seed)
 
-    async def _check_user(self, user: UserId) -> None:
+    async def _check_user(self, user: UserId) -> int:
+        """Return the time (ms) at which the account was created. Raises Unauthenticated, Banned."""
         record = await self._rows.find_user(user)
         if record is None:
             raise Unauthenticated(REFUSED)
         if record.banned_ms is not None:
             raise Banned(BANNED)
+        return record.created_ms
 
     async def _end_stolen(self, user: UserId, login: Login) -> None:
         log.warning("logins.refresh_token_reused", user=user, login=login.login)

@@ -95,10 +95,11 @@ class PasswordLogins:
             Conflict: the name is taken.
             Banned: an earlier request with `key` created the account, which is now banned.
             RateLimited: too many attempts from this network, or too many retries for this name.
+            Overloaded: Redis is low on memory.
         """
         if self._settings.registration == "closed":
             raise Forbidden("registration is closed")
-        await self._attempts.count_login(get_network(address))
+        await self._attempts.count_registration(get_network(address))
         user = parse_user_name(user_name)
         attempt = LoginAttempt(user, get_network(address), is_known=False)
         if user in self._reserved:
@@ -107,8 +108,9 @@ class PasswordLogins:
         display_name = None if name is None else parse_name(name)
         login = self._logins.new_login(user, _parse_device_name(device), key)
         hash_ = await self._passwords.hash(text, attempt)
+        created_ms = self._now_ms()
         try:
-            await self._rows.create(user, display_name, self._now_ms(), hash_, login)
+            await self._rows.create(user, display_name, created_ms, hash_, login)
         except Conflict:
             if key is None:
                 raise
@@ -116,7 +118,7 @@ class PasswordLogins:
             if existing_login is None:
                 raise
             return self._with_device(existing_login)
-        return self._with_device(self._logins.grant(login))
+        return self._with_device(self._logins.grant(login, created_ms))
 
     def _with_device(self, grant: Grant, device: str | None = None) -> Grant:
         token = self._devices.make(grant.user, device)
@@ -142,7 +144,7 @@ class PasswordLogins:
             return None
         if record.banned_ms is not None:
             raise Banned(BANNED)
-        return await self._logins.find_previous(user, login.name, key)
+        return await self._logins.find_previous(user, login.name, key, created_ms=record.created_ms)
 
     async def set_password(self, user: UserId, password: str) -> None:
         """Set a user's password and end all of the user's logins.
@@ -205,7 +207,9 @@ class PasswordLogins:
         if record.banned_ms is not None:
             raise Banned(BANNED)
         await self._attempts.return_token(attempt)
-        grant = await self._logins.begin(user, _parse_device_name(device), key)
+        grant = await self._logins.begin(
+            user, _parse_device_name(device), key, created_ms=record.created_ms
+        )
         await self._check_unchanged(user, grant, stored.changed_ms)
         if self._passwords.is_outdated(stored.hash):
             await self._rehash(attempt, password, stored)

@@ -82,10 +82,12 @@ class Sender:
         self.ws: Any = None
         self.refs: dict[int, str] = {}  # refs of the last call, by number
 
-    async def start(self, server: Server) -> None:
+    async def start(
+        self, server: Server, address: str | None = None, token: str | None = None
+    ) -> None:
         """Connect, send hello and wait for `welcome`."""
-        self.ws = await connect(server.port, next(_addresses))
-        hello = {"type": "hello", "v": 1, "token": self.stack.token(self.user)}
+        self.ws = await connect(server.port, address or next(_addresses))
+        hello = {"type": "hello", "v": 1, "token": token or self.stack.token(self.user)}
         await self.ws.send_json({**hello, "device": self.device})
         assert (await self.ws.recv_json())["type"] == "welcome"
 
@@ -164,6 +166,33 @@ async def test_sends_above_the_memory_limit_are_refused(
     # Later sends are refused because of the first refused one, so that the order is kept.
     assert "limits.memory" in errors[0]["message"]
     assert errors[0]["retry_after_ms"] > 1000
+    await sender.ws.abort()
+
+
+async def test_new_accounts_of_a_network_share_a_memory_limit(
+    stack: Stack, east: Server, chat: tuple[str, str], new_name: Callable[[str], str]
+) -> None:
+    """Accounts are free: with a limit per account only, one network could fill Redis."""
+    acks = 0
+    for number in range(8):
+        user = new_name("cheap")
+        sender = Sender(stack, user, "d1")
+        await sender.start(east, f"198.51.100.{number + 1}", stack.token_of_new_account(user))
+        await sender.ws.send_json({"type": "open_direct", "id": 99, "user": chat[0]})
+        while (opened := await sender.ws.recv_json()).get("id") != 99:
+            pass
+        if opened["type"] == "ok":
+            answers = await sender.send_many(
+                18, type="send", chat=opened["chat"]["chat"], body="🙂" * 3_750
+            )
+            acks += sum(answer["type"] == "ack" for answer in answers)
+        await sender.ws.abort()
+
+    assert 60 <= acks <= 1_500_000 // 19_000, "a network has the budgets of five accounts"
+    sender = Sender(stack, chat[0], "d1")
+    await sender.start(east, "198.51.100.9")
+    (answer,) = await sender.send_many(1, type="send", chat=chat[1], body="from a known account")
+    assert answer["type"] == "ack"
     await sender.ws.abort()
 
 

@@ -284,6 +284,20 @@ async def test_client_of_full_redis_is_overloaded_and_still_reads(own: Server, a
         await eventually(lambda: not hot.refusal)
 
 
+async def test_client_knows_how_full_redis_is(own: Server, admin: Any) -> None:
+    """The share of `maxmemory` in use decides what is trimmed and what is refused."""
+    async with open_hot(settings_of(own)) as hot:
+        assert hot.memory_share == 0  # `maxmemory` is not set
+        used = admin.info("memory")["used_memory"]
+
+        admin.config_set("maxmemory", int(used / 0.77))
+        await eventually(lambda: hot.is_under_memory_pressure and not hot.is_low_on_memory)
+        admin.config_set("maxmemory", int(used / 0.95))
+        await eventually(lambda: hot.is_low_on_memory)
+        admin.config_set("maxmemory", 10 * used)
+        await eventually(lambda: not hot.is_under_memory_pressure)
+
+
 async def count_script_calls(hot: HotClient) -> int:
     """Return how many scripts Redis has run."""
     info = (await hot.call("INFO", "commandstats")).decode()

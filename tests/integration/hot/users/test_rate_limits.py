@@ -8,10 +8,12 @@ import time
 import pytest
 
 from chatserver import config
-from chatserver.errors import RateLimited
-from chatserver.hot.redis.client import HotClient
+from chatserver.config.rates import MEMORY_BURST_BYTES_MIN
+from chatserver.domain.client_addresses import get_networks, get_subject
+from chatserver.errors import Overloaded, RateLimited
+from chatserver.hot.redis.client import LOW_SHARE, HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.users.rate_limits import BLOCK_S, Allowance, RateLimits
+from chatserver.hot.users.rate_limits import BLOCK_S, OWED_BYTES_MAX, Allowance, RateLimits
 from tests.integration.hot.support import Scripts, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
@@ -230,3 +232,78 @@ async def test_cost_charged_by_another_process_is_paid_first(
 
     await eventually(is_refused, what="the charge reaches Redis")
     await one.find("requests", "bob").pay("requests", 64)
+
+
+MEMORY = config.Limits(memory=config.RateLimit(1, 400_000))
+NETWORK_BYTES = 5 * 400_000  # of the new accounts of one network
+
+
+async def take_memory(limits: RateLimits, user: str, address: str, piece: int = 10_000) -> int:
+    """Take as much memory as a new account gets at once; return the bytes."""
+    allowance = limits.find_memory(user, get_networks(get_subject(address)))
+    taken = 0
+    while taken < 4 * NETWORK_BYTES:
+        try:
+            await allowance.pay("memory", piece)
+        except RateLimited:
+            return taken
+        taken += piece
+    return taken
+
+
+async def test_new_accounts_of_a_network_share_its_memory_budget(hot: HotClient) -> None:
+    """However many accounts an attacker registers, one network adds a bounded amount to Redis."""
+    limits = RateLimits(hot, MEMORY)
+
+    taken = [await take_memory(limits, f"new-{n}", f"10.1.2.{n}") for n in range(20)]
+
+    assert max(taken) <= MEMORY_BURST_BYTES_MIN  # a new account has a smaller burst
+    assert 0.8 * NETWORK_BYTES <= sum(taken) <= NETWORK_BYTES * 1.01
+    assert await take_memory(limits, "new-elsewhere", "10.1.3.1") > 0
+    await limits.find_memory("known", ()).pay("memory", 390_000)
+
+
+async def test_new_accounts_of_an_ipv6_site_share_its_memory_budget(hot: HotClient) -> None:
+    """A /48 has 65,536 networks of one customer."""
+    limits = RateLimits(hot, MEMORY)
+
+    taken = [
+        await take_memory(limits, f"new-{n}", f"2001:db8:1:{n:x}::1", 100_000) for n in range(60)
+    ]
+
+    assert 3 * NETWORK_BYTES < sum(taken) <= 4 * NETWORK_BYTES * 1.01
+    assert await take_memory(limits, "new-elsewhere", "2001:db8:2::1") > 0
+
+
+async def test_memory_that_new_accounts_do_not_use_is_returned_to_their_network(
+    hot: HotClient,
+) -> None:
+    """Accounts that connect and send little do not use up the budget of their neighbors."""
+    limits = RateLimits(hot, MEMORY)
+    for number in range(100):  # each takes a block of 32 KB: 3.2 MB, more than the budget
+        await limits.find_memory(f"calm-{number}", ("4-0a0102",)).pay("memory", 1000)
+        limits.return_tokens("memory", f"calm-{number}")
+
+    # Tokens are returned in the background.
+    await eventually(lambda: not limits._tasks and not limits._requests)
+    left = [await take_memory(limits, f"new-{n}", "10.1.2.1") for n in range(10)]
+    assert sum(left) >= NETWORK_BYTES - 100 * 1000 - 10 * 10_000
+
+
+async def test_new_accounts_wait_while_redis_is_low_on_memory(
+    hot: HotClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other accounts continue, and a new account may still protect itself."""
+    monkeypatch.setattr(hot, "memory_share", LOW_SHARE)
+    limits = RateLimits(hot, MEMORY)
+    allowance = limits.find_memory("new", ("4-0a0102",))
+
+    with pytest.raises(Overloaded, match="new accounts have to wait") as refused:
+        await allowance.pay("memory", 1000)
+    await limits.find_memory("known", ()).pay("memory", 1000)
+
+    assert refused.value.retry_after_ms
+    owed = 0
+    while allowance.owe(4096):
+        owed += 4096
+    assert OWED_BYTES_MAX - 4096 <= owed <= OWED_BYTES_MAX

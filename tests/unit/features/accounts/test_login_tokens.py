@@ -14,7 +14,12 @@ from chatserver.config import Auth
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, Conflict, Unauthenticated
-from chatserver.features.accounts.service.login_tokens import KEY_S, Grant, LoginTokens
+from chatserver.features.accounts.service.login_tokens import (
+    KEY_S,
+    NEW_ACCOUNT_S,
+    Grant,
+    LoginTokens,
+)
 
 ZOE = UserId("zoe")
 AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef"})
@@ -25,6 +30,7 @@ class StubUser:
     """The part of a user that logins read."""
 
     banned_ms: int | None = None
+    created_ms: int = 0
 
 
 class LoginScenario:
@@ -246,3 +252,20 @@ async def test_idempotency_key_of_a_changed_login_is_a_conflict(change: str) -> 
 
     with pytest.raises(Conflict, match="Idempotency-Key"):
         await scenario.logins.begin(ZOE, "Phone" if change == "another name" else "Laptop", "k1")
+
+
+async def test_tokens_of_an_account_say_that_it_is_new_for_seven_days() -> None:
+    """New accounts have stricter limits, which need no lookup while a message is sent."""
+    scenario = LoginScenario()
+    created_ms = int(scenario.now * 1000)
+    scenario.user = StubUser(created_ms=created_ms)
+    verify = Tokens(AUTH, scenario).verify
+
+    granted = await scenario.logins.begin(ZOE, "Laptop", created_ms=created_ms)
+    assert verify(granted.token).is_new_account
+    scenario.now += NEW_ACCOUNT_S - 1
+    granted = await scenario.logins.refresh(granted.refresh_token)
+    assert verify(granted.token).is_new_account
+    scenario.now += 1
+    granted = await scenario.logins.refresh(granted.refresh_token)
+    assert not verify(granted.token).is_new_account

@@ -100,6 +100,11 @@ def test_script_declares_whether_it_runs_on_a_full_redis() -> None:
     reading = {name for name, line in flags.items() if line == "#!lua flags=no-writes"}
     draining = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
 
-    assert refused == {"commit_messages", "commit_change", "hide_message", "move_read_marks"}
-    assert reading == {"find_push_needs", "read_only_transaction", "read_persisted"}
+    assert refused == {"commit_messages", "commit_change", "move_read_marks"}
+    assert reading == {
+        "find_push_needs",
+        "read_memory_use",
+        "read_only_transaction",
+        "read_persisted",
+    }
     assert refused | reading | draining == flags.keys()
