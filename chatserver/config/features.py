@@ -17,10 +17,15 @@ class Attachments(Section):
     size_bytes_max: int = Field(
         26_214_400, ge=1, le=1_073_741_824, description="Maximum size of a file"
     )
-    waiting_bytes_max: int = Field(
-        209_715_200,
+    day_bytes_max: int = Field(
+        1_073_741_824,
         ge=1,
-        description="Maximum total bytes of files that a user has uploaded but not yet sent",
+        description="Maximum bytes of files that a user uploads within a day",
+    )
+    user_bytes_max: int = Field(
+        10_737_418_240,
+        ge=1,
+        description="Maximum bytes of all files of a user that have not been deleted",
     )
 
 
@@ -104,12 +109,6 @@ class Companions(Section):
     )
     tokens_per_day: int = Field(
         200_000, ge=1, description="Maximum model tokens per user and UTC day, including prompts"
-    )
-    memory_days: int = Field(
-        365,
-        ge=1,
-        le=3650,
-        description="Days after which a companion forgets a fact that has not been updated",
     )
     openai_url: HttpUrl = Field(
         "https://api.openai.com/v1",

@@ -29,7 +29,7 @@ from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.users.contact_limits import ContactLimits
+from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.rate_limits import ALL_KINDS
 from chatserver.hot.users.revocations import SessionEnder
@@ -198,7 +198,7 @@ class StorageContainer(TierContainer):
                 self.hot, self.load_chat, self.directory.find_existing
             ),
             quotas=GroupQuotas(self.hot),
-            contacts=ContactLimits(self.hot, chats.new_contacts_per_day),
+            contacts=DailyLimit(self.hot, "contacts", chats.new_contacts_per_day),
             inboxes=self.inboxes,
             devices=self.device_delivery,
             policy=chats.invitations,

@@ -95,6 +95,7 @@ ROWS: dict[str, Row] = {
     "PUT /v1/me/avatar": Row(OWN, 404, {"image": "absent"}),
     "DELETE /v1/me/avatar": Row(OWN, 204),
     "POST /v1/me/attachments": Row(OWN, 201, PICTURE),
+    "GET /v1/me/attachments": Row(OWN, 200),
     "GET /v1/presence": Row(OWN, 200),
     "GET /v1/users": Row(OWN, 200),
     "GET /v1/chats": Row(OWN, 200),

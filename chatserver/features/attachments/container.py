@@ -15,6 +15,7 @@ from chatserver.features.attachments.service.references import References
 from chatserver.features.attachments.service.uploads import Uploads
 from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.attachments.warm import Attachments
+from chatserver.hot.users.daily_limits import DailyLimit
 
 # Decides who may read a file. By default, the members of the file's chat may.
 FILE_READERS: Port[ReadAccess | None] = Port("file_readers", None)
@@ -59,6 +60,10 @@ class AttachmentContainer:
             readers=self._readers,
             settings=self._core.settings.attachments,
             clock=self._core.clock,
+            daily_bytes=DailyLimit(
+                self._core.hot, "file_bytes", self._core.settings.attachments.day_bytes_max
+            ),
+            get_networks=self._core.limits.get_networks,
         )
 
 

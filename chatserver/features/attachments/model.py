@@ -57,7 +57,7 @@ class File:
 
     @property
     def is_unreferenced(self) -> bool:
-        """True if no message references the file. Such files count toward the owner's limits."""
+        """True if no message references the file. The number of such files is limited."""
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:
@@ -71,11 +71,19 @@ class File:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on file size, and on a user's unreferenced files (count and total size)."""
+    """Limits on file size, on the number of a user's unreferenced files, and on all their bytes."""
 
     size_max: int
     waiting_max: int
-    waiting_bytes_max: int
+    user_bytes_max: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Usage:
+    """The number of a user's unreferenced files, and the bytes of all their files."""
+
+    waiting: int = 0
+    user_bytes: int = 0
 
 
 def parse_file_name(text: str) -> str:
@@ -114,7 +122,7 @@ def parse_checksum(text: str) -> str:
 
 def check_size(size: int, bounds: Bounds) -> None:
     """Check that a file is not too large. Raises TooLarge."""
-    size_max = min(bounds.size_max, bounds.waiting_bytes_max)
+    size_max = min(bounds.size_max, bounds.user_bytes_max)
     if size > size_max:
         raise TooLarge(f"size: must be at most {size_max} bytes")
 

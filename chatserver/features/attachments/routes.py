@@ -25,6 +25,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.service.attachment_resolver import build_attachment
 from chatserver.features.attachments.service.download_links import Link
+from chatserver.features.attachments.service.uploads import WAITING_MAX
 from chatserver.protocol import frames
 
 READ, WRITE = user_or_key("attachments:read"), user_or_key("attachments:write")
@@ -72,6 +73,21 @@ class Upload(msgspec.Struct, frozen=True):
     url: str | None
     fields: dict[str, str]
     expires_s: int
+
+
+class FileUsage(msgspec.Struct, frozen=True):
+    """The caller's files, and their limits in bytes and files.
+
+    `left_today` is the number of bytes that the caller may upload now; it grows back to
+    `day_bytes_max` within a day. Deleting files lowers `bytes`, but does not change `left_today`.
+    """
+
+    bytes: int
+    bytes_max: int
+    left_today: int
+    day_bytes_max: int
+    unsent: int
+    unsent_max: int
 
 
 class UploadedFile(msgspec.Struct, frozen=True):
@@ -132,7 +148,22 @@ def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         )
         return UploadedFile(build_attachment(uploaded), uploaded.is_processed)
 
-    return [begin_upload, complete_upload]
+    @get("/v1/me/attachments", opt={"rule": READ})
+    async def get_usage(actor: Actor) -> FileUsage:
+        """Get how many bytes the caller's files have, and how many more are allowed."""
+        uploads = container.get(AttachmentContainer).uploads
+        usage, left_today = await uploads.get_usage(actor)
+        settings = container.settings.attachments
+        return FileUsage(
+            usage.user_bytes,
+            settings.user_bytes_max,
+            left_today,
+            settings.day_bytes_max,
+            usage.waiting,
+            WAITING_MAX,
+        )
+
+    return [begin_upload, complete_upload, get_usage]
 
 
 def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler]:

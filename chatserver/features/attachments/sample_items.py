@@ -29,7 +29,7 @@ def sample_items(table: Table) -> Iterable[Item]:
     """Return a sent and an unsent file, and the items that belong to them."""
     if table is not DIRECTORY:
         return []
-    counts = {Field.UPLOADS: {"N": "1"}, Field.BYTES: {"N": str(_WAITING.size)}}
+    counts = {Field.UPLOADS: {"N": "1"}, Field.BYTES: {"N": str(_SENT.size + _WAITING.size)}}
     return [
         *(encode_file(file) for file in (_SENT, _WAITING)),
         *(owned_key(file) for file in (_SENT, _WAITING)),

@@ -9,8 +9,8 @@ Owns these items in the `directory` table:
 |         |               |                   | `looked_at?`                                       |
 | due     | `due#<shard>` | `<due>#<id>`      | none: the file is deleted at `due`                 |
 | owned   | `u#<user>`    | `file#<id>`       | none: the user owns the file                       |
-| uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count and size of the user's      |
-|         |               |                   | unreferenced files                                 |
+| uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count of the user's unreferenced  |
+|         |               |                   | files, and size of all their files                 |
 
 A file, its due item and its owner's `uploads` item are changed in one transaction, which fails if
 the file has changed since it was read. So a file with a deletion time always has a due item, even
@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple, cast
 
 from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.errors import Conflict, CorruptData, RateLimited, Unavailable
-from chatserver.features.attachments.model import Bounds, File, Phase, check_size
+from chatserver.errors import Conflict, CorruptData, RateLimited, TooLarge, Unavailable
+from chatserver.features.attachments.model import Bounds, File, Phase, Usage, check_size
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -59,10 +59,10 @@ class Attachments:
 
         Guarantees:
             Idempotent: a repeated request returns the stored file.
-            The owner's unreferenced files never exceed `bounds`.
+            The owner's files never exceed `bounds`.
 
         Raises:
-            TooLarge: the file exceeds the maximum size.
+            TooLarge: the file exceeds the maximum size, or the owner's files their maximum.
             RateLimited: the owner has too many unreferenced files.
             Conflict: the id has been used for a file with other values.
         """
@@ -78,7 +78,7 @@ class Attachments:
                 }
             },
             *self._build_due_actions(file.id, None, file.due),
-            self._build_count_update(file, 1, bounds),
+            self._build_count_update(file, 1, file.size, bounds),
             {"Put": {"TableName": self._table, "Item": owned_key(file)}},
         ]
         try:
@@ -86,10 +86,15 @@ class Attachments:
         except ConditionFailed as exc:
             if exc.stored[0] is None:
                 metrics.RATE_LIMITED.labels("attachments").inc()
+                usage = await self.get_usage(file.owner)
+                if usage.user_bytes > bounds.user_bytes_max - file.size:
+                    raise TooLarge(
+                        f"size: your files have {usage.user_bytes} bytes and at most "
+                        f"{bounds.user_bytes_max} are allowed; delete messages with files"
+                    ) from None
                 raise RateLimited(
-                    f"attachments: at most {bounds.waiting_max} unsent files and "
-                    f"{bounds.waiting_bytes_max} bytes are allowed; send some, or wait until they "
-                    "are deleted",
+                    f"attachments: at most {bounds.waiting_max} unsent files are allowed; send "
+                    "some, or wait until they are deleted",
                     retry_after_ms=60_000,
                 ) from None
             existing = decode_file(exc.stored[0])
@@ -99,6 +104,13 @@ class Attachments:
                 ) from None
             return existing
         return file
+
+    async def get_usage(self, owner: UserId) -> Usage:
+        """Return a user's usage, as counted for the limits. Strongly consistent."""
+        item = await find_item(self._client, self._table, _usage_key(owner))
+        if item is None:
+            return Usage()
+        return Usage(int(item[Field.UPLOADS]["N"]), int(item[Field.BYTES]["N"]))
 
     async def find_file(self, file: str) -> File | None:
         """Return a file, or None if it does not exist. Strongly consistent."""
@@ -132,7 +144,7 @@ class Attachments:
             actions += self._build_due_actions(file, stored.due, wanted.due)
             if stored.is_unreferenced != wanted.is_unreferenced:
                 actions.append(
-                    self._build_count_update(wanted, 1 if wanted.is_unreferenced else -1)
+                    self._build_count_update(wanted, 1 if wanted.is_unreferenced else -1, 0)
                 )
             try:
                 await self._client.call("transact_write_items", {"TransactItems": actions})
@@ -169,8 +181,9 @@ class Attachments:
         actions: list[dict[str, Any]] = [{"Delete": delete}]
         actions.append({"Delete": {"TableName": self._table, "Key": owned_key(file)}})
         actions += self._build_due_actions(file.id, file.due, None)
-        if file.is_unreferenced:
-            actions.append(self._build_count_update(file, -1))
+        actions.append(
+            self._build_count_update(file, -1 if file.is_unreferenced else 0, -file.size)
+        )
         return await write_conditionally(
             self._client, "transact_write_items", {"TransactItems": actions}
         )
@@ -195,13 +208,13 @@ class Attachments:
         return actions
 
     def _build_count_update(
-        self, file: File, number: int, bounds: Bounds | None = None
+        self, file: File, number: int, size: int, bounds: Bounds | None = None
     ) -> dict[str, Any]:
         names = {"#uploads": Field.UPLOADS, "#bytes": Field.BYTES}
-        values = {":one": {"N": str(number)}, ":size": {"N": str(number * file.size)}}
+        values = {":one": {"N": str(number)}, ":size": {"N": str(size)}}
         update: dict[str, Any] = {
             "TableName": self._table,
-            "Key": row_key(user_key(file.owner), f"uploads#{file.owner}"),
+            "Key": _usage_key(file.owner),
             "UpdateExpression": "ADD #uploads :one, #bytes :size",
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
@@ -211,13 +224,17 @@ class Attachments:
                 "attribute_not_exists(#uploads) OR (#uploads < :max AND #bytes <= :room)"
             )
             values[":max"] = {"N": str(bounds.waiting_max)}
-            values[":room"] = {"N": str(bounds.waiting_bytes_max - file.size)}
+            values[":room"] = {"N": str(bounds.user_bytes_max - file.size)}
         return {"Update": update}
 
 
 def get_shard(file: str) -> int:
     """Return `<shard>` of the partition key ``due#<shard>``, which a file's due item has."""
     return zlib.crc32(file.encode()) % SHARDS
+
+
+def _usage_key(owner: UserId) -> Item:
+    return row_key(user_key(owner), f"uploads#{owner}")
 
 
 def file_key(file: str) -> Item:

@@ -253,6 +253,11 @@ class RateLimits:
         allowance.networks = networks
         return allowance
 
+    def get_networks(self, user: str) -> tuple[str, ...]:
+        """Return the networks of the last `find_memory` for a user: empty unless it is new."""
+        allowance = self._allowances.get(("memory", user))
+        return () if allowance is None else allowance.networks
+
     def charge(self, kind: Kind, subject: str, cost: int) -> None:
         """Charge a subject for a cost that has already occurred; the balance may become negative.
 

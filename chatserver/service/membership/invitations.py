@@ -18,7 +18,7 @@ from chatserver.domain.invitations import Invitation, ListedKind, Policy
 from chatserver.errors import BadRequest, NotFound, RateLimited, TooLarge
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
-from chatserver.hot.users.contact_limits import ContactLimits
+from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
@@ -56,7 +56,7 @@ class Invitations:
         follows: FollowGraph,
         direct_chats: AnsweredDirectChats,
         quotas: GroupQuotas,
-        contacts: ContactLimits,
+        contacts: DailyLimit,
         inboxes: Inboxes,
         devices: RemoteDelivery,
         policy: Policy,

@@ -253,7 +253,7 @@ class FileField:
     LOOKED_AT: Final = "looked_at"  # the file has been inspected; no thumbnail will be added later
     REV: Final = "rev"  # number of writes
     UPLOADS: Final = "uploads"  # users: number of uploads that are in no message yet
-    BYTES: Final = "bytes"  # users: total size of the uploads that are in no message yet
+    BYTES: Final = "bytes"  # users: total size of all their files
 
 
 class CompanionField:

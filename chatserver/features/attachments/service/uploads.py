@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId, new_id
-from chatserver.errors import NotFound
+from chatserver.errors import NotFound, RateLimited
 from chatserver.features.attachments.cold import Files, UploadForm
 from chatserver.features.attachments.file_types import RASTER_TYPES, parse_type
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
@@ -27,12 +28,16 @@ from chatserver.features.attachments.model import (
     NO_SUCH_FILE,
     Bounds,
     File,
+    Usage,
+    check_size,
     parse_checksum,
     parse_file_name,
 )
 from chatserver.features.attachments.service.download_links import ReadAccess
 from chatserver.features.attachments.warm import Attachments
+from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.service.fair_semaphore import FairSemaphore
+from chatserver.telemetry import metrics
 
 WAITING_MAX = 20  # maximum uploads per user that no message references yet
 UNREFERENCED_S = 86_400  # an upload that no message references is deleted after this time
@@ -66,6 +71,8 @@ class Uploads:
         readers: ReadAccess,
         settings: Settings,
         clock: Clock,
+        daily_bytes: DailyLimit,
+        get_networks: Callable[[UserId], tuple[str, ...]],
     ) -> None:
         self._rows = rows
         self._objects = objects
@@ -77,7 +84,9 @@ class Uploads:
         self._checks = FairSemaphore(
             total_max=CHECKS_MAX, user_max=1, waiting_max=CHECKS_WAITING_MAX, requests="uploads"
         )
-        self._bounds = Bounds(settings.size_bytes_max, WAITING_MAX, settings.waiting_bytes_max)
+        self._bounds = Bounds(settings.size_bytes_max, WAITING_MAX, settings.user_bytes_max)
+        self._daily_bytes = daily_bytes
+        self._get_networks = get_networks
 
     async def begin(
         self,
@@ -97,8 +106,8 @@ class Uploads:
 
         Raises:
             NotFound: the chat does not exist, or the owner is not a member.
-            BadRequest, TooLarge: a field is invalid.
-            RateLimited: the owner has too many unsent uploads.
+            BadRequest, TooLarge: a field is invalid, or the owner's files have too many bytes.
+            RateLimited: the owner has too many unsent uploads, or has uploaded too much today.
             Conflict: `key` has been used for another upload.
         """
         now = int(self._clock.time())
@@ -114,13 +123,37 @@ class Uploads:
             due=now + UNREFERENCED_S,
         )
         await self._readers.get_reader(chat, owner)
-        created = await self._rows.create_file(file, self._bounds)
+        created = await self._create(file)
         if created.phase == "ready":
             return StartedUpload(created, None, 0)
         expires_s = UPLOAD_S
         return StartedUpload(
             created, await self._objects.sign_upload(created, expires_s), expires_s
         )
+
+    async def _create(self, file: File) -> File:
+        """Store an announced file, and count its bytes. A retry counts them once."""
+        check_size(file.size, self._bounds)
+        networks = self._get_networks(file.owner)
+        wait_ms = await self._daily_bytes.consume(file.owner, file.size, networks)
+        if wait_ms:
+            metrics.RATE_LIMITED.labels("attachments").inc()
+            raise RateLimited(
+                f"attachments: at most {self._settings.day_bytes_max} bytes may be uploaded "
+                "within a day",
+                retry_after_ms=wait_ms,
+            )
+        created = None
+        try:
+            created = await self._rows.create_file(file, self._bounds)
+        finally:
+            if created is not file:
+                await self._daily_bytes.give_back(file.owner, file.size, networks)
+        return created
+
+    async def get_usage(self, owner: UserId) -> tuple[Usage, int]:
+        """Return a user's usage, and the bytes that they may still upload today."""
+        return await self._rows.get_usage(owner), await self._daily_bytes.get_left(owner)
 
     async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
         """Validate an upload and make it ready to be sent.

@@ -90,6 +90,7 @@ WAIT_S = 8.0
 POLL_S = 0.25
 EXPIRY_S_MIN = 7 * 86_400  # nothing is extracted from messages that expire within this time
 DAY_MS = 86_400_000
+MEMORY_DAYS = 365  # a companion forgets a fact that has not been updated for this time
 
 EXTRACT = (
     "You maintain notes about a user for later conversations with an assistant. You get the "
@@ -294,8 +295,7 @@ class MemoryExtractor:
         failpoint("memory.after_model")
         source = Source(session.chat, part[0].seq, part[-1].seq)
         changes = parse_changes(text, notes)
-        days = self._settings.companions.memory_days
-        times = ExtractionTimes(now_ms, days * DAY_MS, bound_ms)
+        times = ExtractionTimes(now_ms, MEMORY_DAYS * DAY_MS, bound_ms)
         since = memory.since
 
         def change(stored: UserMemory) -> UserMemory:

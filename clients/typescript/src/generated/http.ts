@@ -276,6 +276,16 @@ export interface FileLink {
   url: string;
 }
 
+/** Schema `FileUsage` of the API. */
+export interface FileUsage {
+  bytes: number;
+  bytes_max: number;
+  day_bytes_max: number;
+  left_today: number;
+  unsent: number;
+  unsent_max: number;
+}
+
 /** Schema `Follower` of the API. */
 export interface Follower {
   name: string | null;
@@ -1662,6 +1672,13 @@ export interface Operations {
     result: OpenSession;
     isIdempotent: false;
   };
+  /** Get usage */
+  get_usage: {
+    params: {};
+    body: undefined;
+    result: FileUsage;
+    isIdempotent: false;
+  };
   /** Get user */
   get_user: {
     params: {
@@ -2614,6 +2631,7 @@ export const OPERATIONS: {
   get_profile: ["GET", "/v1/users/{user}", []],
   get_readiness: ["GET", "/readyz", []],
   get_session: ["GET", "/v1/companions/{companion}/session", []],
+  get_usage: ["GET", "/v1/me/attachments", []],
   get_user: ["GET", "/v1/admin/users/{user}", []],
   invite: ["POST", "/v1/chats/{chat}/members", []],
   join: ["POST", "/v1/chats/{chat}/join", []],

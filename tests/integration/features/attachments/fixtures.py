@@ -24,7 +24,7 @@ from tests.support.servers.processes import free_port, redis_url_of
 async def store(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
 ) -> AsyncIterator[FileStack]:
-    """A store in which a user may have three unsent files with 20,000 bytes in total."""
+    """A store in which a user may have three unsent files, and 20,000 bytes in all files."""
     # Other tests delete the data of the shared Redis.
     redis = Server(redis_launch(tmp_path_factory.mktemp("files"), free_port(), appendonly="no"))
     warm, cold = settings_for(dynamodb), cold_settings(s3)
@@ -35,7 +35,13 @@ async def store(
         async with contextlib.AsyncExitStack() as stack:
             with constants({"chatserver.features.attachments.service.uploads.WAITING_MAX": 3}):
                 made = await stack.enter_async_context(
-                    open_file_stack(redis_url_of(redis), warm, cold, waiting_bytes_max=20_000)
+                    open_file_stack(
+                        redis_url_of(redis),
+                        warm,
+                        cold,
+                        user_bytes_max=20_000,
+                        day_bytes_max=100_000,
+                    )
                 )
                 assert made.uploads  # the object is created while the constant has this value
             yield made

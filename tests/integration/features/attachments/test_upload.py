@@ -6,11 +6,13 @@ import pytest
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
-from chatserver.domain.ids import ChatId, new_id
-from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
+from chatserver.domain.client_addresses import get_networks, get_subject
+from chatserver.domain.ids import ChatId, UserId, new_id
+from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited, TooLarge
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.service.pictures import get_picture_space
+from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.protocol import frames
 from chatserver.service.history.chat_query_pages import TimeRange
 from tests.integration.features.attachments.support import (
@@ -46,22 +48,72 @@ async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: Fi
     assert await store.list_keys(file.id) == [f"attachments/{chat}/{file.id}"]
 
 
-async def test_unsent_files_are_limited_by_count_and_bytes(store: FileStack) -> None:
-    """A user cannot fill the bucket; a sent file does not count."""
+async def test_unsent_files_are_limited_by_count(store: FileStack) -> None:
+    """A sent file does not count."""
     chat, alice, bob, _carol = await store.open_chat()
-    first = await store.upload(alice, chat, b"a" * 8000)
-    await store.begin(alice, chat, b"b" * 10_000)
-    with pytest.raises(RateLimited):
-        await store.begin(alice, chat, b"c" * 2001)
-    await store.begin(alice, chat, b"d")
-    with pytest.raises(RateLimited):
-        await store.begin(alice, chat, b"e")
-    await store.begin(bob, chat, b"f")
+    first = await store.upload(alice, chat, b"a")
+    for content in (b"b", b"c"):
+        await store.begin(alice, chat, content)
+    with pytest.raises(RateLimited, match="unsent files"):
+        await store.begin(alice, chat, b"d")
+    await store.begin(bob, chat, b"e")
 
     await store.send(alice, chat, first.id)
     await store.persist()
 
-    await store.begin(alice, chat, b"g" * 6000)
+    await store.begin(alice, chat, b"f")
+
+
+async def test_bytes_of_all_files_of_a_user_are_limited(store: FileStack) -> None:
+    """Sent files count until they are deleted, so a user cannot fill the bucket."""
+    chat, alice, bob, _carol = await store.open_chat()
+    first = await store.upload(alice, chat, b"a" * 8000)
+    await store.send(alice, chat, first.id)
+    second = await store.upload(alice, chat, b"b" * 10_000)
+    seq = (await store.send(alice, chat, second.id)).seq
+    await store.persist()
+
+    with pytest.raises(TooLarge, match="18000 bytes and at most 20000"):
+        await store.begin(alice, chat, b"c" * 2001)
+    await store.begin(alice, chat, b"d" * 2000)
+    await store.begin(bob, chat, b"e" * 2001)
+
+    await store.api.message_change_service.change(alice, frames.Delete(0, chat, seq, "d1"))
+    await store.persist()
+    deleted = await store.rows.find_file(second.id)
+    assert deleted is not None and await store.rows.remove_file(deleted)
+    usage, _ = await store.uploads.get_usage(alice)
+    assert (usage.user_bytes, usage.waiting) == (10_000, 1)
+    await store.begin(alice, chat, b"f" * 10_000)
+
+
+async def test_bytes_of_uploads_are_limited_per_day(store: FileStack) -> None:
+    """Deleting a file does not give back the bytes of the day; a retry counts once."""
+    chat, alice, _bob, _carol = await store.open_chat()
+    limit = DailyLimit(store.api.hot, "file_bytes", 100_000)
+    assert (await store.uploads.get_usage(alice))[1] == 100_000
+    await limit.consume(alice, 95_000)
+
+    await store.begin(alice, chat, b"a" * 3000, key="k1")
+    await store.begin(alice, chat, b"a" * 3000, key="k1")
+    with pytest.raises(RateLimited, match="within a day") as refused:
+        await store.begin(alice, chat, b"b" * 3000)
+
+    assert refused.value.retry_after_ms
+    _, left = await store.uploads.get_usage(alice)
+    assert 2000 <= left < 3000
+
+
+async def test_new_accounts_of_a_network_share_a_daily_budget_of_uploads(store: FileStack) -> None:
+    """Otherwise, one network could fill the bucket with many accounts."""
+    limit = DailyLimit(store.api.hot, "file_bytes_test", 1000)
+    networks = get_networks(get_subject("10.9.8.7"))
+
+    counted = [await limit.consume(UserId(f"new-{n}"), 900, networks) == 0 for n in range(9)]
+
+    assert counted == [True] * 5 + [False] * 4
+    assert await limit.get_left(UserId("new-8")) == 1000
+    assert await limit.consume(UserId("known"), 900) == 0
 
 
 async def test_upload_begun_again_with_its_key_is_the_same_file(store: FileStack) -> None:

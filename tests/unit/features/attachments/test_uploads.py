@@ -62,6 +62,9 @@ class _FakeStores:
     async def add(self, file: str) -> None:
         pass
 
+    async def consume(self, user: UserId, count: int, networks: tuple[str, ...]) -> int:
+        return 0
+
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         return Reader(Seq(1), Seq(0))
 
@@ -74,6 +77,8 @@ class _FakeStores:
             readers=self,
             settings=Settings(),
             clock=SystemClock(),
+            daily_bytes=self,
+            get_networks=lambda _user: (),
         )
 
 
