@@ -137,6 +137,9 @@ class Uploads:
         networks = self._get_networks(file.owner)
         wait_ms = await self._daily_bytes.consume(file.owner, file.size, networks)
         if wait_ms:
+            existing = await self._rows.find_file(file.id)
+            if existing is not None and existing.is_same_request(file):
+                return existing  # a retry of the request that used the budget
             metrics.RATE_LIMITED.labels("attachments").inc()
             raise RateLimited(
                 f"attachments: at most {self._settings.day_bytes_max} bytes may be uploaded "

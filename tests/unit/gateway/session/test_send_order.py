@@ -46,6 +46,9 @@ class Allowance:
     def wait_ms(self, cost: int = 1) -> int:
         return 0 if self.is_wait_unknown else 50
 
+    def make_refusal(self, what: str, wait_ms: int) -> RateLimited:
+        return RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
+
     def request(self, on_reply: Callable[[], None], cost: int = 1) -> None:
         self.waiting.append(on_reply)
 
