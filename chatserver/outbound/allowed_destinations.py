@@ -29,10 +29,16 @@ _NEVER = [
     ipaddress.ip_network(text)
     for text in (
         # IPv6 transition ranges that no public service needs: IPv4-compatible, local NAT64
-        # (RFC 8215), Teredo and 6to4; and site-local addresses, which Python treats as public.
-        *("::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10"),
-        # Protocol assignments (RFC 6890) and 6to4 relays, some of which Python treats as public.
-        *("192.0.0.0/24", "192.88.99.0/24"),
+        # (RFC 8215) and 6to4; and site-local addresses, which Python treats as public.
+        *("::/96", "64:ff9b:1::/48", "2002::/16", "fec0::/10"),
+        # Protocol assignments (RFC 6890; in IPv6 with Teredo, benchmarking, ORCHID and AS112) and
+        # 6to4 relays, some of which Python treats as public.
+        *("192.0.0.0/24", "192.88.99.0/24", "2001::/23"),
+        # AS112, which answers reverse lookups of private addresses (RFC 7534, 7535), and AMT relays
+        # (RFC 7450).
+        *("192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24", "2620:4f:8000::/48"),
+        # Discard, dummy, documentation and SRv6 prefixes (RFC 6666, 9780, 9637, 9602).
+        *("100::/64", "100:0:0:1::/64", "3fff::/20", "5f00::/16"),
     )
 ]
 METADATA = frozenset(

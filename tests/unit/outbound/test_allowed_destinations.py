@@ -55,6 +55,52 @@ PRIVATE = [
     "fec0::1",
     "ff02::1",
 ]
+# The special-purpose registries of IANA, except for ranges that wrap a public IPv4 address.
+SPECIAL = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.31.196.0/24",
+    "192.52.193.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "192.175.48.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "255.255.255.255/32",
+    "::1/128",
+    "::/128",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "100:0:0:1::/64",
+    "2001::/23",
+    "2001::/32",
+    "2001:1::1/128",
+    "2001:1::2/128",
+    "2001:1::3/128",
+    "2001:2::/48",
+    "2001:3::/32",
+    "2001:4:112::/48",
+    "2001:10::/28",
+    "2001:20::/28",
+    "2001:30::/28",
+    "2001:db8::/32",
+    "2002::/16",
+    "2620:4f:8000::/48",
+    "3fff::/20",
+    "5f00::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "ff00::/8",
+]
 PUBLIC = ["1.1.1.1", "93.184.215.14", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1"]
 
 
@@ -62,6 +108,15 @@ PUBLIC = ["1.1.1.1", "93.184.215.14", "2606:4700::1111", "::ffff:1.1.1.1", "64:f
 def test_private_address_is_refused(text: str) -> None:
     """Loopback, private, link-local, shared, reserved, multicast: in IPv4 or wrapped in IPv6."""
     assert not Destinations().is_allowed(text, 443)
+
+
+@pytest.mark.parametrize("text", SPECIAL)
+def test_range_of_the_special_purpose_registries_is_refused(text: str) -> None:
+    """Python's tables depend on its version, so they are not enough."""
+    network = ipaddress.ip_network(text)
+
+    assert not is_public(network[0])
+    assert not is_public(network[-1])
 
 
 @pytest.mark.parametrize("text", PUBLIC)
