@@ -23,6 +23,7 @@ from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.process_runtime import tune_garbage_collector
 from chatserver.telemetry import metrics
+from chatserver.telemetry.exposure_warnings import warn_of_public_metrics
 from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
@@ -59,6 +60,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     arm_failpoint()
     readiness, telemetry = Readiness(), settings.telemetry
     serve_probes(telemetry.metrics_host, telemetry.metrics_port, readiness.find_problem)
+    warn_of_public_metrics(telemetry.metrics_host, telemetry.metrics_port)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

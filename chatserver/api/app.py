@@ -50,6 +50,7 @@ from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import build_operations_routes
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
 from chatserver.service.fair_semaphore import FairSemaphore
+from chatserver.telemetry.exposure_warnings import warn_of_public_metrics, warn_of_trusted_proxies
 from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
@@ -200,6 +201,8 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
             tune_garbage_collector()
             log.info("api.ready", address=f"{api.host}:{listener.getsockname()[1]}")
             warn_of_open_registration(settings)
+            warn_of_public_metrics(settings.telemetry.metrics_host, settings.telemetry.metrics_port)
+            warn_of_trusted_proxies("API", api.trusted_proxies)
             backlog_stats = BacklogStats(container.hot, clock)
 
             async def find_backlog() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from chatserver.errors import ConfigError
 from chatserver.gateway.process.server import GatewayServer, cancel_all
 from chatserver.gateway.transport.listener import open_socket
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
+from chatserver.telemetry.exposure_warnings import warn_of_public_metrics, warn_of_trusted_proxies
 from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
@@ -69,6 +70,8 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
         ) as container:
             server.set_container(container)
             tune_garbage_collector()
+            warn_of_public_metrics(settings.telemetry.metrics_host, settings.telemetry.metrics_port)
+            warn_of_trusted_proxies("GATEWAY", settings.gateway.trusted_proxies)
             await server.run(sock, stop, report_ready)
     await cancel_all(tasks)
 
