@@ -66,6 +66,7 @@ IDLE_AFTER_S: Final = 10.0
 READ_MAX: Final = 200  # maximum backlog entries per read; each holds up to redis.batch_max messages
 REQUESTS_INTERVAL_S: Final = 1.0
 MAINTENANCE_INTERVAL_S: Final = 2.0
+COMPACTION_INTERVAL_S = 21_600.0  # minimum time between compactions after deletions
 DROPPED_MAX: Final = 2_000  # maximum outdated documents deleted per step after a rebuild
 SWEEP_RETRY_S: Final = 5.0
 DAY_S: Final = 86_400
@@ -100,6 +101,9 @@ class Indexer:
         self._erasures: list[str] = []
         self._is_compacting = False
         self._is_compaction_new = False
+        # True if the files may have words of deleted messages; unknown at the start.
+        self._has_deleted_words = True
+        self._compaction_at = float("-inf")
         self._requests_at = self._maintenance_at = self._sweep_at = self._active_at = float("-inf")
 
     async def run(self) -> None:
@@ -243,6 +247,7 @@ class Indexer:
         # Copy the state, because it may change while the thread runs.
         state = msgspec.json.decode(msgspec.json.encode(self._state), type=State)
         await self._run_in_thread(lambda: self._engine.apply(changes, state))
+        self._has_deleted_words |= bool(changes.removed or changes.edits)
         metrics.SEARCH_CHANGES.inc(changes.size)
 
     # requests
@@ -348,7 +353,12 @@ class Indexer:
         if clock.monotonic() < self._maintenance_at:
             return
         self._maintenance_at = clock.monotonic() + MAINTENANCE_INTERVAL_S
-        await self._run_in_thread(lambda: self._engine.expire(int(clock.time())))
+        expired = await self._run_in_thread(lambda: self._engine.expire(int(clock.time())))
+        self._has_deleted_words |= expired > 0
+        if self._has_deleted_words and clock.monotonic() >= self._compaction_at:
+            self._has_deleted_words = False
+            self._compaction_at = clock.monotonic() + COMPACTION_INTERVAL_S
+            self._is_compacting = self._is_compaction_new = True
         await self._run_in_thread(self._engine.maintain)
         stats = await self._run_in_thread(self._engine.measure)
         metrics.SEARCH_DOCUMENTS.labels(str(self._number)).set(stats.documents)
