@@ -12,6 +12,7 @@ import click
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
+from chatserver.encryption.plain_texts import list_plain_texts
 from chatserver.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def status() -> None:
 
     async def work(rows: DataKeyRows, _: KeyRing | None) -> None:
         click.echo(f"provider: {settings.encryption.provider}", err=True)
+        for message, fix in list_plain_texts(settings):
+            click.echo(f"not encrypted: {message}; {fix}", err=True)
         keys = await rows.list_all()
         if not keys:
             click.echo("no data keys; nothing has been encrypted yet", err=True)

@@ -55,7 +55,7 @@ CHECKS: Final = (
     Check("settings", ("webhooks", "outbound"), settings_checks.check_webhooks),
     Check("settings", ("companions",), settings_checks.check_companions),
     Check("settings", ("telemetry",), settings_checks.check_telemetry),
-    Check("settings", ("encryption",), settings_checks.check_encryption),
+    Check("settings", ("encryption", "search"), settings_checks.check_encryption),
     Check("settings", ("search",), settings_checks.check_search),
     Check("dynamodb", ("warm", "encryption"), _check_dynamodb),
     Check("s3", ("cold", "warm"), _check_s3),

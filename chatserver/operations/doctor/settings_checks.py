@@ -112,16 +112,19 @@ async def check_telemetry(settings: Settings) -> list[Finding]:
 
 
 async def check_encryption(settings: Settings) -> list[Finding]:
-    """Check that the key file can be read."""
+    """Check that the key file can be read, and name the texts that are not encrypted."""
+    from chatserver.encryption.plain_texts import list_plain_texts
+
+    notes = [Finding(STORE, "note", message, fix) for message, fix in list_plain_texts(settings)]
     if settings.encryption.key_file is None:
-        return []
+        return notes
     from chatserver.encryption.key_file import KeyFile
 
     try:
         KeyFile.read(settings.encryption.key_file)
     except ConfigError as exc:
-        return [Finding(STORE, "problem", problem) for problem in exc.problems]
-    return [Finding(STORE, "ok", "encryption.key_file has keys")]
+        return [*notes, *(Finding(STORE, "problem", problem) for problem in exc.problems)]
+    return [*notes, Finding(STORE, "ok", "encryption.key_file has keys")]
 
 
 async def check_search(settings: Settings) -> list[Finding]:

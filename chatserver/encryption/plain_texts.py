@@ -1,0 +1,22 @@
+"""Texts that encryption does not cover, for `encryption status` and `doctor`."""
+
+from __future__ import annotations
+
+from chatserver.config import Settings
+
+
+def list_plain_texts(settings: Settings) -> list[tuple[str, str]]:
+    """Return where texts are not encrypted although encryption is on: `(message, fix)` each."""
+    if settings.encryption.provider == "none":
+        return []
+    redis = (
+        "Redis and its append-only file have messages in plain text; those of deleted and expired "
+        "messages stay in the file until Redis rewrites it",
+        "encrypt the disk of Redis; BGREWRITEAOF rewrites the file at once",
+    )
+    search = (
+        "the search index has the words of messages in plain text, those of deleted and expired "
+        "messages for up to six hours (search.index is set)",
+        "unset CHAT_SEARCH_INDEX and delete the index if it must not have them",
+    )
+    return [redis, search] if settings.search.index else [redis]
