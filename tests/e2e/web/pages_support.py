@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import io
@@ -25,6 +26,25 @@ RUN_AXE = """async () => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 200)}\\n${failureSummary}`));
+}"""
+# Records a changing canvas for about a second; returns the file as base64.
+RECORD_VIDEO = """async () => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
+  const context = canvas.getContext("2d");
+  const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: "video/webm" });
+  const pieces = [];
+  recorder.ondataavailable = ({ data }) => pieces.push(data);
+  const ended = new Promise((resolve) => (recorder.onstop = resolve));
+  recorder.start();
+  for (let frame = 0; frame < 30; frame += 1) {
+    context.fillStyle = `hsl(${frame * 12} 80% 50%)`;
+    context.fillRect(0, 0, 64, 48);
+    await new Promise((resolve) => setTimeout(resolve, 40));
+  }
+  recorder.stop();
+  await ended;
+  const bytes = new Uint8Array(await new Blob(pieces).arrayBuffer());
+  return btoa(String.fromCharCode(...bytes));
 }"""
 WIDER_THAN_WINDOW = "document.documentElement.scrollWidth > innerWidth"
 
@@ -119,8 +139,13 @@ async def check_page(page: Page) -> None:
     assert not await page.evaluate(WIDER_THAN_WINDOW)
 
 
-def make_picture(color: str) -> bytes:
+def make_picture(color: str, size: tuple[int, int] = (320, 200)) -> bytes:
     """Return a PNG of one color."""
     buffer = io.BytesIO()
-    Image.new("RGB", (320, 200), color).save(buffer, "PNG")
+    Image.new("RGB", size, color).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+async def record_video(page: Page) -> bytes:
+    """Return a WebM video of about a second."""
+    return base64.b64decode(await page.evaluate(RECORD_VIDEO))

@@ -1,4 +1,4 @@
-// Buttons at the corner of the message under the pointer.
+// Buttons beside the message under the pointer.
 
 import { Ellipsis, Reply, SmilePlus } from "lucide-react";
 import { IconButton } from "../../design";
@@ -28,6 +28,7 @@ export function MessageTools({ row, onOverlay }: MessageToolsProps) {
           icon={SmilePlus}
           label={words.react}
           size="s"
+          className={styles["optional"]}
           tabIndex={-1}
           aria-haspopup="dialog"
           onClick={(event) => onOverlay("emoji", row, event.currentTarget)}
@@ -36,6 +37,7 @@ export function MessageTools({ row, onOverlay }: MessageToolsProps) {
           icon={Reply}
           label={words.reply}
           size="s"
+          className={styles["optional"]}
           tabIndex={-1}
           onClick={() => model.target.set({ kind: "reply", message: row.message })}
         />
