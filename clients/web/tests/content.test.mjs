@@ -11,7 +11,8 @@ const { findHiddenTarget } = await load("content/link_hosts.ts");
 const shape = await load("content/text_shape.ts");
 const { findBeginning, cleanText, countOnlyEmoji, getDirection, getLastLineDirection } = shape;
 const { computeLayout, SHOWN_MAX } = await load("content/gallery_layout.ts");
-const { cleanName, isVoice, getFileKind, buildVoiceName } = await load("content/file_kinds.ts");
+const { cleanName, isVoice, getFileKind, getVoiceLengthS, buildVoiceName, listFileNames } =
+  await load("content/file_kinds.ts");
 
 const text = (value) => ({ type: "text", text: value });
 const paragraph = (...children) => ({ type: "paragraph", children });
@@ -194,7 +195,11 @@ test("kinds and names of files", () => {
   assert.equal(getFileKind({ type: "image/PNG; x=1", size: 10 }), "image");
   assert.equal(getFileKind({ type: "video/mp4", size: 1e9 }), "file");
   assert.equal(getFileKind({ type: "audio/webm", size: 10 }), "audio");
-  assert.ok(isVoice({ name: buildVoiceName("audio/webm;codecs=opus", 1_700_000_000_000) }));
+  const voice = { name: buildVoiceName("audio/webm;codecs=opus", 1_700_000_000_000, 64.6) };
+  assert.ok(isVoice(voice));
+  assert.equal(getVoiceLengthS(voice), 65);
+  assert.equal(getVoiceLengthS({ name: "voice-1700000000000.webm" }), 0);
+  assert.equal(listFileNames({ attachments: [voice, { name: "a.txt" }] }, "Voice"), "Voice, a.txt");
   assert.equal(cleanName("a/b:c\u202e?.png"), "a_b_c_.png");
   assert.equal(cleanName("..."), "file");
   assert.ok(cleanName(`${"x".repeat(300)}.jpeg`).endsWith(".jpeg"));

@@ -16,7 +16,7 @@ from playwright.async_api import FilePayload, Page, Route, expect
 
 from chatserver.client import ChatClient
 from tests.e2e.web.client_support import Visit, Visitor
-from tests.e2e.web.pages_support import make_picture, open_caller
+from tests.e2e.web.pages_support import make_picture, open_caller, record_video
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
 
@@ -39,25 +39,6 @@ GIVE_LARGE = """(size) => {
   transfer.items.add(new File([new Uint8Array(size)], "film.bin"));
   const drop = { dataTransfer: transfer, bubbles: true, cancelable: true };
   document.querySelector('[role="log"]').dispatchEvent(new DragEvent("drop", drop));
-}"""
-# Records a changing canvas for about a second; returns the file as base64.
-RECORD_VIDEO = """async () => {
-  const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
-  const context = canvas.getContext("2d");
-  const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: "video/webm" });
-  const pieces = [];
-  recorder.ondataavailable = ({ data }) => pieces.push(data);
-  const ended = new Promise((resolve) => (recorder.onstop = resolve));
-  recorder.start();
-  for (let frame = 0; frame < 30; frame += 1) {
-    context.fillStyle = `hsl(${frame * 12} 80% 50%)`;
-    context.fillRect(0, 0, 64, 48);
-    await new Promise((resolve) => setTimeout(resolve, 40));
-  }
-  recorder.stop();
-  await ended;
-  const bytes = new Uint8Array(await new Blob(pieces).arrayBuffer());
-  return btoa(String.fromCharCode(...bytes));
 }"""
 IS_PLAYED = "(kind) => document.querySelector(kind)?.currentTime > 0"
 
@@ -210,7 +191,7 @@ async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
     assert await ben.page.evaluate("window.__xss") is None
 
     await page.evaluate(GIVE_LARGE, 26_300_000)
-    await expect(page.get_by_text("Files can be up to 26.2 MB.")).to_be_visible()
+    await expect(page.get_by_text("Files can be up to 25 MB.")).to_be_visible()
     await expect(uploads).to_have_count(0)
     await attach(ann, payload("fake.png", "image/png", b"this is no image"))
     await expect(page.get_by_text("This isn't a valid image/png file.")).to_be_visible()
@@ -254,7 +235,7 @@ async def test_voice_message_and_video_are_played_and_in_the_gallery(
     await player.get_by_role("button", name="Play").click()
     await wait_until_played(ben, "audio")
 
-    video = base64.b64decode(await ann.page.evaluate(RECORD_VIDEO))
+    video = await record_video(ann.page)
     await attach(ann, payload("clip.webm", "video/webm", video))
     await ann.send("a film")
     await ben.page.get_by_role("button", name="Play video clip.webm").click()

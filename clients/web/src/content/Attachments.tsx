@@ -10,13 +10,15 @@ import { useText } from "../i18n";
 import { formatBytes } from "../i18n/format";
 import { AudioPlayer } from "./AudioPlayer";
 import styles from "./content.module.css";
+import { FileName } from "./FileName";
 import { getFileKind } from "./file_kinds";
 import { computeLayout, SHOWN_MAX } from "./gallery_layout";
 import { useLateThumbnails } from "./late_thumbnails";
 import { saveFile, useMedia } from "./use_media";
+import { VideoPreview } from "./VideoPreview";
 
 const WIDTH_MAX = 400; // px
-const SINGLE_HEIGHT_MAX = 360;
+const SINGLE_HEIGHT_MAX = 400;
 
 interface AttachmentsProps {
   files: readonly Attachment[];
@@ -52,7 +54,8 @@ function Gallery({ files, seq, onOpen }: AttachmentsProps) {
   return (
     <div
       className={styles["gallery"]}
-      style={{ inlineSize: `min(${width}px, 100%)`, aspectRatio: String(1 / height) }}
+      data-gallery
+      style={{ inlineSize: `${width}px`, aspectRatio: String(1 / height) }}
     >
       {shown.map((file, index) => {
         const position = positions[index];
@@ -105,6 +108,7 @@ function Tile({ file, seq, hidden, onOpen }: TileProps) {
     >
       {media.url !== null && <img src={media.url} alt="" draggable={false} />}
       {media.hasFailed && <ImageOff aria-hidden />}
+      {isVideo && !isThumb && <VideoPreview file={file} seq={seq} />}
       {isVideo && (
         <span className={styles["play"]}>
           <Play size={22} aria-hidden />
@@ -143,7 +147,7 @@ function FileRow({ file, seq }: { file: Attachment; seq: number }) {
         <Download size={20} aria-hidden />
       </span>
       <span className={styles["fileAbout"]}>
-        <bdi>{file.name}</bdi>
+        <FileName name={file.name} />
         <span>{size}</span>
       </span>
     </button>

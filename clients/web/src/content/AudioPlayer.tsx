@@ -6,7 +6,8 @@ import type { Attachment } from "tierchat";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
-import { isVoice } from "./file_kinds";
+import { FileName } from "./FileName";
+import { getVoiceLengthS, isVoice } from "./file_kinds";
 import { formatDuration } from "./durations";
 import { useMedia } from "./use_media";
 
@@ -19,7 +20,7 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
   const [isRequested, setRequested] = useState(false);
   const [isPlaying, setPlaying] = useState(false);
   const [positionS, setPosition] = useState(0);
-  const [lengthS, setLength] = useState(0);
+  const [lengthS, setLength] = useState(() => getVoiceLengthS(file));
   const media = useMedia(file, seq, { isEnabled: isRequested });
   const name = isVoice(file) ? words.voiceMessage : file.name;
 
@@ -39,6 +40,7 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
     if (element.paused) void element.play().catch(() => setPlaying(false));
     else element.pause();
   };
+  const shownS = isPlaying || positionS > 0 ? positionS : lengthS;
   return (
     <div className={styles["audio"]} role="group" aria-label={words.audio(name)}>
       <IconButton
@@ -48,7 +50,7 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
         onClick={toggle}
       />
       <span className={styles["audioAbout"]}>
-        <bdi>{media.hasFailed ? words.fileFailed : name}</bdi>
+        <FileName name={media.hasFailed ? words.fileFailed : name} />
         <input
           type="range"
           aria-label={words.position}
@@ -57,13 +59,13 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
           step={0.1}
           value={Math.min(positionS, lengthS || 1)}
           aria-valuetext={formatDuration(positionS)}
-          disabled={lengthS === 0}
+          disabled={lengthS === 0 || media.url === null}
           onChange={(event) => {
             if (audio.current !== null) audio.current.currentTime = Number(event.target.value);
           }}
         />
       </span>
-      <time>{formatDuration(isPlaying || positionS > 0 ? positionS : lengthS)}</time>
+      <time>{shownS > 0 && formatDuration(shownS)}</time>
       {media.url !== null && (
         <audio
           ref={audio}
@@ -77,7 +79,7 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
           onEnded={() => setPosition(0)}
           onTimeUpdate={(event) => setPosition(event.currentTarget.currentTime)}
           onDurationChange={({ currentTarget: { duration } }) => {
-            setLength(Number.isFinite(duration) ? duration : 0); // unknown for recordings
+            if (Number.isFinite(duration)) setLength(duration); // unknown for recordings
           }}
         />
       )}

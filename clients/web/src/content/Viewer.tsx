@@ -14,16 +14,22 @@ import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
 import { getErrorText } from "../app/errors";
 import { useLayer } from "../data/use_layer";
+import { PersonName } from "../app/PersonAvatar";
 import { IconButton, showToast } from "../design";
 import { useText } from "../i18n";
+import { formatDateTime } from "../i18n/format";
 import styles from "./Viewer.module.css";
+import { FileName } from "./FileName";
 import { getFileKind } from "./file_kinds";
 import { saveFile, useMedia } from "./use_media";
 
-/** A file of a message. */
+/** A file and the message that contains it. */
 export interface ViewerItem {
   file: Attachment;
   seq: number;
+  sender: string;
+  /** The time of the message, in Unix microseconds. */
+  ts: number;
 }
 
 interface ViewerProps {
@@ -31,7 +37,7 @@ interface ViewerProps {
   /** The item shown first. */
   start: number;
   /** Called to open the message of an item. */
-  onMessage?: (item: ViewerItem) => void;
+  onMessage: (item: ViewerItem) => void;
   onClose: () => void;
 }
 
@@ -58,7 +64,7 @@ export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
   }, []);
   useLayer(onClose);
   if (item === undefined) return null;
-  const { file, seq } = item;
+  const { file, seq, sender, ts } = item;
   const isImage = getFileKind(file) === "image";
 
   const move = (step: number): void => {
@@ -102,8 +108,11 @@ export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
     >
       <header>
         <span className={styles["name"]}>
-          <bdi>{file.name}</bdi>
-          {items.length > 1 && <span>{words.content.countOf(index + 1, items.length)}</span>}
+          <FileName name={file.name} />
+          <span>
+            <PersonName user={sender} /> · {formatDateTime(ts / 1000)}
+            {items.length > 1 && ` · ${words.content.countOf(index + 1, items.length)}`}
+          </span>
         </span>
         {isImage && (
           <>
@@ -121,13 +130,11 @@ export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
             />
           </>
         )}
-        {onMessage !== undefined && (
-          <IconButton
-            icon={MessageSquare}
-            label={words.content.goToMessage}
-            onClick={() => onMessage(item)}
-          />
-        )}
+        <IconButton
+          icon={MessageSquare}
+          label={words.content.goToMessage}
+          onClick={() => onMessage(item)}
+        />
         <IconButton icon={Download} label={words.content.download} onClick={save} />
         <IconButton icon={X} label={words.common.close} onClick={onClose} />
       </header>

@@ -1,12 +1,12 @@
 // Kinds of files, by how the client shows them.
 
-import type { Attachment } from "tierchat";
+import type { Attachment, Message } from "tierchat";
 
 /** The way a file is shown. */
 export type FileKind = "image" | "video" | "audio" | "file";
 
 const IMAGES: ReadonlySet<string> = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
-const VOICE_NAME = /^voice-\d+\.(webm|ogg|m4a|mp4)$/;
+const VOICE_NAME = /^voice-\d+(?:-(\d{1,5})s)?\.(?:webm|ogg|m4a|mp4)$/;
 /** Larger media are offered as downloads, because the client plays media from memory. */
 export const MEDIA_BYTES_MAX = 64_000_000;
 
@@ -24,10 +24,20 @@ export function isVoice({ name }: Pick<Attachment, "name">): boolean {
   return VOICE_NAME.test(name);
 }
 
-/** Return the name of a new voice message of this type. */
-export function buildVoiceName(type: string, nowMs: number): string {
+/** Return the names of a message's files. `voice` replaces the names of voice messages. */
+export function listFileNames({ attachments = [] }: Pick<Message, "attachments">, voice: string) {
+  return attachments.map((file) => (isVoice(file) ? voice : file.name)).join(", ");
+}
+
+/** Return the length of a voice message, from its name; 0: unknown. */
+export function getVoiceLengthS({ name }: Pick<Attachment, "name">): number {
+  return Number(VOICE_NAME.exec(name)?.[1] ?? 0);
+}
+
+/** Return the name of a new voice message. The recording itself does not contain its length. */
+export function buildVoiceName(type: string, nowMs: number, lengthS: number): string {
   const extension = type.includes("ogg") ? "ogg" : type.includes("mp4") ? "m4a" : "webm";
-  return `voice-${nowMs}.${extension}`;
+  return `voice-${nowMs}-${Math.max(1, Math.round(lengthS))}s.${extension}`;
 }
 
 /** Return a name that the server accepts: characters that file systems forbid are replaced. */

@@ -16,6 +16,7 @@ interface OpenDialogViewProps {
 }
 
 export default function OpenDialogView({ dialog, onClose }: OpenDialogViewProps) {
+  const model = useConversation();
   switch (dialog.kind) {
     case "delete":
       return <DeleteDialog messages={dialog.messages} onClose={onClose} />;
@@ -26,7 +27,17 @@ export default function OpenDialogView({ dialog, onClose }: OpenDialogViewProps)
     case "date":
       return <DateDialog onClose={onClose} />;
     case "viewer":
-      return <Viewer items={dialog.items} start={dialog.start} onClose={onClose} />;
+      return (
+        <Viewer
+          items={dialog.items}
+          start={dialog.start}
+          onMessage={({ seq }) => {
+            onClose();
+            void model.jumpTo(seq);
+          }}
+          onClose={onClose}
+        />
+      );
     default:
       return <SessionDialog kind={dialog.kind} onClose={onClose} />;
   }

@@ -9,7 +9,8 @@ import { getPins } from "./model/pins";
 import { getSummary } from "./messages/ReplyQuote";
 
 export function PinnedBar() {
-  const words = useText().conversation;
+  const text = useText();
+  const words = text.conversation;
   const model = useConversation();
   const pins = getPins(model);
   const list = useObservable(pins.list);
@@ -31,7 +32,7 @@ export function PinnedBar() {
         <strong>
           {list.length === 1 ? words.pinned : words.pinnedCount(position + 1, list.length)}
         </strong>
-        <span dir="auto">{getSummary(pin.message, words.deleted)}</span>
+        <span dir="auto">{getSummary(pin.message, text)}</span>
       </button>
     </div>
   );

@@ -6,9 +6,11 @@ import type { Attachment, Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { navigate, buildPath } from "../app/router";
 import { AudioPlayer } from "../content/AudioPlayer";
+import { FileName } from "../content/FileName";
 import { getFileKind } from "../content/file_kinds";
 import { saveFile } from "../content/use_media";
-import { Viewer } from "../content/Viewer";
+import { VideoPreview } from "../content/VideoPreview";
+import { Viewer, type ViewerItem } from "../content/Viewer";
 import { useAttempt } from "../data/use_attempt";
 import { useApi } from "../data/use_load";
 import { usePages, type Pages } from "../data/use_pages";
@@ -20,13 +22,6 @@ import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
 import styles from "./SharedFiles.module.css";
 
-/** A file and the message that contains it. */
-interface SharedFile {
-  file: Attachment;
-  seq: number;
-  ts: number;
-}
-
 const isMedia = (file: Attachment): boolean => ["image", "video"].includes(getFileKind(file));
 
 function useFiles(chat: string): Pages<Http.Message> {
@@ -37,8 +32,10 @@ function useFiles(chat: string): Pages<Http.Message> {
 }
 
 function listFiles(messages: readonly Http.Message[], isAccepted: (file: Attachment) => boolean) {
-  return messages.flatMap(({ attachments = [], seq, ts, deleted }): SharedFile[] =>
-    deleted === true ? [] : attachments.filter(isAccepted).map((file) => ({ file, seq, ts })),
+  return messages.flatMap(({ attachments = [], seq, sender, ts, deleted }): ViewerItem[] =>
+    deleted === true
+      ? []
+      : attachments.filter(isAccepted).map((file) => ({ file, seq, sender, ts })),
   );
 }
 
@@ -79,7 +76,7 @@ export function MediaTab({ chat }: { chat: string }) {
   );
 }
 
-function MediaTile({ shared: { file, seq }, onOpen }: { shared: SharedFile; onOpen: () => void }) {
+function MediaTile({ shared: { file, seq }, onOpen }: { shared: ViewerItem; onOpen: () => void }) {
   const words = useText().content;
   const hasThumb = file.thumb === true;
   const thumb = useApi("get_link", hasThumb ? { file: file.id, seq, thumb: 1 } : null);
@@ -93,6 +90,7 @@ function MediaTile({ shared: { file, seq }, onOpen }: { shared: SharedFile; onOp
         onClick={onOpen}
       >
         {thumb.data !== null && <img src={thumb.data.url} alt="" loading="lazy" />}
+        {isVideo && !hasThumb && <VideoPreview file={file} seq={seq} />}
         {isVideo && <Play size={24} aria-hidden />}
       </button>
     </li>
@@ -121,7 +119,7 @@ export function FilesTab({ chat }: { chat: string }) {
   );
 }
 
-function FileRow({ shared: { file, seq, ts } }: { shared: SharedFile }) {
+function FileRow({ shared: { file, seq, ts } }: { shared: ViewerItem }) {
   const text = useText().content;
   const client = useClient();
   const attempt = useAttempt();
@@ -140,7 +138,7 @@ function FileRow({ shared: { file, seq, ts } }: { shared: SharedFile }) {
   return (
     <Row
       picture={<FileText size={24} aria-hidden />}
-      title={<bdi>{file.name}</bdi>}
+      title={<FileName name={file.name} />}
       text={size}
       note={time}
       onClick={save}

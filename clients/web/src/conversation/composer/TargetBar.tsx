@@ -11,7 +11,8 @@ import { isUnsent } from "../model/unsent";
 import { getSummary } from "../messages/ReplyQuote";
 
 export function TargetBar({ target }: { target: ComposerTarget }) {
-  const words = useText().conversation;
+  const text = useText();
+  const words = text.conversation;
   const model = useConversation();
   const { kind, message } = target;
   const person = usePerson(message.sender);
@@ -28,7 +29,7 @@ export function TargetBar({ target }: { target: ComposerTarget }) {
         onClick={() => void model.jumpTo(message.seq)}
       >
         <strong>{isReply ? words.replyingTo(name) : words.editing}</strong>
-        <span dir="auto">{getSummary(message, words.deleted)}</span>
+        <span dir="auto">{getSummary(message, text)}</span>
       </button>
       <IconButton
         icon={X}

@@ -4,6 +4,7 @@ import { File as FileIcon, RotateCcw, X } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { Upload } from "tierchat/react";
 import { getErrorText } from "../../app/errors";
+import { FileName } from "../../content/FileName";
 import { getFileKind } from "../../content/file_kinds";
 import { IconButton } from "../../design";
 import { useText, type Catalog } from "../../i18n";
@@ -32,7 +33,7 @@ function UploadItem({ upload }: { upload: Upload }) {
     <li data-failed={error !== null || undefined}>
       {picture !== null ? <img src={picture} alt="" /> : <FileIcon size={20} aria-hidden />}
       <span className={styles["about"]}>
-        <bdi>{name}</bdi>
+        <FileName name={name} />
         {error === null ? (
           <span>{formatBytes(file.size)}</span>
         ) : (

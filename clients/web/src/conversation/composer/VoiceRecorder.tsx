@@ -42,15 +42,16 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
       const created = new MediaRecorder(stream, mimeType === undefined ? {} : { mimeType });
       const pieces: Blob[] = [];
       created.ondataavailable = ({ data }) => pieces.push(data);
+      const startedMs = performance.now();
       created.onstop = () => {
         if (isUnmounted) return;
+        const lengthS = (performance.now() - startedMs) / 1000;
         const type = created.mimeType.split(";", 1)[0] ?? "audio/webm";
-        const name = buildVoiceName(type, Date.now());
+        const name = buildVoiceName(type, Date.now(), lengthS);
         latestOnEnd.current(isAccepted.current ? new File(pieces, name, { type }) : null);
       };
       created.start();
       recorder.current = created;
-      const startedMs = performance.now();
       timer = setInterval(() => {
         const elapsedS = (performance.now() - startedMs) / 1000;
         setSeconds(elapsedS);

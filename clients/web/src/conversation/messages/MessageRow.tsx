@@ -5,10 +5,10 @@ import type { Message } from "tierchat";
 import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
 import { Link, buildPath } from "../../app/router";
 import { Attachments } from "../../content/Attachments";
-import { getFileKind } from "../../content/file_kinds";
+import { getFileKind, listFileNames } from "../../content/file_kinds";
 import { findFile } from "../../content/known_files";
 import { LinkPreview } from "../../content/LinkPreview";
-import { findFirstLink } from "../../content/markdown";
+import { findFirstLink, getPlainText } from "../../content/markdown";
 import { MessageText } from "../../content/MessageText";
 import { countOnlyEmoji, getLastLineDirection } from "../../content/text_shape";
 import { classes, getHue } from "../../design";
@@ -74,13 +74,13 @@ export const MessageRow = memo(function MessageRow(props: MessageRowProps) {
 });
 
 function useLabel(row: Row): string | undefined {
-  const words = useText().conversation;
+  const { content, conversation: words } = useText();
   const { message, isOwn, isSystem } = row;
   const sender = useSenderName(message.sender);
   if (isSystem) return undefined;
   const name = isOwn ? words.you : sender;
-  const body = message.deleted === true ? words.deleted : message.body.slice(0, 400);
-  const files = (message.attachments ?? []).map((file) => file.name).join(", ");
+  const body = message.deleted === true ? words.deleted : getPlainText(message.body.slice(0, 400));
+  const files = listFileNames(message, content.voiceMessage);
   return [words.saysAt(name, buildMetaText(row, words)), body, files].filter(Boolean).join(": ");
 }
 
@@ -235,8 +235,7 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
       ) : (
         <MessageText text={message.body} tail={tail} />
       )}
-      {link !== null && <LinkPreview url={link} />}
-      {link !== null && tail}
+      {link !== null && <LinkPreview url={link} tail={tail} />}
       {meta}
     </div>
   );

@@ -3,14 +3,16 @@
 import { useEffect, useState } from "react";
 import type { Message } from "tierchat";
 import { PersonName } from "../../app/PersonAvatar";
+import { listFileNames } from "../../content/file_kinds";
 import { getPlainText } from "../../content/markdown";
-import { useText } from "../../i18n";
+import { useText, type Catalog } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
 
 /** Shows message `seq`; loads it if it is not in the window. */
 export function ReplyQuote({ seq }: { seq: number }) {
-  const words = useText().conversation;
+  const text = useText();
+  const words = text.conversation;
   const model = useConversation();
   const [loaded, setLoaded] = useState<Message | null>(null);
   const message = model.find(seq) ?? loaded;
@@ -39,14 +41,13 @@ export function ReplyQuote({ seq }: { seq: number }) {
           <PersonName user={message.sender} />
         )}
       </strong>
-      <span dir="auto">{message === null ? "…" : getSummary(message, words.deleted)}</span>
+      <span dir="auto">{message === null ? "…" : getSummary(message, text)}</span>
     </button>
   );
 }
 
 /** Return a message in one line. */
-export function getSummary(message: Message, deleted: string): string {
-  if (message.deleted === true) return deleted;
-  const files = (message.attachments ?? []).map((file) => file.name).join(", ");
-  return getPlainText(message.body) || files;
+export function getSummary(message: Message, { content, conversation }: Catalog): string {
+  if (message.deleted === true) return conversation.deleted;
+  return getPlainText(message.body) || listFileNames(message, content.voiceMessage);
 }

@@ -341,7 +341,12 @@ export class ConversationModel {
     const items = this.window
       .getState()
       .entries.flatMap((message) =>
-        (message.attachments ?? []).map((attachment) => ({ file: attachment, seq: message.seq })),
+        (message.attachments ?? []).map((attachment) => ({
+          file: attachment,
+          seq: message.seq,
+          sender: message.sender,
+          ts: message.ts,
+        })),
       )
       .filter(isVisual);
     const start = items.findIndex((item) => item.file.id === file && item.seq === seq);
