@@ -37,6 +37,25 @@ test("styles use no physical properties such as margin-left", () => {
   assert.deepEqual(lines, []);
 });
 
+// Menus and dialogs contain these elements, and can be inside of any component.
+const LEAK = /(?<![>+~])\s+(?:button|h2|form|header|footer)\b/;
+
+function listLeaks(style) {
+  const rules = style.replace(/\/\*[^]*?\*\//g, "").matchAll(/([^{};]+)\{/g);
+  const selectors = [...rules].flatMap(([, selector]) => selector.trim().split(/,\s*(?![^(]*\))/));
+  return selectors.filter((each) => !each.startsWith("@") && LEAK.test(each.replace(/\([^)]*\)/g, "")));
+}
+
+test("styles of buttons, headings and forms do not leak into menus and dialogs", () => {
+  const styles = readdirSync(SOURCE, { recursive: true }).filter((path) => path.endsWith(".css"));
+  const leaks = styles.flatMap((path) =>
+    listLeaks(readFileSync(join(SOURCE, path), "utf8")).map((leak) => `${path}: ${leak}`),
+  );
+
+  assert.deepEqual(leaks, []);
+  assert.deepEqual(listLeaks(".a > button, .b button:hover {\n}\n.c h2 {"), [".b button:hover", ".c h2"]);
+});
+
 test("the rule finds physical properties and allows logical ones", () => {
   const physical = [
     "left: 0;",
