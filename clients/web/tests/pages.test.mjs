@@ -160,6 +160,18 @@ test("a period without points is a gap in the chart", () => {
   ]);
 });
 
+test("values between two gaps are split from the lines", () => {
+  const columns = [[1, 2, 3, 4, 5], [7, null, 8, null, null], [1, 2, null, null, 3]];
+
+  assert.deepEqual(metrics.splitLonePoints(columns), [
+    [1, 2, 3, 4, 5],
+    [null, null, null, null, null],
+    [1, 2, null, null, null],
+    [7, null, 8, null, null],
+    [null, null, null, null, 3],
+  ]);
+});
+
 test("alerts report missing processes, a backlog and old metrics", () => {
   const latest = { now_ms: 9_000, processes: [], backlog: { age_s: 40, entries: 3 } };
 

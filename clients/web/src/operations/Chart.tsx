@@ -8,7 +8,7 @@ import { useText } from "../i18n";
 import { formatClock } from "./clock";
 import styles from "./Chart.module.css";
 import type { ChartInfo } from "./charts";
-import { buildColumns, listTableRows } from "./metrics";
+import { buildColumns, listTableRows, splitLonePoints } from "./metrics";
 
 const HEIGHT = 140;
 const COLORS = ["--chart-1", "--chart-2", "--chart-3"] as const;
@@ -30,8 +30,9 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
     chart.lines.map(({ key }) => key),
     everyMs,
   );
-  const latest = useRef(data);
-  latest.current = data;
+  const plotted = splitLonePoints(data);
+  const latest = useRef(plotted);
+  latest.current = plotted;
   const last = data[0].length - 1;
   const shown = index === null ? last : Math.min(index, last);
   const formatValue = (line: number, point: number): string =>
@@ -178,6 +179,7 @@ function buildOptions(
     ticks: { show: false },
     grid: { stroke: () => computeColor("--border"), width: 1 },
   };
+  const colors = chart.lines.map((_, line) => () => computeColor(COLORS[line] ?? COLORS[0]));
   return {
     width: element.clientWidth,
     height: HEIGHT,
@@ -205,10 +207,11 @@ function buildOptions(
     ],
     series: [
       {},
-      ...chart.lines.map((_, line) => ({
-        stroke: () => computeColor(COLORS[line] ?? COLORS[0]),
-        width: 2,
-        points: { show: false },
+      ...colors.map((stroke) => ({ stroke, width: 2, points: { show: false } })),
+      ...colors.map((stroke) => ({
+        stroke,
+        paths: () => null,
+        points: { show: true, size: 5, stroke, fill: stroke },
       })),
     ],
     hooks: { setCursor: [({ cursor }) => onIndex(cursor.idx ?? null)] },

@@ -3,6 +3,7 @@
 import type { Http } from "tierchat";
 import { useApi } from "../data/use_load";
 import { useText } from "../i18n";
+import { TextWithCode } from "../i18n/TextWithCode";
 import { LoadedView } from "../page/Loadable";
 import { Section } from "../page/Page";
 import { computeCostPerDay } from "./metrics";
@@ -46,19 +47,23 @@ function Report({ report, rates }: { report: Http.CostReport; rates: readonly Ht
   ];
   return (
     <>
-      <Section title={text.cost.title} about={text.cost.hint}>
+      <Section title={text.cost.title} about={<TextWithCode>{text.cost.hint}</TextWithCode>}>
         <Facts facts={facts} />
       </Section>
       {report.days
         .filter((day) => day.features.length > 0)
         .map((day) => (
           <Section key={day.day} title={text.cost.byFeature(day.day)}>
-            <Features label={text.cost.byFeature(day.day)} features={day.features} />
+            <Costs
+              label={text.cost.byFeature(day.day)}
+              first={text.cost.columns.feature}
+              costs={day.features}
+            />
           </Section>
         ))}
       {report.chats.length > 0 && (
         <Section title={text.cost.byChat}>
-          <Features label={text.cost.byChat} features={report.chats} />
+          <Costs label={text.cost.byChat} first={text.cost.columns.chat} costs={report.chats} />
         </Section>
       )}
       {report.days.every((day) => day.features.length === 0) && <p>{text.cost.none}</p>}
@@ -66,17 +71,24 @@ function Report({ report, rates }: { report: Http.CostReport; rates: readonly Ht
   );
 }
 
-function Features({ label, features }: { label: string; features: readonly Http.FeatureCost[] }) {
-  const { columns } = useText().operations.cost;
+interface CostsProps {
+  label: string;
+  /** The heading of the first column. */
+  first: string;
+  costs: readonly Http.FeatureCost[];
+}
+
+function Costs({ label, first, costs }: CostsProps) {
+  const { write, read, usd } = useText().operations.cost.columns;
   return (
     <Table
       label={label}
-      columns={Object.values(columns)}
-      rows={features.map((feature) => [
-        feature.feature,
-        units.count(feature.write_units),
-        units.count(feature.read_units),
-        units.dollars(feature.usd),
+      columns={[first, write, read, usd]}
+      rows={costs.map((cost) => [
+        cost.feature,
+        units.count(cost.write_units),
+        units.count(cost.read_units),
+        units.dollars(cost.usd),
       ])}
     />
   );

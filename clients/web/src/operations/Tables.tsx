@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 import type { Http } from "tierchat";
 import { Label } from "../design";
 import { useText } from "../i18n";
+import { TextWithCode } from "../i18n/TextWithCode";
 import { formatDateTime, formatRelative } from "../i18n/format";
 import { Section } from "../page/Page";
 import styles from "./Tables.module.css";
@@ -79,7 +80,9 @@ export function Processes({ overview }: { overview: Http.Overview }) {
   return (
     <Section title={text.processes} about={text.processesHint}>
       {rows.length === 0 ? (
-        <p>{text.noProcesses}</p>
+        <p>
+          <TextWithCode>{text.noProcesses}</TextWithCode>
+        </p>
       ) : (
         <Table label={text.processes} columns={Object.values(text.processColumns)} rows={rows} />
       )}
@@ -181,8 +184,10 @@ export function AuditSection({ audit }: { audit: Http.AuditReport | null }) {
   if (audit === null) return <Section title={text.audit}>{common.loading}</Section>;
   if (audit.newest_ms === null) {
     return (
-      <Section title={text.audit} about={text.auditHint}>
-        <p>{text.noAudit}</p>
+      <Section title={text.audit} about={<TextWithCode>{text.auditHint}</TextWithCode>}>
+        <p>
+          <TextWithCode>{text.noAudit}</TextWithCode>
+        </p>
       </Section>
     );
   }
@@ -198,7 +203,7 @@ export function AuditSection({ audit }: { audit: Http.AuditReport | null }) {
     [text.auditFacts.findings, units.count(audit.findings)],
   ];
   return (
-    <Section title={text.audit} about={text.auditHint}>
+    <Section title={text.audit} about={<TextWithCode>{text.auditHint}</TextWithCode>}>
       <Facts facts={facts} />
       {audit.latest.length === 0 && <p>{text.noFindings}</p>}
       <ul className={styles["findings"]}>

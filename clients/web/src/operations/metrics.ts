@@ -39,6 +39,9 @@ export function isStale(metrics: Metrics, nowMs: number): boolean {
 /** Numeric fields of a point. */
 export type PointKey = Exclude<keyof Http.Point, "at_ms">;
 
+/** The times of a chart in seconds, then the values of each line. Null is a gap in the line. */
+export type Columns = [number[], ...(number | null)[][]];
+
 /**
  * Return the columns of a chart: times in seconds, then a column per key.
  *
@@ -48,7 +51,7 @@ export function buildColumns(
   points: readonly Http.Point[],
   keys: readonly PointKey[],
   everyMs: number,
-): [number[], ...(number | null)[][]] {
+): Columns {
   const times: number[] = [];
   const columns: (number | null)[][] = keys.map(() => []);
   let previousMs: number | null = null;
@@ -62,6 +65,21 @@ export function buildColumns(
     previousMs = point.at_ms;
   }
   return [times, ...columns];
+}
+
+/**
+ * Return the times, the columns without the values between two gaps, then columns with only these.
+ *
+ * The chart shows the latter as dots.
+ */
+export function splitLonePoints([times, ...columns]: Columns): Columns {
+  const isLone = (value: number | null, index: number, column: (number | null)[]): boolean =>
+    value !== null && (column[index - 1] ?? null) === null && (column[index + 1] ?? null) === null;
+  const keep = (areLone: boolean) =>
+    columns.map((column) =>
+      column.map((value, index) => (isLone(value, index, column) === areLone ? value : null)),
+    );
+  return [times, ...keep(false), ...keep(true)];
 }
 
 /** Return points for a table: the last point of each half minute, newest first. */

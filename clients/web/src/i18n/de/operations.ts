@@ -161,6 +161,7 @@ export const operations: Catalog["operations"] = {
     none: "Noch kein Verbrauch. Prozesse melden sich alle 10 Sekunden.",
     columns: {
       feature: "Funktion",
+      chat: "Chat",
       write: "Schreibeinheiten",
       read: "Leseeinheiten",
       usd: "Kosten (USD)",

@@ -139,7 +139,7 @@ export const operations: Catalog["operations"] = {
     byFeature: (day) => `按功能，${day}`,
     byChat: "按聊天",
     none: "还没有用量。进程每 10 秒报告一次。",
-    columns: { feature: "功能", write: "写入单位", read: "读取单位", usd: "成本（美元）" },
+    columns: { feature: "功能", chat: "聊天", write: "写入单位", read: "读取单位", usd: "成本（美元）" },
   },
   key: "API 密钥",
   keyTitle: "需要 API 密钥",
