@@ -89,7 +89,7 @@ async def test_member_mutes_notifications_finds_links_and_pins_and_leaves(
         await expect(member(page, ann)).to_contain_text("Owner")
         await expect(page.get_by_role("tab", name="Manage")).to_have_count(0)
         await page.get_by_role("button", name="Notifications").click()
-        await page.get_by_role("menuitem", name="For 8 hours").click()
+        await page.get_by_role("menuitem", name="Mute for 8 hours").click()
         await expect(page.get_by_text(re.compile("^Muted until"))).to_be_visible()
         await page.get_by_role("tab", name="Links").click()
         link = panel_of(page).get_by_role("link").filter(has_text="wiki.example")

@@ -165,7 +165,7 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
         try:
             await caller.send(direct, "Are you there?")
             (notice,) = await browser.wait_for(1)
-            await mute(bob, ann, "Mute")
+            await mute(bob, ann, "Mute", "Mute until I unmute")
             await caller.send(direct, "This is muted")
             await caller.send(group, "To all")
             await browser.wait_for(2)
@@ -211,14 +211,16 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
     await bob.check_is_clean()
 
 
-async def mute(person: Visitor, title: str, action: str) -> None:
+async def mute(person: Visitor, title: str, *actions: str) -> None:
     """Mute or unmute a chat in its menu, and wait until the server has saved it."""
     chat = person.page.get_by_role("listitem").filter(
         has=person.page.get_by_text(title, exact=True)
     )
-    await chat.get_by_role("link").click(button="right")
+    await chat.get_by_role("link").hover()
+    await chat.get_by_role("button", name=f"Actions for {title}").click()
     async with person.page.expect_response("**/preferences"):
-        await person.page.get_by_role("menuitem", name=action, exact=True).click()
+        for action in actions:
+            await person.page.get_by_role("menuitem", name=action, exact=True).click()
 
 
 async def test_push_subscription_is_renewed_and_removed_by_switch_and_logout(

@@ -1,19 +1,19 @@
 // A row of the chat list.
 
-import { BellOff, CheckCheck, Clock, Pin } from "lucide-react";
+import { BellOff, CheckCheck, Clock, Ellipsis, Pin } from "lucide-react";
 import { memo, useState, type MouseEvent } from "react";
 import type { Chat, Message } from "tierchat";
 import { useClient, useHasDraft, usePreferences, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
 import { Link, buildPath } from "../app/router";
 import { useExpiry } from "../data/use_expiry";
-import { Badge, Menu, type MenuAnchor } from "../design";
+import { Badge, IconButton, Menu, type MenuAnchor } from "../design";
 import { useText } from "../i18n";
 import { formatShort } from "../i18n/format";
 import { Sentence } from "../i18n/Sentence";
 import { ChatAvatar } from "./ChatAvatar";
 import styles from "./ChatRow.module.css";
-import { useChatActions } from "./chat_actions";
+import { useChatActions, useMuteActions } from "./chat_actions";
 import { useChatTitle } from "./names";
 import { isMutedChat } from "./preferences";
 import { stripMarkdown, getPreview } from "./preview";
@@ -30,7 +30,7 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
   const preferences = usePreferences(chat.id);
   const text = useText();
   const title = useChatTitle(chat);
-  const [anchor, setAnchor] = useState<MenuAnchor | null>(null);
+  const [menu, setMenu] = useState<OpenMenu | null>(null);
   const isMuted = isMutedChat(preferences);
   const isMarked = preferences.isMarkedUnread && chat.unread === 0;
   const { lastMessage } = chat;
@@ -38,7 +38,8 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
   const openMenu = (event: MouseEvent<HTMLElement>): void => {
     event.preventDefault();
     const isKeyboard = event.button !== 2;
-    setAnchor(isKeyboard ? event.currentTarget : { x: event.clientX, y: event.clientY });
+    const anchor = isKeyboard ? event.currentTarget : { x: event.clientX, y: event.clientY };
+    setMenu({ kind: "actions", anchor });
   };
   return (
     <>
@@ -74,18 +75,52 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
           </span>
         </span>
       </Link>
-      {anchor !== null && (
-        <RowMenu {...props} title={title} anchor={anchor} onClose={() => setAnchor(null)} />
+      <span className={styles["more"]}>
+        <IconButton
+          icon={Ellipsis}
+          size="s"
+          label={text.chats.actions(title)}
+          tabIndex={-1}
+          aria-haspopup="menu"
+          onClick={(event) => setMenu({ kind: "actions", anchor: event.currentTarget })}
+        />
+      </span>
+      {menu?.kind === "actions" && (
+        <ActionsMenu
+          chat={chat}
+          title={title}
+          anchor={menu.anchor}
+          onMute={() => setMenu({ ...menu, kind: "mute" })}
+          onClose={() => setMenu(null)}
+        />
+      )}
+      {menu?.kind === "mute" && (
+        <MuteMenu chat={chat} title={title} anchor={menu.anchor} onClose={() => setMenu(null)} />
       )}
     </>
   );
 });
 
-function RowMenu(props: ChatRowProps & { title: string; anchor: MenuAnchor; onClose: () => void }) {
-  const text = useText();
-  const items = useChatActions(props.chat);
-  const { title, anchor, onClose } = props;
-  return <Menu label={text.chats.actions(title)} items={items} anchor={anchor} onClose={onClose} />;
+interface OpenMenu {
+  kind: "actions" | "mute";
+  anchor: MenuAnchor;
+}
+
+interface RowMenuProps {
+  chat: Chat;
+  title: string;
+  anchor: MenuAnchor;
+  onClose: () => void;
+}
+
+function ActionsMenu({ chat, title, onMute, ...rest }: RowMenuProps & { onMute: () => void }) {
+  const text = useText().chats;
+  return <Menu label={text.actions(title)} items={useChatActions(chat, onMute)} {...rest} />;
+}
+
+function MuteMenu({ chat, title, ...rest }: RowMenuProps) {
+  const text = useText().chats;
+  return <Menu label={text.muteTitle(title)} items={useMuteActions(chat)} {...rest} />;
 }
 
 function Preview({ chat, message }: { chat: Chat; message: Message | null }) {

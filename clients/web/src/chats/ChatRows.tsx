@@ -73,7 +73,7 @@ export function ChatRows(props: ChatRowsProps) {
   }, []);
 
   const topRows = (): HTMLElement[] => [
-    ...(top.current?.querySelectorAll<HTMLElement>("li > a, button") ?? []),
+    ...(top.current?.querySelectorAll<HTMLElement>('li > a, button:not([tabindex="-1"])') ?? []),
   ];
   const focusAt = (position: number): void => {
     const above = topRows();

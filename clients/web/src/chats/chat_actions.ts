@@ -16,8 +16,11 @@ import { showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { isMutedChat, useChatPreferences } from "./preferences";
 
-/** Return the menu items for a chat. */
-export function useChatActions(chat: Chat): MenuItem[] {
+const HOUR_S = 3_600;
+const DAY_S = 24 * HOUR_S;
+
+/** Return the menu items for a chat. `onMute` opens the menu with {@link useMuteActions}. */
+export function useChatActions(chat: Chat, onMute: () => void): MenuItem[] {
   const text = useText();
   const preferences = useChatPreferences(chat.id);
   const run = (work: () => Promise<unknown>) => (): void => {
@@ -46,12 +49,31 @@ export function useChatActions(chat: Chat): MenuItem[] {
     {
       label: isMuted ? text.chats.unmute : text.chats.mute,
       icon: isMuted ? Bell : BellOff,
-      onSelect: change({ mutedUntilS: isMuted ? null : 0 }),
+      onSelect: isMuted ? change({ mutedUntilS: null }) : onMute,
     },
     {
       label: isArchived ? text.chats.unarchive : text.chats.archive,
       icon: isArchived ? ArchiveRestore : Archive,
       onSelect: change({ isArchived: !isArchived }),
     },
+  ];
+}
+
+/** Return the menu items that mute a chat for a time. */
+export function useMuteActions(chat: Chat): MenuItem[] {
+  const text = useText().group;
+  const { change } = useChatPreferences(chat.id);
+  const mute = (seconds: number | null) => (): void => {
+    const mutedUntilS = seconds === null ? 0 : Math.floor(Date.now() / 1000) + seconds;
+    change({ mutedUntilS }).catch((error: unknown) => {
+      showToast(getErrorText(error), { kind: "error" });
+    });
+  };
+  return [
+    { label: text.for1h, onSelect: mute(HOUR_S) },
+    { label: text.for8h, onSelect: mute(8 * HOUR_S) },
+    { label: text.for1d, onSelect: mute(DAY_S) },
+    { label: text.for7d, onSelect: mute(7 * DAY_S) },
+    { label: text.always, onSelect: mute(null) },
   ];
 }

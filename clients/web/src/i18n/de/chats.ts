@@ -34,6 +34,7 @@ export const chats: Catalog["chats"] = {
   archive: "Archivieren",
   unarchive: "Aus dem Archiv holen",
   mute: "Stummschalten",
+  muteTitle: (name) => `${name} stummschalten`,
   unmute: "Stummschaltung aufheben",
   markRead: "Als gelesen markieren",
   markUnread: "Als ungelesen markieren",

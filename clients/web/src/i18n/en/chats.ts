@@ -33,6 +33,7 @@ export const chats = {
   archive: "Archive",
   unarchive: "Unarchive",
   mute: "Mute",
+  muteTitle: (name: string) => `Mute ${name}`,
   unmute: "Unmute",
   markRead: "Mark as read",
   markUnread: "Mark as unread",

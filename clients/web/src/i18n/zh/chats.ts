@@ -34,6 +34,7 @@ export const chats: Catalog["chats"] = {
   archive: "归档",
   unarchive: "取消归档",
   mute: "静音",
+  muteTitle: (name) => `静音 ${name}`,
   unmute: "取消静音",
   markRead: "标为已读",
   markUnread: "标为未读",
