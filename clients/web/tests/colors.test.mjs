@@ -106,6 +106,12 @@ test("every id has one of the hues", () => {
   assert.deepEqual([...usedHues].sort((a, b) => a - b), [...hues.keys()]);
 });
 
+test("the demo users have different hues", () => {
+  const users = ["alice", "bob", "carol", "dmitri", "emma"];
+
+  assert.equal(new Set(users.map(getHue)).size, users.length);
+});
+
 test("the contrast is computed as in WCAG, and low contrast is found", () => {
   const gray = [0x76, 0x76, 0x76].map((part) => part / 255);
   const faint = "light-dark(hsl(var(--hue) 70% 60%), hsl(var(--hue) 70% 76%))";

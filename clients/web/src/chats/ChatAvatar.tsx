@@ -1,7 +1,7 @@
 // The picture of a chat: that of the other person or of the group.
 
 import type { Chat } from "tierchat";
-import { usePresence } from "tierchat/react";
+import { useClient, usePresence } from "tierchat/react";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { Avatar } from "../design";
 import { useChatPicture } from "../group/chat_picture";
@@ -17,6 +17,7 @@ interface ChatAvatarProps {
 /** The picture of a chat, with the presence of the other person. */
 export function ChatAvatar({ chat, size = "l", hasPresence = false }: ChatAvatarProps) {
   const { peer } = chat;
+  if (chat.kind === "companion") return <CompanionAvatar chat={chat} size={size} />;
   if (chat.kind !== "direct" || peer === null) return <GroupAvatar chat={chat} size={size} />;
   if (hasPresence) return <PresenceAvatar user={peer} size={size} />;
   return <PersonAvatar user={peer} size={size} />;
@@ -30,4 +31,11 @@ function PresenceAvatar({ user, size }: { user: string; size: "s" | "m" | "l" | 
 function GroupAvatar({ chat, size }: { chat: Chat; size: "s" | "m" | "l" | "xl" }) {
   const src = useChatPicture(chat.id, chat.picture);
   return <Avatar id={chat.id} name={useChatTitle(chat)} size={size} src={src} />;
+}
+
+/** The picture of an AI companion. All sessions with it have the same color. */
+function CompanionAvatar({ chat, size }: { chat: Chat; size: "s" | "m" | "l" | "xl" }) {
+  const { user } = useClient();
+  const companion = Object.keys(chat.members ?? {}).find((member) => member !== user);
+  return <Avatar id={companion ?? chat.id} name={useChatTitle(chat)} size={size} />;
 }

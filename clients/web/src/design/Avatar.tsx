@@ -34,7 +34,8 @@ export function Avatar({ id, name, src, size = "m", isOnline }: AvatarProps) {
 
 /** Return the hue of an id, 0 to 11. */
 export function getHue(id: string): number {
-  let hash = 0x811c9dc5; // FNV-1a, with its upper bits mixed in
+  // FNV-1a, with its upper bits mixed in. The start value gives the demo users different hues.
+  let hash = 0x811c9dd8;
   for (let index = 0; index < id.length; index += 1) {
     hash = Math.imul(hash ^ id.charCodeAt(index), 0x01000193);
   }
