@@ -1,6 +1,6 @@
 // The dialogs of a conversation.
 
-import { useState } from "react";
+import { useId, useState } from "react";
 import type { Message } from "tierchat";
 import { Button, Dialog, showToast, TextArea, TextField } from "../design";
 import { useText } from "../i18n";
@@ -28,6 +28,7 @@ export function DeleteDialog({ messages, onClose }: MessagesDialogProps) {
   return (
     <Dialog
       title={text.deleteTitle(messages.length)}
+      size="m"
       onClose={onClose}
       footer={
         <>
@@ -92,6 +93,7 @@ export function DateDialog({ onClose }: { onClose: () => void }) {
   const words = useText();
   const text = words.conversation;
   const model = useConversation();
+  const form = useId();
   const [date, setDate] = useState("");
   const [isBusy, setBusy] = useState(false);
   const jump = async (): Promise<void> => {
@@ -105,8 +107,26 @@ export function DateDialog({ onClose }: { onClose: () => void }) {
     if (isDone) onClose();
   };
   return (
-    <Dialog title={text.jumpToDate} onClose={onClose}>
+    <Dialog
+      title={text.jumpToDate}
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>{words.common.cancel}</Button>
+          <Button
+            type="submit"
+            form={form}
+            variant="primary"
+            isBusy={isBusy}
+            disabled={date === ""}
+          >
+            {text.jump}
+          </Button>
+        </>
+      }
+    >
       <form
+        id={form}
         onSubmit={(event) => {
           event.preventDefault();
           if (date !== "") void jump();
@@ -121,11 +141,6 @@ export function DateDialog({ onClose }: { onClose: () => void }) {
           autoFocus
           onChange={(event) => setDate(event.target.value)}
         />
-        <p>
-          <Button type="submit" variant="primary" isBusy={isBusy} disabled={date === ""}>
-            {text.jump}
-          </Button>
-        </p>
       </form>
     </Dialog>
   );

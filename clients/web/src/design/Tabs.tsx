@@ -12,7 +12,7 @@ interface TabsProps<Id extends string> {
   panel?: string;
 }
 
-/** A row of tabs; arrow keys move between them. */
+/** Tabs in one or more rows; arrow keys move between them. */
 export function Tabs<Id extends string>({ label, tabs, selected, onSelect, panel }: TabsProps<Id>) {
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>): void => {
     const isRightToLeft = getComputedStyle(event.currentTarget).direction === "rtl";

@@ -97,11 +97,12 @@ function Details({ info, reload }: { info: Http.ChatInfo; reload: () => void }) 
 
 function GroupHeader({ info, isManager }: { info: Http.ChatInfo; isManager: boolean }) {
   const text = useText();
+  const client = useClient();
   const count = info.count ?? info.members.length;
   const presence = usePresence(info.members.slice(0, 100));
-  const online = [...presence.values()].filter(({ isOnline }) => isOnline).length;
+  const others = [...presence].filter(([user, { isOnline }]) => isOnline && user !== client.user);
+  const online = others.length + (info.members.includes(client.user) ? 1 : 0);
   const [open, setOpen] = useState<"add" | "leave" | null>(null);
-  const client = useClient();
   const attempt = useAttempt();
   const name = info.name ?? text.chats.unnamedGroup;
   const counts = [text.group.memberCount(count), online > 0 ? text.group.onlineCount(online) : ""];

@@ -86,13 +86,13 @@ export function formatNumber(number: number, options: Intl.NumberFormatOptions =
   return new Intl.NumberFormat(getCurrentLanguage().language, options).format(number);
 }
 
-/** Return a file size, such as "1.5 MB". */
+/** Return a file size, such as "1.5 MB", in powers of 1,024. */
 export function formatBytes(bytes: number): string {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte"] as const;
-  const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(bytes, 1)) / 3));
+  const power = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(bytes, 1)) / 10));
   const options = { style: "unit", unit: units[power] ?? "byte", unitDisplay: "short" } as const;
   const maximumFractionDigits = power > 1 ? 1 : 0;
-  return formatNumber(bytes / 1000 ** power, { ...options, maximumFractionDigits });
+  return formatNumber(bytes / 1024 ** power, { ...options, maximumFractionDigits });
 }
 
 /** Return a list in words: "Ann, Ben and Cy". */

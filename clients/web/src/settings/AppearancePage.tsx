@@ -22,7 +22,7 @@ export default function AppearancePage() {
   const languages = Object.entries(LANGUAGES).map(([value, label]) => ({ value, label }));
   return (
     <SettingPage title={text.settings.appearance}>
-      <SettingSection title={text.settings.appearance}>
+      <SettingSection>
         <Select
           label={text.settings.theme}
           value={appearance.theme ?? "system"}

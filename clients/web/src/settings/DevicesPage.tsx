@@ -32,7 +32,7 @@ export default function DevicesPage() {
     attempt(() => session.logOut(() => client.http.call("log_out_everywhere", {})));
   return (
     <SettingPage title={text.settings.devices}>
-      <SettingSection title={text.settings.devices} hint={text.settings.devicesHint}>
+      <SettingSection hint={text.settings.devicesHint}>
         {devices.error !== null && (
           <ErrorState message={getErrorText(devices.error)} onRetry={devices.reload} />
         )}

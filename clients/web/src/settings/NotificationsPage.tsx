@@ -14,7 +14,7 @@ export default function NotificationsPage() {
     state === "missing" || state === "blocked" ? problems[state] : text.settings.pushHint;
   return (
     <SettingPage title={text.settings.notifications}>
-      <SettingSection title={text.settings.notifications}>
+      <SettingSection>
         <Switch
           label={text.settings.push}
           hint={hint}

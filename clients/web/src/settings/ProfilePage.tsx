@@ -2,7 +2,7 @@
 
 import { useRef, useState, type ChangeEvent, type FormEvent } from "react";
 import { useClient } from "tierchat/react";
-import { getDirectory } from "../app/directory";
+import { getDirectory, usePerson } from "../app/directory";
 import { setMe, useMe } from "../app/me";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { useOpenSession } from "../app/session_context";
@@ -27,7 +27,7 @@ export default function ProfilePage() {
       <SettingSection title={text.settings.picture} hint={text.settings.pictureHint}>
         <Picture />
       </SettingSection>
-      <SettingSection title={text.settings.profile} hint={text.settings.profileHint}>
+      <SettingSection hint={text.settings.profileHint}>
         <ProfileForm key={String(isAccount)} />
       </SettingSection>
     </SettingPage>
@@ -99,6 +99,7 @@ function Picture() {
   const client = useClient();
   const { config } = useOpenSession();
   const input = useRef<HTMLInputElement>(null);
+  const hasPicture = usePerson(client.user).picture !== null;
   const [problem, setProblem] = useState<string | null>(null);
   const { isBusy, error, run, clear } = useAction();
   const showPicture = (picture: string | null): void => {
@@ -143,9 +144,11 @@ function Picture() {
         <Button isBusy={isBusy} onClick={() => input.current?.click()}>
           {text.settings.changePicture}
         </Button>
-        <Button variant="quiet" disabled={isBusy} onClick={() => void remove()}>
-          {text.settings.removePicture}
-        </Button>
+        {hasPicture && (
+          <Button variant="quiet" disabled={isBusy} onClick={() => void remove()}>
+            {text.settings.removePicture}
+          </Button>
+        )}
         <FormMessage error={problem ?? (error === null ? null : text.settings.pictureFailed)} />
       </div>
     </div>

@@ -28,7 +28,8 @@ export function SettingPage({ title, children }: { title: string; children: Reac
 }
 
 interface SettingSectionProps {
-  title: string;
+  /** Omitted if it would repeat the title of the page. */
+  title?: string;
   hint?: string;
   children: ReactNode;
 }
@@ -37,7 +38,7 @@ interface SettingSectionProps {
 export function SettingSection({ title, hint, children }: SettingSectionProps) {
   return (
     <section className={styles["section"]}>
-      <h2>{title}</h2>
+      {title !== undefined && <h2>{title}</h2>}
       {hint !== undefined && <p className={styles["hint"]}>{hint}</p>}
       {children}
     </section>

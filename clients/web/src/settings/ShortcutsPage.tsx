@@ -9,7 +9,7 @@ export default function ShortcutsPage() {
   const text = useText().settings;
   return (
     <SettingPage title={text.shortcuts}>
-      <SettingSection title={text.shortcuts}>
+      <SettingSection>
         <ShortcutList />
       </SettingSection>
     </SettingPage>
