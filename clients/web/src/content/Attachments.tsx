@@ -101,21 +101,23 @@ function Tile({ file, seq, hidden, onOpen }: TileProps) {
   const media = useMedia(file, seq, { isThumb, isEnabled: isThumb || !isVideo });
   const label = isVideo ? words.openVideo(file.name) : words.openImage(file.name);
   return (
-    <button
-      type="button"
-      aria-label={hidden > 0 ? `${label}, ${words.moreImages(hidden)}` : label}
-      onClick={() => onOpen(file)}
-    >
-      {media.url !== null && <img src={media.url} alt="" draggable={false} />}
-      {media.hasFailed && <ImageOff aria-hidden />}
+    <>
       {isVideo && !isThumb && <VideoPreview file={file} seq={seq} />}
-      {isVideo && (
-        <span className={styles["play"]}>
-          <Play size={22} aria-hidden />
-        </span>
-      )}
-      {hidden > 0 && <span className={styles["hidden"]}>+{hidden}</span>}
-    </button>
+      <button
+        type="button"
+        aria-label={hidden > 0 ? `${label}, ${words.moreImages(hidden)}` : label}
+        onClick={() => onOpen(file)}
+      >
+        {media.url !== null && <img src={media.url} alt="" draggable={false} />}
+        {media.hasFailed && <ImageOff aria-hidden />}
+        {isVideo && (
+          <span className={styles["play"]}>
+            <Play size={22} aria-hidden />
+          </span>
+        )}
+        {hidden > 0 && <span className={styles["hidden"]}>+{hidden}</span>}
+      </button>
+    </>
   );
 }
 
@@ -146,6 +148,7 @@ function FileRow({ file, seq }: { file: Attachment; seq: number }) {
         <FileIcon size={20} aria-hidden />
         <Download size={20} aria-hidden />
       </span>
+      <span className="visually-hidden">{words.download}</span>
       <span className={styles["fileAbout"]}>
         <FileName name={file.name} />
         <span>{size}</span>

@@ -4,14 +4,16 @@
 import styles from "./content.module.css";
 
 const END_CHARS = 9;
+const SHORT_CHARS = 20; // a name that fits into all lists
 
 export function FileName({ name }: { name: string }) {
   const characters = [...name];
-  const end = Math.max(0, characters.length - END_CHARS);
+  if (characters.length <= SHORT_CHARS) return <bdi>{name}</bdi>;
   return (
     <bdi className={styles["fileName"]}>
-      <span>{characters.slice(0, end).join("")}</span>
-      <span>{characters.slice(end).join("")}</span>
+      <span className="visually-hidden">{name}</span>
+      <span aria-hidden>{characters.slice(0, -END_CHARS).join("")}</span>
+      <span aria-hidden>{characters.slice(-END_CHARS).join("")}</span>
     </bdi>
   );
 }

@@ -78,19 +78,20 @@ export function MediaTab({ chat }: { chat: string }) {
 
 function MediaTile({ shared: { file, seq }, onOpen }: { shared: ViewerItem; onOpen: () => void }) {
   const words = useText().content;
-  const hasThumb = file.thumb === true;
-  const thumb = useApi("get_link", hasThumb ? { file: file.id, seq, thumb: 1 } : null);
   const isVideo = getFileKind(file) === "video";
+  const hasThumb = file.thumb === true;
+  const address = { file: file.id, seq, ...(hasThumb ? { thumb: 1 as const } : {}) };
+  const picture = useApi("get_link", hasThumb || !isVideo ? address : null);
   return (
-    <li>
+    <li className={styles["item"]}>
+      {isVideo && !hasThumb && <VideoPreview file={file} seq={seq} />}
       <button
         type="button"
         className={styles["tile"]}
         aria-label={isVideo ? words.openVideo(file.name) : words.openImage(file.name)}
         onClick={onOpen}
       >
-        {thumb.data !== null && <img src={thumb.data.url} alt="" loading="lazy" />}
-        {isVideo && !hasThumb && <VideoPreview file={file} seq={seq} />}
+        {picture.data !== null && <img src={picture.data.url} alt="" loading="lazy" />}
         {isVideo && <Play size={24} aria-hidden />}
       </button>
     </li>
