@@ -53,6 +53,7 @@ async def test_owner_manages_members_settings_bans_and_reports(
         await page.get_by_role("dialog").get_by_role("button", name="Ban from group").click()
         await expect(member(page, cy)).to_have_count(0)
 
+        await expect(page.get_by_role("tab", name="Manage")).to_be_in_viewport(ratio=1)
         await page.get_by_role("tab", name="Manage").click()
         report = panel_of(page).get_by_role("article", name=f"Reported by {ben}")
         await expect(report).to_contain_text("wrong link")

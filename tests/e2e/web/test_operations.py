@@ -55,6 +55,16 @@ async def test_operations_report_an_outage_and_recover(web: WebStack, browser: B
         await expect(reason).to_have_count(0)
 
 
+async def test_low_window_shows_all_sections(web: WebStack, browser: Browser) -> None:
+    """At 200 % zoom, an administrator sees all sections of the navigation without scrolling."""
+    async with open_page(web, browser, ADMIN, "operations", size=(720, 450)) as page:
+        links = page.get_by_role("navigation").get_by_role("link")
+        await expect(links).to_have_count(8)
+        for number in range(8):
+            await expect(links.nth(number)).to_be_in_viewport(ratio=1)
+        await expect(page.get_by_role("link", name="Settings")).to_be_visible()
+
+
 async def _abort(route: Route) -> None:
     await route.abort()
 

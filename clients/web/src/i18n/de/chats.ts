@@ -45,7 +45,7 @@ export const chats: Catalog["chats"] = {
   decline: "Ablehnen",
   unnamedGroup: "Gruppe ohne Namen",
   person: "Name oder Benutzername",
-  personHint: "Gib den genauen Benutzernamen ein, oder wähle unten jemanden aus.",
+  personHint: "Gib den genauen Benutzernamen ein, oder wähle einen Vorschlag.",
   startChat: "Chat beginnen",
   groupName: "Gruppenname",
   members: "Mitglieder",

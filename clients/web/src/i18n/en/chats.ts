@@ -44,7 +44,7 @@ export const chats = {
   decline: "Decline",
   unnamedGroup: "Unnamed group",
   person: "Name or username",
-  personHint: "Enter an exact username, or choose someone below.",
+  personHint: "Enter an exact username, or choose a suggestion.",
   startChat: "Start chat",
   groupName: "Group name",
   members: "Members",

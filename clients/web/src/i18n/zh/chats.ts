@@ -45,7 +45,7 @@ export const chats: Catalog["chats"] = {
   decline: "拒绝",
   unnamedGroup: "未命名群组",
   person: "名称或用户名",
-  personHint: "输入准确的用户名，或在下方选择。",
+  personHint: "输入准确的用户名，或选择建议。",
   startChat: "开始聊天",
   groupName: "群组名称",
   members: "成员",
