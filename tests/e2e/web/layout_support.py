@@ -172,12 +172,13 @@ MEASURE = """async () => {
   if (list.scrollWidth > list.clientWidth) problems.push("the list scrolls sideways");
   return { seqs: [...seen].filter(Number.isInteger), problems };
 }"""
-# Returns what the hover tools of a message cover, and whether they leave the list.
+# Returns what the hover tools of a message cover, and whether they leave the list; null: no tools.
 MEASURE_TOOLS = """() => {
   const list = document.querySelector('[role="log"]');
   const bounds = list.getBoundingClientRect();
   const buttons = [...list.querySelectorAll('[aria-haspopup="menu"], [aria-haspopup="dialog"]')];
-  const tools = buttons.find((each) => each.checkVisibility()).parentElement;
+  const tools = buttons.find((each) => each.checkVisibility())?.parentElement;
+  if (tools === undefined) return null;
   const box = tools.getBoundingClientRect();
   const problems = [];
   if (box.left < bounds.left - 1 || box.right > bounds.right + 1) problems.push("leave the list");

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from chatserver.client import ChatClient
 from tests.e2e.web.client_support import Visit
@@ -21,8 +21,9 @@ from tests.e2e.web.layout_support import (
     send_every_kind,
 )
 from tests.e2e.web.pages_support import open_page, record_video
-from tests.e2e.web.stack_support import WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.integration.features.link_previews.support import open_site
+from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -101,8 +102,20 @@ async def test_tools_of_a_message_stay_in_the_list_and_cover_no_message(
         await expect(rows).to_have_count(2 * len(texts))
         for width, number in itertools.product(WIDTHS, range(2 * len(texts))):
             await page.set_viewport_size({"width": width, "height": HEIGHT})
-            await rows.nth(number).locator("[data-first]").hover()
-            await expect(
-                rows.nth(number).get_by_role("button", name="Message actions")
-            ).to_be_visible()
-            assert await page.evaluate(MEASURE_TOOLS) == [], (width, number)
+            await check_tools(page, rows.nth(number).locator("[data-first]"))
+
+
+async def check_tools(page: Page, bubble: Locator) -> None:
+    """Move the pointer to a message until its tools are shown; check their position.
+
+    The list moves its rows for some time after a change of the window's size.
+    """
+
+    async def are_shown() -> bool:
+        await page.mouse.move(0, 0)
+        await bubble.hover()
+        problems = await page.evaluate(MEASURE_TOOLS)
+        assert not problems, problems
+        return problems is not None
+
+    await eventually(are_shown, PATIENCE_MS / 1000, "the tools are shown")
