@@ -11,6 +11,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+async def wait_for_shared(work: asyncio.Future[R]) -> R:
+    """Return the result of a task or future that continues if this caller is cancelled.
+
+    Guarantees:
+        Cancellation: safe; the work continues for other callers. If all callers are cancelled,
+            asyncio does not log that its exception was never retrieved.
+    """
+    work.add_done_callback(_retrieve_exception)
+    return await asyncio.shield(work)
+
+
+def _retrieve_exception(work: asyncio.Future[R]) -> None:
+    if not work.cancelled():
+        work.exception()
+
+
 @contextlib.asynccontextmanager
 async def open_task_group() -> AsyncIterator[asyncio.TaskGroup]:
     """Open an `asyncio.TaskGroup`. If a task fails, the block raises the task's error itself."""

@@ -37,6 +37,7 @@ from chatserver.auth.password_queue import PasswordQueue
 from chatserver.config import Auth
 from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.errors import BadRequest, CorruptData, TooLarge
+from chatserver.task_groups import wait_for_shared
 
 ARGON2_PASSES = 3
 ARGON2_LANES = 1
@@ -206,7 +207,7 @@ async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) 
     """Run `work` in a thread; if cancelled, wait until it has finished, to limit memory use."""
     done = asyncio.get_running_loop().run_in_executor(threads, work, *args)
     try:
-        return await asyncio.shield(done)
+        return await wait_for_shared(done)
     except asyncio.CancelledError:
         await asyncio.wait([done])
         raise

@@ -9,6 +9,7 @@ from typing import Any
 from chatserver.client.events import Acked, Event, Refused
 from chatserver.client.request_queue import Fields
 from chatserver.errors import ChatError, Unavailable
+from chatserver.task_groups import wait_for_shared
 
 
 class PendingCalls:
@@ -68,7 +69,7 @@ class PendingCalls:
         self._callers[ref] += 1
         try:
             async with asyncio.timeout(deadline_s):
-                return await asyncio.shield(future)
+                return await wait_for_shared(future)
         except TimeoutError:
             reason = f"no ack within {deadline_s:g} s; the message stays in the outbox"
             raise Unavailable(reason) from None

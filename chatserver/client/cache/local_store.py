@@ -25,6 +25,7 @@ from chatserver.client.request_queue import Fields
 from chatserver.client.state_store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
+from chatserver.task_groups import wait_for_shared
 
 SAVE_S = 0.5  # maximum time between saves; new operations are saved before they are sent
 
@@ -55,7 +56,7 @@ class LocalStore:
 
     async def _run(self, call: Callable[[], T]) -> T:
         # Do not cancel a write: its changes are no longer in the recorder and would be lost.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, call))
+        return await wait_for_shared(asyncio.get_running_loop().run_in_executor(self._thread, call))
 
     @property
     def has_cache(self) -> bool:

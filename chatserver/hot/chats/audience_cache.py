@@ -24,6 +24,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.resp_encoding import pack
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_load_cost
+from chatserver.task_groups import wait_for_shared
 
 CACHE_MAX = 20_000
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
@@ -154,7 +155,7 @@ class Audiences:
             task = asyncio.create_task(self._load(chat), name=f"audience-{chat}")
             self._loading[chat] = task
             task.add_done_callback(lambda _: self._loading.pop(chat, None))
-        return await asyncio.shield(task)
+        return await wait_for_shared(task)
 
     async def get_fresh(self, chat: ChatId) -> Audience:
         """Read the audience from Redis, even if another call is already reading it.

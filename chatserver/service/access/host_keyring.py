@@ -24,6 +24,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.jwks_cache import JwksCache
+from chatserver.task_groups import wait_for_shared
 
 log = structlog.get_logger()
 
@@ -121,7 +122,7 @@ class HostKeyring:
                 self._refresh(is_urgent=True), name="host-keys-refresh"
             )
             self._refreshing.add_done_callback(self._end_refresh)
-        return await asyncio.shield(self._refreshing)
+        return await wait_for_shared(self._refreshing)
 
     def _end_refresh(self, task: asyncio.Task[bool]) -> None:
         self._refreshing = None

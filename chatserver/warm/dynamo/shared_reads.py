@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from chatserver.task_groups import wait_for_shared
+
 WAIT_S_MAX: Final = 0.01  # longest wait for a read in flight before another read of the key begins
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -36,9 +38,8 @@ class SharedReads(Generic[K, T]):
         task = self._waiting.get(key)
         if task is None:
             task = asyncio.create_task(self._run(key, self._running.get(key)), name="shared-read")
-            task.add_done_callback(_retrieve_error)
             self._waiting[key] = task
-        return await asyncio.shield(task)
+        return await wait_for_shared(task)
 
     async def _run(self, key: K, before: asyncio.Task[T] | None) -> T:
         if before is not None:
@@ -49,9 +50,3 @@ class SharedReads(Generic[K, T]):
         finally:
             if self._running.get(key) is task:
                 del self._running[key]
-
-
-def _retrieve_error(task: asyncio.Task[T]) -> None:
-    """Mark the error as handled, even if all callers have been cancelled."""
-    if not task.cancelled():
-        task.exception()
