@@ -175,7 +175,9 @@ async def test_emoji_code_and_link_previews_are_shown(web: WebStack, visit: Visi
 
     async with open_site() as site:
         await ann.send(f"See {site.url}/page and {site.url}/none")
-        card = ben.messages("See http").get_by_role("link", name="Link to Kitchen: Tea & cake")
+        card = ben.messages("See http").get_by_role(
+            "link", name=f"Link to {site.url.removeprefix('http://')}: Tea & cake"
+        )
         await expect(card).to_contain_text("How to")
         await expect(card).to_have_attribute("href", f"{site.url}/page")
         assert set(site.paths) == {"/page", "/picture"}
