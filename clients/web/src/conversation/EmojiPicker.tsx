@@ -1,7 +1,7 @@
 // A picker for all emoji by category, with a search. The emoji data is part of the build.
 
 import { EmojiPicker as Picker } from "frimousse";
-import { useEffect, useLayoutEffect, useRef, type ComponentProps, type RefObject } from "react";
+import { useEffect, useRef, type ComponentProps, type RefObject } from "react";
 import { useLanguage, useText } from "../i18n";
 import styles from "./EmojiPopover.module.css";
 
@@ -16,7 +16,8 @@ export default function EmojiPicker({ typed, onPick }: EmojiPickerProps) {
   const language = useLanguage();
   const search = useRef<HTMLInputElement>(null);
   const hasKeyboard = useRef(false); // the last event: the active emoji is scrolled into view
-  useLayoutEffect(() => {
+  // When the popover is shown; hidden fields take no focus.
+  useEffect(() => {
     const field = search.current;
     field?.focus();
     field?.setSelectionRange(field.value.length, field.value.length);

@@ -78,14 +78,16 @@ export function EmojiPopover({ anchor, returnFocusTo, onPick, onClose }: EmojiPo
 /** Shown while the picker is loaded: the search field already takes what the user types. */
 function LoadingPicker({ onType }: { onType: (text: string) => void }) {
   const words = useText().conversation;
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []); // when the popover is shown
   return (
     <div className={styles["picker"]}>
       <input
+        ref={field}
         type="search"
         className={styles["search"]}
         placeholder={words.emojiSearch}
         aria-label={words.emojiSearch}
-        autoFocus
         onChange={(event) => onType(event.target.value)}
       />
       <SkeletonText />
