@@ -19,6 +19,7 @@ _ID = "[A-Za-z0-9_-]+"
 _FREE = (
     "members", "turnover", "log", "over", "revs", "hidden", "inbox", "backlog", "seqs", "where",
     "large", "since", "pushed", "units", "flushes", "rounds", "refs-even", "refs-odd", "progress",
+    "images", "turns",
 )  # fmt: skip
 
 
