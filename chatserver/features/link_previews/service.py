@@ -10,6 +10,7 @@ server's network. The only exception: if too many fetches are running, the reque
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
 import structlog
@@ -23,6 +24,8 @@ from chatserver.features.link_previews.model import (
     CACHE_BYTES,
     FETCH_S,
     FETCHES_MAX,
+    FETCHES_OF_USER_MAX,
+    FETCHES_WAITING_MAX,
     PAGE_BYTES_MAX,
     PICTURE_BYTES_MAX,
     REDIRECTS_MAX,
@@ -35,6 +38,7 @@ from chatserver.features.link_previews.page_head import parse_page
 from chatserver.hot.users.rate_limits import TOO_MUCH, RateLimits
 from chatserver.outbound.allowed_destinations import parse_url
 from chatserver.outbound.http_client import Answer, Lookup, open_outbound, system_lookup
+from chatserver.service.fair_semaphore import FairSemaphore
 
 log = structlog.get_logger()
 
@@ -49,20 +53,27 @@ class PageFetcher:
     def __init__(self, settings: OutboundSettings, lookup: Lookup = system_lookup) -> None:
         self._settings = settings
         self._lookup = lookup
-        self._slots = asyncio.Semaphore(FETCHES_MAX)
+        self._slots = FairSemaphore(
+            total_max=FETCHES_MAX,
+            user_max=FETCHES_OF_USER_MAX,
+            waiting_max=FETCHES_WAITING_MAX,
+            requests="link previews",
+        )
 
-    async def fetch_page(self, url: str) -> PageSummary:
+    async def fetch_page(self, url: str, payer: str = "") -> PageSummary:
         """Return the summary of a page; empty if the page cannot be fetched now.
 
         Guarantees:
+            Fair: `payer` (a user, or a network of new accounts) delays other payers little.
             Bounded: ends within `WAIT_S` + `FETCH_S`, follows up to `REDIRECTS_MAX` redirects, and
                 reads up to `PAGE_BYTES_MAX` of each response.
 
         Raises:
             Overloaded: too many pages are being fetched.
+            RateLimited: too many pages are being fetched for `payer`.
         """
         response = await self._fetch(
-            url, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_truncated=True
+            url, payer, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_truncated=True
         )
         if response is None:
             return PageSummary()
@@ -74,35 +85,36 @@ class PageFetcher:
             return PageSummary()
         return await asyncio.to_thread(parse_page, http_response.body, declared, final)
 
-    async def fetch_picture(self, url: str) -> Picture | None:
+    async def fetch_picture(self, url: str, payer: str = "") -> Picture | None:
         """Return a picture; None if it cannot be fetched now or exceeds `PICTURE_BYTES_MAX`.
 
         Raises:
-            Overloaded: too many pages are being fetched.
+            Overloaded, RateLimited: see `fetch_page`.
         """
-        response = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_truncated=False)
+        response = await self._fetch(url, payer, "image/*", PICTURE_BYTES_MAX, is_truncated=False)
         if response is None:
             return None
         type_ = detect_picture_type(response[0].body)
         return None if type_ is None else Picture(type_, response[0].body)
 
     async def _fetch(
-        self, url: str, accept: str, bytes_max: int, *, is_truncated: bool
+        self, url: str, payer: str, accept: str, bytes_max: int, *, is_truncated: bool
     ) -> tuple[Answer, str] | None:
         """Return a successful response and its final URL, or None if the fetch failed."""
-        try:
-            async with asyncio.timeout(WAIT_S):
-                await self._slots.acquire()
-        except TimeoutError:
-            raise Overloaded("too many link previews are being fetched; try again later") from None
-        try:
-            async with asyncio.timeout(FETCH_S):
-                return await self._fetch_with_redirects(url, accept, bytes_max, is_truncated)
-        except (BadRequest, Unavailable, TimeoutError) as exc:
-            log.info("link_preview.fetch_failed", error=type(exc).__name__)
-            return None
-        finally:
-            self._slots.release()
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await stack.enter_async_context(self._slots.hold(payer))
+            except TimeoutError:
+                raise Overloaded(
+                    "too many link previews are being fetched; try again later"
+                ) from None
+            try:
+                async with asyncio.timeout(FETCH_S):
+                    return await self._fetch_with_redirects(url, accept, bytes_max, is_truncated)
+            except (BadRequest, Unavailable, TimeoutError) as exc:
+                log.info("link_preview.fetch_failed", error=type(exc).__name__)
+                return None
 
     async def _fetch_with_redirects(
         self, url: str, accept: str, bytes_max: int, is_truncated: bool
@@ -145,13 +157,14 @@ class LinkPreviews:
             BadRequest: the URL is malformed.
             NotFound: there is no preview.
             Overloaded: too many pages are being fetched; nothing is cached.
-            RateLimited: the user's Redis memory budget is used up.
+            RateLimited: the user's Redis memory budget is used up, or too many of the user's
+                pages are being fetched.
         """
         plain = _without_fragment(url)
         summary = await self._cache.find(plain)
         if summary is None:
             await self._limits.find("memory", user).pay(TOO_MUCH, CACHE_BYTES)
-            summary = await self._fetcher.fetch_page(plain)
+            summary = await self._fetcher.fetch_page(plain, self._get_payer(user))
             await self._cache.put(plain, summary)
         if summary.is_empty:
             raise NotFound(NO_PREVIEW)
@@ -160,10 +173,17 @@ class LinkPreviews:
     async def get_picture(self, user: UserId, url: str) -> Picture:
         """Return the picture in the preview of the page at `url`. Raises the errors of `get`."""
         summary = await self.get(user, url)
-        picture = await self._fetcher.fetch_picture(summary.picture) if summary.picture else None
+        picture = None
+        if summary.picture:
+            picture = await self._fetcher.fetch_picture(summary.picture, self._get_payer(user))
         if picture is None:
             raise NotFound("url: there is no picture for this page")
         return picture
+
+    def _get_payer(self, user: UserId) -> str:
+        # "/" is in no user id.
+        networks = self._limits.get_networks(user)
+        return f"network/{networks[0]}" if networks else user
 
 
 def _without_fragment(url: str) -> str:
