@@ -17,6 +17,9 @@ from chatserver.errors import Banned, Unauthenticated
 
 ENDED = "token: this login has ended; log in again"
 BANNED = "this user is banned"
+# An account is new for this time. New accounts of one network share a budget of Redis memory
+# (`chatserver.hot.users.rate_limits`).
+NEW_ACCOUNT_S = 7 * 86_400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

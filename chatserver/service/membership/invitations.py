@@ -8,10 +8,12 @@ their chats and inbox only after they accept, which is a membership change (`gro
 from __future__ import annotations
 
 import asyncio
+import collections
 import functools
 from collections.abc import Collection
 from typing import Literal, Protocol
 
+from chatserver.domain.access.logins import NEW_ACCOUNT_S
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.invitations import Invitation, ListedKind, Policy
@@ -25,7 +27,8 @@ from chatserver.protocol import codec, frames
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.invitations import InvitationRows
 
-PENDING_MAX = 100  # maximum invitations per user; at this number, a new one replaces the oldest
+PENDING_MAX = 100  # maximum pending invitations per user; see `Invitations.invite`
+DECLINED_MAX = 500  # maximum declined invitations per user; at this number, the oldest is forgotten
 LIFETIME_S = 30 * 86_400
 FROM_ONE_MAX = 5  # maximum pending and declined invitations per inviter and invited user
 IN_FLIGHT_MAX = 16  # maximum users that one request invites concurrently
@@ -173,7 +176,9 @@ class Invitations:
             Idempotent: one invitation per user and chat; a declined invitation is not sent again
             before it expires.
             Bounded: at most `FROM_ONE_MAX` pending or declined invitations per inviter and user.
-                If a user has the maximum number of invitations, the oldest is replaced.
+                If a user has the maximum number of pending invitations, one of them or the new
+                one is dropped: that of a new account, then of the inviter with the most pending
+                invitations, then the newest. So many accounts cannot remove earlier invitations.
 
         Raises:
             TooLarge: a user has `FROM_ONE_MAX` invitations from the inviter; the message names the
@@ -195,15 +200,23 @@ class Invitations:
         user: UserId,
     ) -> None:
         now_s = self._clock.time()
-        existing, _ = await self._rows.list_for(user, None, 2 * self._pending_max, now_s)
-        if any(pending.chat == chat for pending in existing):
+        rows_max = self._pending_max + DECLINED_MAX
+        existing, _ = await self._rows.list_for(user, None, rows_max, now_s)
+        if any(each.chat == chat for each in existing):
             return
-        if sum(pending.inviter == inviter for pending in existing) >= FROM_ONE_MAX:
+        if sum(each.inviter == inviter for each in existing) >= FROM_ONE_MAX:
             raise TooLarge(
                 f"{user} has {FROM_ONE_MAX} pending invitations from you; wait for a response"
             )
-        if len(existing) >= self._pending_max:
-            oldest = min(existing, key=lambda pending: pending.created_ms)
+        pending = [each for each in existing if each.state == "pending"]
+        declined = [each for each in existing if each.state != "pending"]
+        if len(pending) >= self._pending_max:
+            dropped = await self._find_dropped(pending, inviter, now_s)
+            if dropped is None:
+                return
+            await self._rows.delete(user, dropped.chat)
+        if len(declined) >= DECLINED_MAX:
+            oldest = min(declined, key=lambda each: each.created_ms)
             await self._rows.delete(user, oldest.chat)
         expires_s = int(now_s) + LIFETIME_S
         invitation = Invitation(user, chat, inviter, role, name, int(now_s * 1000), expires_s)
@@ -211,6 +224,20 @@ class Invitations:
             (gateways,) = await self._inboxes.list_gateways([user])
             signal = frames.InvitationSignal("invitation", chat, inviter)
             self._devices.send_signal(user, codec.encode(signal), gateways)
+
+    async def _find_dropped(
+        self, pending: Collection[Invitation], inviter: UserId, now_s: float
+    ) -> Invitation | None:
+        """Return the pending invitation to drop for a new one; None: drop the new one."""
+        counts = collections.Counter([inviter, *(each.inviter for each in pending)])
+        since_ms = int((now_s - NEW_ACCOUNT_S) * 1000)
+        new_accounts = await self._rows.find_created_since(counts, since_ms)
+
+        def rank(name: str) -> tuple[bool, int]:
+            return name in new_accounts, counts[name]
+
+        dropped = max(pending, key=lambda each: (rank(each.inviter), each.created_ms))
+        return dropped if rank(dropped.inviter) >= rank(inviter) else None
 
     async def list_pending(
         self, user: UserId, after: str | None, limit: int

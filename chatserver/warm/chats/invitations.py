@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 from chatserver.config import Warm
 from chatserver.domain.invitations import Invitation, ListedKind, State
 from chatserver.errors import CorruptData
-from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
+from chatserver.warm.chats.directory_items import User, chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import write_conditionally
@@ -148,6 +148,12 @@ class InvitationRows:
         keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
         items = await get_items(self._client, self._table, keys)
         return {item[Field.PK]["S"].removeprefix("u#") for item in items}
+
+    async def find_created_since(self, users: Collection[str], since_ms: int) -> set[str]:
+        """Return which of `users` were created after `since_ms`. Cost: one call per 100 users."""
+        keys = [row_key(user_key(user), user_key(user)) for user in users]
+        found = map(User.decode, await get_items(self._client, self._table, keys))
+        return {user.user for user in found if user.created_ms > since_ms}
 
     async def count_chats(self, user: str, kind: ListedKind, limit: int) -> int:
         """Count a user's chats of one kind, up to `limit`. Eventually consistent.

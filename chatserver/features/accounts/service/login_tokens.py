@@ -27,7 +27,7 @@ import structlog
 from chatserver.auth.refresh_token_format import RefreshToken, RefreshTokens
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
-from chatserver.domain.access.logins import BANNED, Login
+from chatserver.domain.access.logins import BANNED, NEW_ACCOUNT_S, Login
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId, new_id
 from chatserver.errors import Banned, Conflict, NotFound, Unauthenticated, Unavailable
@@ -38,9 +38,6 @@ log = structlog.get_logger()
 
 ACCESS_TTL_S = 900  # lifetime of an access token
 
-# An account is new for this time. New accounts of one network share a budget of Redis memory
-# (`chatserver.hot.users.rate_limits`).
-NEW_ACCOUNT_S = 7 * 86_400
 REFRESH_GRACE_S = 30  # a refresh token is accepted for this time after its first use
 DEVICES_MAX = 50  # maximum logins per user; one more ends the least recently used one
 

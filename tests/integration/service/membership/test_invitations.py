@@ -11,6 +11,7 @@ import pytest
 
 from chatserver import config
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.access.logins import NEW_ACCOUNT_S
 from chatserver.domain.ids import ChatId, Ref, UserId, direct_chat_id
 from chatserver.domain.invitations import ListedKind
 from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooLarge
@@ -190,7 +191,32 @@ async def test_invitations_are_limited_per_inviter_and_per_user(
 
     found = await pending(container, BOB)
     assert len(found) == 7
-    assert set(found) >= {f"g-c{number}" for number in range(4)}
+    assert set(found) >= {"g-a0", "g-a1", "g-a2", "g-a3", "g-c0", "g-c1", "g-c3"}
+
+
+async def test_many_accounts_do_not_push_out_the_invitations_of_others(
+    container: StorageContainer,
+) -> None:
+    """Neither a friend's earlier or later invitation, nor that the user has declined one."""
+    now_s = container.clock.time()
+    for name in ("old-friend", "late-friend"):
+        await container.directory.put_user_if_absent(name, name, now_s - 2 * NEW_ACCOUNT_S)
+    invite = container.invitations.invite
+    await invite(UserId("old-friend"), ChatId("g-early"), None, "member", [BOB])
+    await invite(ALICE, ChatId("g-declined"), None, "member", [BOB])
+    await container.invitations.decline(BOB, ChatId("g-declined"))
+
+    for account in range(20):
+        await make_users(container, UserId(f"cheap-{account}"))
+        await invite(UserId(f"cheap-{account}"), ChatId(f"g-s{account}"), None, "member", [BOB])
+        if account == 15:
+            await invite(UserId("late-friend"), ChatId("g-late"), None, "member", [BOB])
+
+    found = await pending(container, BOB)
+    assert len(found) == 7
+    assert {"g-early", "g-late"} <= set(found)
+    await invite(CAROL, ChatId("g-declined"), None, "member", [BOB])
+    assert "g-declined" not in await pending(container, BOB)
 
 
 async def test_invitation_is_invalid_once_its_inviter_may_not_invite(

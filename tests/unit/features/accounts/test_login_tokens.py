@@ -11,12 +11,11 @@ import pytest
 from chatserver.auth.refresh_token_format import RefreshTokens, parse_refresh_token
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
-from chatserver.domain.access.logins import Login
+from chatserver.domain.access.logins import NEW_ACCOUNT_S, Login
 from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, Conflict, Unauthenticated
 from chatserver.features.accounts.service.login_tokens import (
     KEY_S,
-    NEW_ACCOUNT_S,
     Grant,
     LoginTokens,
 )
