@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import UserId
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.social.hot import CountQueue, PostWakeUp
@@ -57,8 +58,14 @@ class SocialContainer:
             block_policy=self._core.block_policy,
             pictures=self.pictures,
             wake_workers=PostWakeUp(self._core.hot).notify,
+            can_see_profile=self._can_see_profile,
             clock=self._core.clock,
         )
+
+    async def _can_see_profile(self, viewer: UserId, user: UserId) -> bool:
+        if await self._core.presence_subscriptions.find_visible(viewer, [user]):
+            return True
+        return bool((await self._core.directory.get_user(user)).words)
 
     @cached_property
     def follows(self) -> Follows:

@@ -103,7 +103,11 @@ class PostViewPage:
 
 
 class Social:
-    """Use cases of the social graph. `wake_workers` wakes up the timeline workers."""
+    """Use cases of the social graph.
+
+    `wake_workers` wakes up the timeline workers. `can_see_profile(viewer, user)` returns whether
+    the user is discoverable, is the viewer, or shares a chat with the viewer.
+    """
 
     def __init__(
         self,
@@ -113,6 +117,7 @@ class Social:
         block_policy: BlockPolicy,
         pictures: SocialPictures,
         wake_workers: Callable[[], Awaitable[None]],
+        can_see_profile: Callable[[UserId, UserId], Awaitable[bool]],
         clock: Clock,
     ) -> None:
         self._rows = rows
@@ -120,6 +125,7 @@ class Social:
         self._block_policy = block_policy
         self._pictures = pictures
         self._wake_workers = wake_workers
+        self._can_see_profile = can_see_profile
         self._clock = clock
         self._ids = PostIds(clock)
 
@@ -127,6 +133,9 @@ class Social:
 
     async def get_profile(self, viewer: UserId, user: UserId) -> Profile:
         """Return a user's profile and counts, and whether viewer and user each follow the other.
+
+        Strangers get only the id and the counts of a user who is not discoverable. A user is no
+        stranger to those with whom they share a chat, and to those whom they follow.
 
         Raises:
             NotFound: there is no such user.
@@ -140,6 +149,8 @@ class Social:
             graph.find_followed(user, [viewer]),
         )
         profile = info or await self._rows.profiles.make_info(user)
+        if viewer not in theirs and not await self._can_see_profile(viewer, user):
+            profile = dataclasses.replace(profile, name=None, about=None, avatar=None)
         return Profile(profile, counts, user in mine, viewer in theirs)
 
     async def list_followers(

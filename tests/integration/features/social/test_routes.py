@@ -34,6 +34,33 @@ async def call_api(client: httpx.AsyncClient, method: str, path: str, body: Any 
     return answer.json() if answer.content else None
 
 
+async def test_profile_of_a_user_who_is_not_discoverable_is_hidden_from_strangers(
+    caller: Caller, new_name: NewName
+) -> None:
+    """A chat with the user, or a follow by the user, shows the name and description."""
+    alice, bob, carol = (new_name(name) for name in ("alice", "bob", "carol"))
+    as_alice, as_bob, as_carol = map(caller, (alice, bob, carol))
+    await call_api(as_alice, "PATCH", "/v1/me", {"name": "Alice", "about": "Tea"})
+    for other in (as_bob, as_carol):
+        await call_api(other, "GET", "/v1/me")
+
+    async def read(client: httpx.AsyncClient) -> tuple[str | None, str | None]:
+        profile = await call_api(client, "GET", f"/v1/users/{alice}")
+        assert profile["user"] == alice
+        return profile["name"], profile["about"]
+
+    assert await read(as_alice) == ("Alice", "Tea")
+    assert await read(as_bob) == await read(as_carol) == (None, None)
+    assert (await call_api(as_bob, "GET", f"/v1/users?user={alice}"))["items"] == []
+    chat = (await call_api(as_alice, "PUT", f"/v1/direct-chats/{bob}"))["chat"]
+    await call_api(as_alice, "POST", f"/v1/chats/{chat}/messages", {"ref": "r1", "body": "hello"})
+    assert await read(as_bob) == ("Alice", "Tea")
+    await call_api(as_alice, "PUT", f"/v1/me/following/{carol}")
+    assert await read(as_carol) == ("Alice", "Tea")
+    await call_api(as_alice, "PATCH", "/v1/me", {"discoverable": True})
+    assert await read(caller(new_name("dave"))) == ("Alice", "Tea")
+
+
 @pytest.mark.usefixtures("social_worker")
 async def test_post_reaches_an_online_follower_and_its_likes_are_counted(
     stack: Stack, caller: Caller, new_name: NewName
@@ -41,7 +68,7 @@ async def test_post_reaches_an_online_follower_and_its_likes_are_counted(
     """Follow, post, like, edit and delete: each change is visible to the other user."""
     alice, bob = new_name("alice"), new_name("bob")
     as_alice, as_bob = caller(alice), caller(bob)
-    await call_api(as_alice, "PATCH", "/v1/me", {"name": "Alice"})
+    await call_api(as_alice, "PATCH", "/v1/me", {"name": "Alice", "discoverable": True})
     async with stack.chat_of(bob) as device:
         await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
         await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
