@@ -1,12 +1,14 @@
-"""Latency for a normal user during four concurrent attacks, compared with a calm period.
+"""Latency for a normal user during seven concurrent attacks, compared with a calm period.
 
     python -m tests.benchmarks.attack_storm [--calm 50] [--storm 60] [--half-open 3000]
 
 Starts Redis, DynamoDB, S3, a gateway, an API and workers with the default limits. A second process
 then holds half-open requests at the API and the gateway from 30 addresses, guesses an account's
-password 110 times in parallel from 110 networks, has 32 users create groups of 256 without end, and
-has two users turn progressive JPEGs into thumbnails. Meanwhile a bystander sends messages, reads
-history, logs in and opens direct chats at a fixed rate. Prints the latency of each request, in the
+password 110 times in parallel from 110 networks, has 32 users create groups of 256 without end,
+two users turn progressive JPEGs into thumbnails and upload files without end, one user search for
+many phrases in long messages, and 200 new accounts of four networks fill Redis, which has only
+`ROOM_BYTES` left. Meanwhile a bystander sends and deletes messages, reads history, blocks users,
+logs in and opens direct chats at a fixed rate. Prints the latency of each request, in the
 calm period and in the storm. Exits with 1 if a response was wrong; latencies do not change it.
 
 Real attackers have their own machines. Here they share the cores of the servers, so their
@@ -41,15 +43,24 @@ from chatserver.process_runtime import make_parent_death_hook
 from tests.benchmarks.attackers import CREATES, Targets
 from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.rawchat import Failed
-from tests.support.servers.processes import free_port
+from tests.support.servers.processes import free_port, redis_client
 from tests.support.stack import Stack, open_stack
 
 PASSWORD = "correct horse battery"
-WORKERS = (("persist", "repair"), ("rpc",), ("media",))
+WORKERS = (("persist", "repair"), ("rpc",), ("media",), ("search",))
 PEERS = 600
 OPENERS = 12
 MEMBERS = 255
-RATES = {"send": 20.0, "history": 10.0, "open_direct": 5.0, "login": 2.0}  # per second
+# Requests per second.
+RATES = {
+    "send": 20.0,
+    "history": 10.0,
+    "open_direct": 5.0,
+    "login": 2.0,
+    "block": 2.0,
+    "delete": 2.0,
+}
+ROOM_BYTES = 40_000_000  # of Redis memory when the storm begins
 RATIO_WANTED = 3.0
 
 
@@ -62,6 +73,7 @@ class Size:
     storm_s: float = 60
     half_open: int = 3000
     images: int = 15  # per image attacker
+    flooders: int = 200  # accounts that fill Redis
 
 
 @dataclasses.dataclass
@@ -71,6 +83,7 @@ class Result:
     latencies: dict[str, dict[str, list[float]]] = dataclasses.field(default_factory=dict)
     wrong: list[str] = dataclasses.field(default_factory=list)
     attacks: dict[str, int] = dataclasses.field(default_factory=dict)
+    memory_share: float = 0.0  # of Redis at the end
 
 
 class Bystander:
@@ -86,7 +99,10 @@ class Bystander:
         self._api = api
         self._result = result
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
-        self._messages, self._peers, self._turns = (itertools.count() for _ in range(3))
+        self._messages, self._peers, self._turns, self._blocks, self._deletes = (
+            itertools.count() for _ in range(5)
+        )
+        self._sent: list[int] = []  # seqs of messages that are not deleted
         names = (self.user, f"{self.user}-0")
         self._logins = [{"user": name, "password": PASSWORD} for name in names]
         self.chat = ""
@@ -116,6 +132,8 @@ class Bystander:
             "history": self._read,
             "open_direct": self._open,
             "login": self._log_in,
+            "block": self._block,
+            "delete": self._delete,
         }
         latencies: dict[str, list[float]] = {name: [] for name in actions}
         self._result.latencies[phase] = latencies
@@ -150,6 +168,22 @@ class Bystander:
     async def _send(self) -> None:
         ack = await self._device.send(self.chat, f"message {next(self._messages)}")
         assert ack["type"] == "ack", ack
+        self._sent.append(ack["seq"])
+
+    async def _block(self) -> None:
+        # Block a user, then unblock the user.
+        number = next(self._blocks)
+        kind = "unblock" if number % 2 else "block"
+        answer = await self._device.request(kind, user=f"peer-{number // 2 % PEERS}")
+        assert answer["type"] == "ok", answer
+
+    async def _delete(self) -> None:
+        while not self._sent:
+            await asyncio.sleep(0.01)
+        ref = f"delete-{next(self._deletes)}"
+        fields = {"chat": self.chat, "seq": self._sent.pop(), "ref": ref, "for": "all"}
+        answer = await self._device.request("delete", **fields)
+        assert answer["type"] == "ack", answer
 
     async def _read(self) -> None:
         page = await self._device.request("history", chat=self.chat, limit=50)
@@ -192,6 +226,7 @@ async def _open_servers(folder: Path, env: dict[str, str]) -> AsyncIterator[tupl
         async with open_s3(settings) as store:
             await apply_bucket(store, settings)
         variables = {f"CHAT_COLD_{name}".upper(): value for name, value in cold.items()}
+        variables["CHAT_SEARCH_INDEX"] = str(folder / "index")
         all_variables = {**_limits(), **variables, **env}
         with open_stack(folder, workers=WORKERS, fsync="everysec", env=all_variables) as stack:
             yield stack, stack.start_api(CHAT_AUTH_COOKIE_SECURE="false")
@@ -206,7 +241,8 @@ async def run_storm(folder: Path, size: Size, **env: str) -> Result:
         members = [f"member-{number}" for number in range(MEMBERS)]
         hostile = [f"hostile-{number}" for number in range(CREATES)]
         peers = [f"peer-{number}" for number in range(PEERS)]
-        groups = (["friend", "victim", *hostile], members, peers)
+        flooders = [f"flooder-{number}" for number in range(size.flooders)]
+        groups = (["friend", "victim", *hostile], members, peers, flooders)
         await asyncio.gather(*(stack.add_users(group) for group in groups))
         bystander = Bystander(stack, api, result)
         try:
@@ -219,12 +255,19 @@ async def run_storm(folder: Path, size: Size, **env: str) -> Result:
                 tokens={user: stack.token(user) for user in hostile},
                 members=members,
                 images=size.images,
+                flooders={user: stack.token_of_new_account(user) for user in flooders},
             )
             async with _attacker(target) as (begin, end):
                 await bystander.run("calm", size.calm_s)
+                with redis_client(stack.redis_url) as redis:
+                    used = redis.info("memory")["used_memory"]
+                    redis.config_set("maxmemory", used + ROOM_BYTES)
                 await begin()
                 await bystander.run("storm", size.storm_s)
                 result.attacks = await end()
+                with redis_client(stack.redis_url) as redis:
+                    info = redis.info("memory")
+                result.memory_share = info["used_memory"] / info["maxmemory"]
         finally:
             await bystander.stop()
     return result
@@ -305,6 +348,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chatserver-storm-") as folder:
         result = asyncio.run(run_storm(Path(folder), size))
     out = [table(result), "", f"attacks: {json.dumps(result.attacks)}"]
+    out.append(f"Redis memory in use at the end: {result.memory_share:.0%}")
     out += [f"wrong: {line}" for line in result.wrong[:20]]
     sys.stdout.write("\n".join(out) + "\n")
     sys.exit(1 if result.wrong else 0)
