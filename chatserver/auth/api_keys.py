@@ -19,6 +19,7 @@ from chatserver.errors import Unauthenticated
 SCOPES: Final = {
     "users:read": "read users and their sessions",
     "users:write": "create, ban and unban users, end their sessions",
+    "users:impersonate": "set users' passwords, and so log in as them; admins are excluded",
     "users:erase": "erase users permanently",
     "chats:read": "read chats and their history",
     "chats:write": "create chats, change their members and settings",

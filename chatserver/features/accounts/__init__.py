@@ -19,5 +19,11 @@ FEATURE = Feature(
         "chatserver.features.accounts.users_routes:build_users_routes",
         "chatserver.features.accounts.admin_routes:build_admin_accounts_routes",
     ),
+    commands={
+        "password": (
+            "chatserver.features.accounts.cli:password",
+            "Set the password of a user or an admin.",
+        ),
+    },
     middleware="chatserver.features.accounts.middleware:refuse_logins_early",
 )

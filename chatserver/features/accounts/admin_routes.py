@@ -16,10 +16,13 @@ from chatserver.api.request_bodies import PathId
 from chatserver.api.security import key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ID_PATTERN, UserId
+from chatserver.errors import Forbidden
 from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.routes import Device, DisplayName, Password, build_device_page
 
 READ, WRITE = key("users:read"), key("users:write")
+# A key that sets a password can log in as the user, so this is more than writing profiles.
+IMPERSONATE = key("users:impersonate")
 
 
 class NewUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,9 +73,11 @@ def _build_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Return a user."""
         return show(await profiles.get(UserId(user)))
 
-    @put("/v1/admin/users/{user:str}/password", status_code=204, opt={"rule": WRITE})
+    @put("/v1/admin/users/{user:str}/password", status_code=204, opt={"rule": IMPERSONATE})
     async def set_password(user: PathId, data: JSONBody[NewPassword]) -> None:
-        """Set a user's password and log out all devices."""
+        """Set a user's password and log out all devices. Refused for admins of the server."""
+        if user in container.settings.auth.admins:
+            raise Forbidden("admins' passwords can only be set with `chatserver password`")
         await password_logins.set_password(UserId(user), data.password)
 
     return [create_user, get_user, set_password]

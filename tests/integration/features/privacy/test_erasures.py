@@ -36,7 +36,9 @@ FAILPOINTS = (
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def key(vault: Vault) -> str:
     """An API key of the host application."""
-    return await make_key(vault.stack, "users:write", "users:erase", "chats:read", "act_as")
+    return await make_key(
+        vault.stack, "users:write", "users:impersonate", "users:erase", "chats:read", "act_as"
+    )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -1,0 +1,45 @@
+"""`chatserver password`: set the password of a user, also of an admin of the installation."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.config import Settings
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+
+
+@click.command()
+@click.argument("user")
+@click.option(
+    "--password",
+    prompt=True,
+    hide_input=True,
+    confirmation_prompt=True,
+    help="The new password; asked for if it is not given.",
+)
+def password(user: str, password: str) -> None:
+    """Set USER's password, and log out all of the user's devices.
+
+    Creates the user if there is none. API keys cannot set the password of an admin
+    (CHAT_AUTH_ADMINS); this command can.
+    """
+    run(_set_password(prepare("password"), UserId(user), password))
+    click.echo(f"password of {user} is set")
+
+
+async def _set_password(settings: Settings, user: UserId, password: str) -> None:
+    from chatserver.container.storage import open_storage_container
+    from chatserver.errors import Conflict
+    from chatserver.features.accounts.container import AccountContainer
+
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        accounts = container.get(AccountContainer)
+        with contextlib.suppress(Conflict):  # the user exists
+            await accounts.profiles.create(user, None)
+        await accounts.password_logins.set_password(user, password)
