@@ -73,6 +73,7 @@ class _Cursor:
 
     chat: ChatId
     log_first: int  # first seq in the chat's log in Redis
+    known: int  # newest seq of the chat when the audit began
     seq: int = 1
     ts: int = -1
     is_beyond: bool = False  # True if `seq` is after the last segment
@@ -138,8 +139,8 @@ class Auditor:
 
     async def _audit(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
         oldest = await self._log.list_after(chat, Seq(0), 1)
-        cursor = _Cursor(chat, oldest[0].seq if oldest else 1)
         head = await self._log.get_head(chat)
+        cursor = _Cursor(chat, oldest[0].seq if oldest else 1, head.seq)
         is_rechecked = False
         while True:
             if not cursor.is_beyond:
@@ -265,6 +266,7 @@ class Auditor:
             window=window,
             stored=head.stored if head.is_open else window.last,
             head=head.seq if head.is_open else 0,
+            known=cursor.known,
             top=top.seq,
             hot=hot,
             items=items,

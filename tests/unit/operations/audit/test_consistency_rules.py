@@ -51,8 +51,8 @@ def entries(first: int, last: int, **tiers: Any) -> RangeEntries:
     """Return a range of the chat; the tiers contain only the given data."""
     window = Window(first, last, first * 10, last * 10)
     empty: dict[str, Any] = {
-        "stored": last, "head": last, "top": 0, "hot": {}, "items": [], "markers": [],
-        "rows": [], "cold": {}, "broken": [],
+        "stored": last, "head": last, "known": last, "top": 0, "hot": {}, "items": [],
+        "markers": [], "rows": [], "cold": {}, "broken": [],
     }  # fmt: skip
     return RangeEntries(chat=CHAT, window=window, **(empty | tiers))
 
@@ -94,6 +94,13 @@ def test_entries_in_no_tier_are_reported_missing(
     assert reported["item_only_in_log"] == below & hot
     assert reported["log_missing"] == above
     assert reported["stored_behind"] == set(range(stored + 1, 41)) & (items | marked | cold)
+
+
+def test_entries_that_arrive_during_the_audit_may_not_be_recorded_as_stored_yet() -> None:
+    """In a busy chat there are always some, so that confirming them would never end."""
+    found = entries(1, 4, stored=1, known=2, items=[item(seq) for seq in range(1, 5)])
+
+    assert kinds(found) == [("stored_behind", 2, 2)]
 
 
 def test_tiers_with_the_same_revision_and_different_content_are_reported() -> None:
