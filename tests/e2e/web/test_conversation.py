@@ -223,7 +223,7 @@ async def test_emoji_picker_takes_letters_while_it_loads_and_passes_axe(
     await check_page(page)
     for _ in range(12):
         await page.keyboard.press("ArrowDown")
-    await expect(picker.locator("[aria-selected=true]")).to_be_in_viewport()
+        await expect(picker.locator("[aria-selected=true]")).to_be_in_viewport()
     await page.keyboard.press("Escape")
     await expect(picker).to_have_count(0)
     await expect(ann.field).to_be_visible()

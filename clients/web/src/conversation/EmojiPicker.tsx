@@ -53,7 +53,7 @@ export default function EmojiPicker({ typed, onPick }: EmojiPickerProps) {
                 {category.label}
               </div>
             ),
-            // The picker counts rows from 0, ARIA from 1.
+            // The picker counts rows and columns from 0, ARIA from 1.
             Row: ({ children, "aria-rowindex": index, ...props }) => (
               <div
                 {...props}
@@ -63,8 +63,13 @@ export default function EmojiPicker({ typed, onPick }: EmojiPickerProps) {
                 {children}
               </div>
             ),
-            Emoji: ({ emoji, ...props }) => (
-              <EmojiButton {...props} isActive={emoji.isActive} hasKeyboard={hasKeyboard}>
+            Emoji: ({ emoji, "aria-colindex": index, ...props }) => (
+              <EmojiButton
+                {...props}
+                aria-colindex={index === undefined ? undefined : index + 1}
+                isActive={emoji.isActive}
+                hasKeyboard={hasKeyboard}
+              >
                 {emoji.emoji}
               </EmojiButton>
             ),
