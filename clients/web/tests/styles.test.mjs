@@ -43,7 +43,9 @@ const LEAK = /(?<![>+~])\s+(?:button|h2|form|header|footer)\b/;
 function listLeaks(style) {
   const rules = style.replace(/\/\*[^]*?\*\//g, "").matchAll(/([^{};]+)\{/g);
   const selectors = [...rules].flatMap(([, selector]) => selector.trim().split(/,\s*(?![^(]*\))/));
-  return selectors.filter((each) => !each.startsWith("@") && LEAK.test(each.replace(/\([^)]*\)/g, "")));
+  return selectors.filter(
+    (each) => !each.startsWith("@") && LEAK.test(each.replace(/\([^)]*\)/g, "")),
+  );
 }
 
 test("styles of buttons, headings and forms do not leak into menus and dialogs", () => {
@@ -53,7 +55,10 @@ test("styles of buttons, headings and forms do not leak into menus and dialogs",
   );
 
   assert.deepEqual(leaks, []);
-  assert.deepEqual(listLeaks(".a > button, .b button:hover {\n}\n.c h2 {"), [".b button:hover", ".c h2"]);
+  assert.deepEqual(listLeaks(".a > button, .b button:hover {\n}\n.c h2 {"), [
+    ".b button:hover",
+    ".c h2",
+  ]);
 });
 
 test("the rule finds physical properties and allows logical ones", () => {
