@@ -48,6 +48,7 @@ from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.history.message_context import MessageContext
 from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.messages_of_all_chats import MessagesOfAllChats
+from chatserver.service.history.sent_and_received import SentAndReceived
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.group_membership import Membership
 from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
@@ -350,6 +351,10 @@ class StorageContainer(TierContainer):
             views=self.views,
             clock=self.clock,
         )
+
+    @cached_property
+    def sent_and_received(self) -> SentAndReceived:
+        return SentAndReceived(self.message_queries, self.messages_of_all_chats)
 
     @cached_property
     def message_context(self) -> MessageContext:

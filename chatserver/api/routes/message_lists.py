@@ -2,9 +2,10 @@
 
 Members query a chat, and users query the messages that they sent and received. With the scope
 `chats:read`, the host application may query any chat or user. A cursor is valid only for the same
-list, range and direction. A query on one chat includes archived messages. A query across a user's
-chats uses an index without archived messages, so it may lack messages older than `archived_before`.
-`/v1/me/messages` merges the user's chats instead, and omits no messages.
+list, range and direction. A query on one chat, and a user's query across their own chats, include
+archived messages. The host application's lists of a user's sent and received messages cover chats
+that the user has left, too, but use an index without archived messages, so they may lack messages
+older than `archived_before`.
 """
 
 from __future__ import annotations
@@ -259,29 +260,29 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         )
 
     @get("/v1/me/sent", opt={"rule": READ}, dependencies=WINDOW)
-    async def list_sent(actor: Actor, window: Window) -> UserMessagesPage:
+    async def list_sent(actor: Actor, window: Window) -> Page[frames.Message]:
         """List the messages that the user sent, in all chats that they may still read.
 
-        Archived messages are left out: see `archived_before`.
+        Archived messages are included. The most recent messages may be missing.
         """
-        return await _list_of_user(
+        return await _list(
             container,
             f"sent by {actor}",
             window,
-            lambda *page: container.message_queries.list_sent(actor, actor, *page),
+            lambda *page: container.sent_and_received.list_page(actor, "sent", *page),
         )
 
     @get("/v1/me/received", opt={"rule": READ}, dependencies=WINDOW)
-    async def list_received(actor: Actor, window: Window) -> UserMessagesPage:
+    async def list_received(actor: Actor, window: Window) -> Page[frames.Message]:
         """List the messages that others sent to the user in direct chats.
 
-        Archived messages are left out: see `archived_before`.
+        Archived messages are included. The most recent messages may be missing.
         """
-        return await _list_of_user(
+        return await _list(
             container,
             f"received by {actor}",
             window,
-            lambda *page: container.message_queries.list_received(actor, actor, *page),
+            lambda *page: container.sent_and_received.list_page(actor, "received", *page),
         )
 
     return [list_own_messages, list_sent, list_received]

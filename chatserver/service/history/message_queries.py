@@ -9,7 +9,8 @@
 Unlike a history page, a query page has gaps: it omits deleted and unreadable messages. The most
 recent messages may be missing, because they have not been stored yet. A query for one chat includes
 its archive (`chatserver.service.history.chat_query_pages`). A query across chats reads only
-warm-tier indexes, and returns the ts before which archived messages may be missing.
+warm-tier indexes, and returns the ts before which archived messages may be missing;
+`chatserver.service.history.sent_and_received` continues with the archive.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ Nothing is stored per recipient. Each chat is a stream
 for that message's ts: the newest ts in Redis, or the nearest active day (a day on which the chat
 has messages). Only streams whose bound precedes all known messages are read. A page token has the
 ts and chat of the last message, so it stays valid while messages arrive, are stored or are
-archived.
+archived. A token of another list has, in `passed`, the chats with a returned message at its ts
+(`chatserver.service.history.sent_and_received`).
 
 The list covers the user's current chats, for the periods in which the user was a member. It
 includes messages in Redis and in the archive. It omits messages from before the user joined, even
@@ -26,7 +27,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal, NamedTuple
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import UserId
+from chatserver.domain.ids import DIRECT_PREFIX, UserId
 from chatserver.domain.inboxes import UserChat
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
@@ -44,6 +45,7 @@ from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, ActiveDays
 from chatserver.warm.messages.message_indexes import MessageIndexes
 
 Direction = Literal["sent", "received"]
+PASSED: Final = "passed"  # in a page token: chat ids, separated by spaces
 
 # Maximum chat reads per page; exceeded if the page would otherwise make no progress.
 READS_MAX: Final = 256
@@ -55,10 +57,20 @@ DAYS_CACHED_S: Final = 600.0
 
 
 class _Position(NamedTuple):
-    """A position in the merged list. Messages with the same ts are sorted by chat id."""
+    """A position in the merged list. Messages with the same ts are sorted by chat id.
+
+    With `passed`, it is after the messages of these chats at `ts` instead.
+    """
 
     ts: int
     chat: str
+    passed: Collection[str] | None = None
+
+    def has_passed(self, chat: str, *, is_descending: bool) -> bool:
+        """Return whether the position is after a chat's message at `ts`."""
+        if self.passed is not None:
+            return chat in self.passed
+        return chat >= self.chat if is_descending else chat <= self.chat
 
 
 # Heap item: `bound` (negated if newest first), chat, stream.
@@ -106,11 +118,14 @@ class MessagesOfAllChats:
         times: TimeRange,
         limit: int,
         start: Token | None,
+        *,
+        is_direct: bool = False,
     ) -> Page[Message]:
         """Return a page of the messages that `user` sent and received in a time range.
 
         `reader` is the user, or None for the host application, which also sees the messages that
-        the user has deleted for themselves. `start` is the previous page's `next`.
+        the user has deleted for themselves. `start` is the previous page's `next`. With
+        `is_direct`, only direct chats are read.
 
         Guarantees:
             Only messages that the user may read now (guarantee P7), in their current version.
@@ -129,7 +144,10 @@ class MessagesOfAllChats:
         check_limit(limit)
         position = None if start is None else _parse_position(start)
         is_match = _build_filter(user, direction)
-        streams = await self._make_streams(user, times, position, is_match)
+        chats = await self._chats.list_all(user)
+        if is_direct:
+            chats = [each for each in chats if each.chat.startswith(DIRECT_PREFIX)]
+        streams = await self._make_streams(chats, times, position, is_match)
         tiers = ChatTiers(
             messages=self._messages,
             log=self._log,
@@ -152,12 +170,11 @@ class MessagesOfAllChats:
 
     async def _make_streams(
         self,
-        user: UserId,
+        chats: Collection[UserChat],
         times: TimeRange,
         position: _Position | None,
         is_match: Callable[[Message], bool],
     ) -> list[ChatMessageIterator]:
-        chats = await self._chats.list_all(user)
         days = await self._find_days(chats)
         streams = []
         for chat in chats:
@@ -310,10 +327,10 @@ def _build_token_after(message: Message) -> Token:
 
 
 def _parse_position(token: Token) -> _Position:
-    ts, chat = token.get("ts"), token.get("chat")
-    if not isinstance(ts, int) or not isinstance(chat, str):
+    ts, chat, passed = token.get("ts"), token.get("chat"), token.get(PASSED)
+    if not isinstance(ts, int) or not isinstance(chat, str) or isinstance(passed, int):
         raise BadRequest("page token: belongs to another list; start from the first page")
-    return _Position(ts, chat)
+    return _Position(ts, chat, None if passed is None else passed.split())
 
 
 def _get_remaining_range(
@@ -322,10 +339,11 @@ def _get_remaining_range(
     """Return the part of the time range after a position, for one chat; None if it is empty."""
     low, high = times.from_ts, times.to_ts
     if position is not None:
+        has_passed = position.has_passed(chat, is_descending=times.is_newest_first)
         if times.is_newest_first:
-            high = min(high, position.ts if chat < position.chat else position.ts - 1)
+            high = min(high, position.ts - has_passed)
         else:
-            low = max(low, position.ts if chat > position.chat else position.ts + 1)
+            low = max(low, position.ts + has_passed)
     return TimeRange(low, high, times.is_newest_first) if low <= high else None
 
 

@@ -5,9 +5,9 @@
 | position | `u#<user>` | `archive#<user>` | `sent_ts`: newest sent message; `received_ts`:    |
 |          |            |                  | newest message received in a direct chat          |
 
-The indexes on table `messages` do not contain archived messages. Queries across a user's chats
-therefore omit archived messages, and return the archive position as `archived_before`. A record is
-written before the messages leave the table, and its timestamps never decrease.
+The indexes on table `messages` do not contain archived messages. A query on an index is complete
+only for messages that are newer than the archive position. A record is written before the messages
+leave the table, and its timestamps never decrease.
 """
 
 from __future__ import annotations

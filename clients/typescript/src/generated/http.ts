@@ -2054,7 +2054,7 @@ export interface Operations {
       cursor?: string | null;
     };
     body: undefined;
-    result: UserMessagesPage;
+    result: MessagePage;
     isIdempotent: false;
   };
   /** List received by user */
@@ -2092,7 +2092,7 @@ export interface Operations {
       cursor?: string | null;
     };
     body: undefined;
-    result: UserMessagesPage;
+    result: MessagePage;
     isIdempotent: false;
   };
   /** List sent by user */

@@ -16,10 +16,13 @@ from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history import chat_message_iterator, messages_of_all_chats
 from chatserver.service.history.chat_query_pages import TimeRange
+from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.messages_of_all_chats import Direction, MessagesOfAllChats
+from chatserver.service.history.sent_and_received import SentAndReceived
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
+from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.support import message
@@ -60,6 +63,29 @@ class PersistingQueries:
         return page
 
 
+class ArchivingIndexes:
+    """Queries of the indexes that sometimes archive a chat before or after a read."""
+
+    def __init__(self, queries: MessageIndexes, chats: Chats) -> None:
+        self._queries = queries
+        self._chats = chats
+        self.get_many = queries.get_many
+        self.pages = 0  # read
+
+    async def list_sent(self, *args: Any, **options: Any) -> Page[Message]:
+        return await self._list(self._queries.list_sent, *args, **options)
+
+    async def list_received(self, *args: Any, **options: Any) -> Page[Message]:
+        return await self._list(self._queries.list_received, *args, **options)
+
+    async def _list(self, query: Any, *args: Any, **options: Any) -> Page[Message]:
+        self.pages += 1
+        await self._chats.maybe_archive()
+        page: Page[Message] = await query(*args, **options)
+        await self._chats.maybe_archive()
+        return page
+
+
 @dataclasses.dataclass
 class Chats:
     """Direct chats of one user in all tiers."""
@@ -95,7 +121,10 @@ class Chats:
             if not entries:
                 continue
             self.entries += entries
-            items = [PersistItem(each, other) for each in entries]
+            items = [
+                PersistItem(each, other if each.sender == self.user else self.user)
+                for each in entries
+            ]
             await core.messages.put_batch(items, 20)
             await self._record_days(chat, [get_day(ts) for ts in found])
 
@@ -159,6 +188,28 @@ class Chats:
             core.user_positions,
         )
         await archiver.archive_chat(chat)
+
+    async def maybe_archive(self) -> None:
+        if self.random.random() < 0.2:
+            await self.archive()
+
+    def sent_and_received(self) -> tuple[SentAndReceived, ArchivingIndexes]:
+        """Create the use case, and the indexes from which it reads."""
+        core = self.world.container
+        indexes = ArchivingIndexes(core.message_indexes, self)
+        queries = MessageQueries(
+            messages=indexes,  # type: ignore[arg-type]  # a wrapper
+            files=ChatFiles(self.world.client, core.settings.warm, core.clock),
+            members=core.members,
+            memberships=core.memberships,
+            log=core.chat_log,
+            older=self.world.reader(),
+            cold=core.cold_log,
+            users=core.user_positions,
+            views=core.views,
+            clock=core.clock,
+        )
+        return SentAndReceived(queries, self.lists()), indexes
 
     def lists(self) -> MessagesOfAllChats:
         """Create the use case with an empty cache, like another process."""
@@ -235,6 +286,42 @@ async def test_pages_lose_and_repeat_nothing_in_any_tier(
                     async with chats.persisting:
                         await chats.persist()
         assert found == chats.expected(direction, times), (times, direction)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_sent_and_received_messages_continue_in_the_archive(
+    archive_world: World, seed: int
+) -> None:
+    """Ranges, orders and page sizes are random, while chats are archived during and between pages.
+
+    Messages with the same ts in several chats are at the ends of pages, too.
+    """
+    chats = await make_chats(archive_world, seed)
+    rng = chats.random
+    lists, indexes = chats.sent_and_received()
+
+    for _ in range(6):
+        await chats.send(rng.randint(0, 4))
+        await chats.persist()
+        ends = sorted(rng.choices([0, *(each.ts for each in chats.entries), INT_MAX], k=2))
+        times = TimeRange(ends[0], ends[1], rng.random() < 0.5)
+        direction: Direction = rng.choice(["sent", "received"])
+        found: list[tuple[int, str]] = []
+        start: Token | None = None
+        while True:
+            size = rng.randint(1, 5)
+            page = await lists.list_page(chats.user, direction, times, size, start)
+            found += [(each.ts, each.chat) for each in page.items]
+            if page.next is None:
+                break
+            assert len(page.items) == size
+            start = page.next
+            await chats.maybe_archive()
+        expected = chats.expected(direction, times)
+        assert sorted(found) == sorted(expected), (times, direction)
+        # An index sorts messages with the same ts in another order.
+        assert [ts for ts, _ in found] == [ts for ts, _ in expected]
+    assert indexes.pages > 0
 
 
 async def test_page_of_a_user_with_many_chats_reads_few_of_them(
