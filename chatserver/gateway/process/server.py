@@ -18,6 +18,7 @@ import os
 import random
 import re
 import socket
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -74,6 +75,7 @@ DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process st
 # Valid `Host` header: uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
+ORIGIN_LOG_S = 10.0  # shortest time between two log lines about refused origins
 REFUSALS_S = 0.25  # maximum time to send refusals to the last accepted connections
 FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages, even after `drain_s`
 
@@ -112,6 +114,8 @@ class GatewayServer:
         self._trusted = parse_networks(self.settings.trusted_proxies)
         self._gateway_stream_echo: GatewayStreamEcho | None = None  # set by `run`
         self._is_draining = False
+        self._refused_origins = 0  # since the last log line
+        self._next_origin_log_s = 0.0
         self._has_siblings = False
 
     # Host
@@ -149,6 +153,7 @@ class GatewayServer:
         if self._is_draining or len(self._connections) > self.settings.connections_max:
             return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining; try another gateway\n"
         if not self._is_origin_allowed(request):
+            self._log_refused_origin(request)
             return HTTPStatus.FORBIDDEN, "this origin is not allowed\n"
         if self._admission.wait_s(address):
             metrics.RATE_LIMITED.labels("connections").inc()
@@ -174,6 +179,21 @@ class GatewayServer:
         if not origins:
             return True  # Not a browser: browsers always send Origin.
         return len(origins) == 1 and origins[0] in self.settings.origins
+
+    def _log_refused_origin(self, request: Request) -> None:
+        """Log a refused origin, at most once in `ORIGIN_LOG_S`: browsers retry without end."""
+        self._refused_origins += 1
+        now_s = time.monotonic()
+        if now_s < self._next_origin_log_s:
+            return
+        log.warning(
+            "handshake.origin_refused",
+            origin=", ".join(request.headers.get_all("Origin"))[:200],
+            allowed=self.settings.origins,
+            refused=self._refused_origins,
+            fix="CHAT_GATEWAY_ORIGINS",
+        )
+        self._next_origin_log_s, self._refused_origins = now_s + ORIGIN_LOG_S, 0
 
     def accept(self) -> Connection:
         connection = Connection(self)

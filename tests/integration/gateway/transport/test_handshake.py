@@ -172,6 +172,19 @@ async def test_foreign_origin_is_refused(stack: Stack, origin: str) -> None:
     assert (await get_refusal(stack, change={"Origin": origin})).status == 403
 
 
+async def test_refused_origin_is_logged_with_the_setting_and_not_each_time(stack: Stack) -> None:
+    """The operator sees which setting to correct; a browser that retries does not fill the log."""
+    gateway = stack.start_gateway()
+    for _ in range(5):
+        with pytest.raises(Refused):
+            await RawSocket.open(gateway.port, change={"Origin": "https://new.example"})
+
+    lines = [line for line in gateway.tail(100).splitlines() if "origin_refused" in line]
+
+    assert 1 <= len(lines) <= 2  # a second one if the refusals took ten seconds
+    assert "https://new.example" in lines[0] and "CHAT_GATEWAY_ORIGINS" in lines[0]
+
+
 async def test_two_origins_are_refused(stack: Stack) -> None:
     """An allowed origin does not permit a second one."""
     more = [("Origin", ORIGIN), ("Origin", "https://evil.example")]
