@@ -100,13 +100,15 @@ class MessageChangeService:
             Idempotent: by (chat, sender, ref), in the same namespace as messages.
             Order: the change has a seq; every client that applies changes in seq order gets the
                 same result.
-            Deletion: after a delete for everyone is acked, no read returns the text.
+            Deletion: after a delete for everyone is acked, no read returns the text. Deleting a
+                deleted message has no effect; the ack has the message's `seq`, and `dup` is true.
 
         Raises:
             BadRequest, TooLarge: the text or emoji is not allowed, or a limit is reached.
             NotFound: the chat or message does not exist, or the user is not a member.
             Forbidden: the user may not change this message.
-            Conflict: the message is deleted, or `ref` has already been used for another request.
+            Conflict: the message to change is deleted, or `ref` has already been used for another
+                request.
             Unavailable: a tier does not respond; retry with the same `ref`.
         """
         match frame:
@@ -140,6 +142,9 @@ class MessageChangeService:
                     return _make_repeat_ack(frame, change, changed.place)
                 case Outcome.ELSEWHERE:
                     base, head = await self._read_base(change), changed.seq
+                case Outcome.DELETED if kind == "delete":
+                    # The state that was requested: the retry of a delete with another `ref`.
+                    return _make_ack(frame, Mid(""), frame.seq, 0, dup=True)
                 case Outcome.RESTRICTED:
                     raise build_refusal(changed.seq)
                 case Outcome.CLOSED:

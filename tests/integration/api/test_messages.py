@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import unicodedata
 from collections.abc import Callable
 
@@ -53,6 +54,21 @@ async def test_message_sent_again_has_the_same_seq(
     assert second.status_code == 200
     assert second.json() == first.json() | {"dup": True}
     assert problem_of(other) == (409, "conflict")
+
+
+async def test_concurrent_and_repeated_deletes_of_a_message_succeed(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """One of them deletes the message; the others find it deleted."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    await send(client, pair, "hello")
+
+    answers = await asyncio.gather(*(client.delete(f"{path}/1") for _ in range(8)))
+    again = await client.delete(f"{path}/1")
+
+    assert [answer.status_code for answer in (*answers, again)] == [200] * 9
+    assert sorted(answer.json()["dup"] for answer in answers) == [False] + [True] * 7
+    assert (again.json()["dup"], again.json()["seq"]) == (True, 1)
 
 
 async def test_line_breaks_are_normalized(caller: Caller, alice: RawChat, pair: str) -> None:

@@ -127,37 +127,45 @@ class CompanionSessions:
 
         Guarantees:
             On return, no more messages can be committed in the chat. Its messages stay readable.
-            Idempotent if `chat` is given.
+            Idempotent: if the session has ended, it is returned; without `chat`, the one that ended
+                last.
+            Concurrency: all of several concurrent requests return the ended session.
 
         Raises:
-            NotFound: there is no active session, or `chat` is not a session of this user and
-            companion.
-            Conflict: a concurrent request ended the session.
+            NotFound: there is no session, or `chat` is not a session of this user and companion.
+            LostRace: the session kept changing.
         """
-        for number in range(TRIES_MAX):
+        for _ in range(TRIES_MAX):
             active = await self._rows.find_active(user, companion)
-            if chat is not None and (active is None or active.chat != chat):
-                old = await self._rows.find_old(user, companion, chat)
-                if old is None:
-                    raise NotFound(NO_SUCH_CHAT)
+            if active is None or (chat is not None and active.chat != chat):
+                old = await self._find_ended(user, companion, chat)
                 await self._close(old)
                 return old
-            if active is None:
-                raise NotFound(NO_SESSION)
+            chat = active.chat  # a session that a concurrent request starts is not ended
             record = await self._prepare_end(active)
             try:
                 old = await self._rows.delete(active, self._now_ms())
             except Conflict:
                 await self._hot_membership.end(record)
-                is_last = number == TRIES_MAX - 1
-                if is_last or (chat is None and not await self._is_active(active)):
-                    raise
             else:
                 failpoint("sessions.before_close")
                 await self._close(old)
                 await self._hot_membership.end(record)
                 return old
         raise LostRace(SESSION_CHANGED)
+
+    async def _find_ended(
+        self, user: UserId, companion: CompanionId, chat: ChatId | None
+    ) -> CompanionSession:
+        if chat is None:
+            ended = (await self._rows.list_old(user, companion, limit=1)).items
+            if not ended:
+                raise NotFound(NO_SESSION)
+            return ended[0]
+        old = await self._rows.find_old(user, companion, chat)
+        if old is None:
+            raise NotFound(NO_SUCH_CHAT)
+        return old
 
     async def renew(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
         """Atomically end the active session and start another with the newest version.
@@ -276,11 +284,6 @@ class CompanionSessions:
             active.chat, active.user, active.companion, persona.name
         )
         return await self._hot_membership.begin(active.chat, HOLD_S)
-
-    async def _is_active(self, read: CompanionSession) -> bool:
-        """Return whether a session is still active, regardless of its companion version."""
-        active = await self._rows.find_active(read.user, read.companion)
-        return active is not None and active.chat == read.chat
 
     async def _close(self, old: CompanionSession) -> None:
         """Apply the end of a session in Redis, and queue it for the assistant worker."""

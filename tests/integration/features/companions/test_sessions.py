@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -245,6 +246,21 @@ async def test_deleted_session_is_read_only(
     assert [each["body"] for each in page["messages"]] == ["remember this"]
     assert line["ended"] is True
     assert gone[0] == "not_found" and deleted["type"] == "ack"
+
+
+async def test_concurrent_and_repeated_deletes_of_a_session_succeed(
+    caller: Caller, alice: RawChat, ada: str
+) -> None:
+    """All of them return the session that has ended, with and without its chat."""
+    chat = await create_session(alice, ada)
+    client, path = caller(alice.user), f"/v1/companions/{ada}/session"
+
+    answers = await asyncio.gather(*(client.delete(path) for _ in range(8)))
+    again = [await client.delete(path), await client.delete(path, params={"chat": chat})]
+
+    assert [answer.status_code for answer in (*answers, *again)] == [200] * 10
+    assert {answer.json()["chat"] for answer in (*answers, *again)} == {chat}
+    assert {answer.json()["delete_time"] > 0 for answer in (*answers, *again)} == {True}
 
 
 async def test_devices_get_one_event_when_a_session_ends(alice: RawChat, ada: str) -> None:

@@ -184,9 +184,23 @@ async def test_invalid_changes_are_refused(alice: RawChat, bob: RawChat, pair: s
     assert (await get_refusal(alice, "react", pair, seq, emoji="👍" * 17)).code == "too_large"
     assert (await get_refusal(alice, "react", pair, seq, emoji="a b")).code == "bad_request"
     await change(alice, "delete", pair, seq)
-    for type_, fields in (("edit", {"body": "x"}), ("react", {"emoji": "👍"}), ("delete", {})):
+    for type_, fields in (("edit", {"body": "x"}), ("react", {"emoji": "👍"})):
         failed = await get_refusal(alice, type_, pair, seq, **fields)
         assert (failed.code, failed.message) == ("conflict", "seq: the message is deleted")
+
+
+async def test_deleting_a_deleted_message_is_acked_without_an_event(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """The retry of a delete with another `ref` succeeds; the chat gets one entry."""
+    seq = (await alice.send(pair, "one"))["seq"]
+    first = await change(alice, "delete", pair, seq)
+
+    again = await change(alice, "delete", pair, seq)
+    following = await alice.send(pair, "two")
+
+    assert (again["seq"], again["mid"], again["ts"], again["dup"]) == (seq, "", 0, True)
+    assert following["seq"] == first["seq"] + 1
 
 
 @pytest.mark.parametrize("kind", frames.RESERVED_KINDS)

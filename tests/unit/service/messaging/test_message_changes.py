@@ -208,6 +208,16 @@ def test_refused_change_has_error_and_reason(
     assert not world.fanned_out
 
 
+def test_delete_of_a_deleted_message_is_acked() -> None:
+    """The message is in the state that was requested."""
+    world = World([ChangeResult(Outcome.DELETED)])
+
+    ack = world.change(frames.Delete(9, "c", 3, "r-9", "all"))
+
+    assert (ack.id, ack.ref, ack.seq, ack.dup) == (9, "r-9", 3, True)
+    assert not world.fanned_out
+
+
 def test_repeated_change_gets_the_first_ack() -> None:
     """A repeat is not fanned out again."""
     world = World()
