@@ -134,6 +134,10 @@ lock: .venv/.ready
 		--ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd clients/web && npm install --package-lock-only --omit-lockfile-registry-resolved \
 		--ignore-scripts --no-audit --no-fund --loglevel=error
+	@.tools/uv/bin/uv pip compile deploy/dev/generators/python.in $(LOCK) \
+		-o deploy/dev/generators/python.lock
+	@cd deploy/dev/generators && npm install --package-lock-only \
+		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd deploy/dev/helm && npm install --package-lock-only --legacy-peer-deps \
 		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel=error
 

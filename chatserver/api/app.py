@@ -19,9 +19,10 @@ from litestar.types import ASGIApp
 
 from chatserver.api.authentication import make_authentication
 from chatserver.api.blocked_tenant import BlockedTenant
+from chatserver.api.head_requests import HeadRequests
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreResponses
-from chatserver.api.openapi import document_config, document_route
+from chatserver.api.openapi import document_config, document_route, prepare_document
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.query_parameters import check_query
 from chatserver.api.request_bodies import fill_empty_body
@@ -36,7 +37,11 @@ from chatserver.api.routes.messages import build_messages_routes
 from chatserver.api.routes.moderation import build_moderation_routes
 from chatserver.api.routes.presence import build_presence_routes
 from chatserver.api.routes.retention import build_retention_routes
-from chatserver.api.routes.static_files import build_client_routes, build_reference_routes
+from chatserver.api.routes.static_files import (
+    build_client_routes,
+    build_not_found_routes,
+    build_reference_routes,
+)
 from chatserver.api.security import Guard, ReleaseSlots, check_rules, dependencies
 from chatserver.config import Api, Settings
 from chatserver.connection_acceptor import Acceptor
@@ -90,7 +95,7 @@ def create_app(settings: Settings, clock: Clock, container: StorageContainer) ->
         if feature.middleware:
             app = load(feature.middleware)(app, container)
     app = BlockedTenant(app, container.hot)
-    return CommonHeaders(app, settings.api, settings.cold.client_urls)
+    return HeadRequests(CommonHeaders(app, settings.api, settings.cold.client_urls))
 
 
 def create_litestar(settings: Settings, clock: Clock, container: StorageContainer) -> Litestar:
@@ -99,6 +104,7 @@ def create_litestar(settings: Settings, clock: Clock, container: StorageContaine
         *build_health_routes(container),
         *build_client_routes(),
         *build_reference_routes(),
+        *build_not_found_routes(),
         document_route(),
         build_client_config_route(settings),
         *(route for build in _list_route_builders() for route in build(container)),
@@ -125,6 +131,7 @@ def create_litestar(settings: Settings, clock: Clock, container: StorageContaine
         dependencies=dependencies(container.user_loader, slots),
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
+        on_startup=[prepare_document],
         openapi_config=document_config(),
         request_max_body_size=settings.chats.request_bytes_max,
     )

@@ -1,19 +1,22 @@
 """OpenAPI document, generated from the routes, their types and their rules.
 
 The framework generates a document from the handlers. This module adds the allowed callers
-(`x-rule`, security), the headers of each route, and the problem details for every error.
+(`x-rule`, security), the headers of each route, and every error status with its problem details.
+`list_error_statuses` derives the statuses that depend on a route's rule, path and body. A handler
+declares the others: ``opt={"errors": (409,)}``.
 
 ``python -m chatserver.api.openapi_file > docs/openapi.json`` writes the committed file.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
+import gzip
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Router, get
+from litestar import Litestar, Request, Response, Router, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
@@ -22,12 +25,15 @@ from litestar.openapi.spec import Components, SecurityScheme
 import chatserver
 from chatserver.api import idempotency, problems
 from chatserver.api.request_bodies import accepts_empty_body
+from chatserver.api.routes.static_files import StaticFile
 from chatserver.api.security import ANYONE, CHAT_AS, Rule
 from chatserver.protocol.error_codes import CODES
 
 PATH = "/v1/openapi.json"
+_DOCUMENT = "openapi_document"  # name in the application's state
 BEARER = "bearer"
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
+_TIMEOUT = HTTPStatus.REQUEST_TIMEOUT
 _CODES = ", ".join(f"`{code}` ({meaning.http_status})" for code, meaning in CODES.items())
 _ABOUT = f"""Chats, accounts, attachments and push over HTTP; live events use WebSocket.
 
@@ -84,8 +90,38 @@ def make_document(app: Litestar) -> dict[str, Any]:
                     if "requestBody" in operation:
                         operation["requestBody"]["required"] = not accepts_empty_body(handler)
                     _add_idempotency(operation, handler.opt)
-                    _add_problems(operation)
+                    _add_errors(operation, list_error_statuses(route.path_format, handler))
+    document["components"]["responses"] = {
+        _get_error_name(status): _build_error(status)
+        for status in sorted({_TIMEOUT, *(meaning.http_status for meaning in CODES.values())})
+    }
     return document
+
+
+def list_error_statuses(path: str, handler: HTTPRouteHandler) -> list[int]:
+    """Return the statuses of all errors that a route may return."""
+    opt, rule = handler.opt, handler.opt["rule"]
+    statuses = {500, 503, *opt.get("errors", ())}
+    if not opt.get("is_probe"):
+        statuses |= {403, 429}  # the tenant may be blocked, even if anyone may call
+    if path.startswith("/v1/"):
+        statuses.add(400)
+    if not rule.is_open:
+        statuses.add(401)
+    if "{" in path or rule.scope is not None:  # the user in X-Chat-As may be absent
+        statuses.add(404)
+    if handler.parsed_data_field is not None:
+        statuses |= {_TIMEOUT, 413}
+    if opt.get("creates") or opt.get("accepts_key") or _has_ref(handler):
+        statuses.add(409)
+    return sorted(statuses)
+
+
+def _has_ref(handler: HTTPRouteHandler) -> bool:
+    """Return whether a route has a `ref`, which may belong to another request."""
+    body = handler.parsed_data_field
+    names = () if body is None else body.annotation.__struct_fields__
+    return "ref" in names or "ref" in handler.parsed_fn_signature.parameters
 
 
 def _build_problem_schema() -> dict[str, Any]:
@@ -125,12 +161,23 @@ def _add_header(
     operation.setdefault("parameters", []).append({**header, "schema": schema})
 
 
-def _add_problems(operation: dict[str, Any]) -> None:
+def _add_errors(operation: dict[str, Any], statuses: Sequence[int]) -> None:
     responses = operation["responses"]
     for status in [status for status in responses if status >= "400"]:
         del responses[status]
-    responses["default"] = {
-        "description": "an error, as problem details",
+    for status in statuses:
+        responses[str(status)] = {"$ref": f"#/components/responses/{_get_error_name(status)}"}
+
+
+def _get_error_name(status: int) -> str:
+    return f"Error{status}"
+
+
+def _build_error(status: int) -> dict[str, Any]:
+    codes = [code for code, meaning in CODES.items() if meaning.http_status == status]
+    names = " or ".join(f"`{code}`" for code in codes or ["bad_request"])
+    return {
+        "description": f"{HTTPStatus(status).phrase}: problem details with the code {names}",
         "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}},
     }
 
@@ -140,23 +187,25 @@ def encode_document(document: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
 
+async def prepare_document(app: Litestar) -> None:
+    """Encode the document when the server starts, because that takes hundreds of milliseconds."""
+    find_document(app)
+
+
+def find_document(app: Litestar) -> StaticFile:
+    """Return the encoded document of an application."""
+    file: StaticFile | None = app.state.get(_DOCUMENT)
+    if file is None:
+        content = encode_document(make_document(app))
+        contents = {"": content, "gzip": gzip.compress(content, mtime=0)}
+        file = app.state[_DOCUMENT] = StaticFile("openapi.json", contents)
+    return file
+
+
 def document_route() -> HTTPRouteHandler:
-    lock = threading.Lock()
-
-    @functools.cache
-    def encode(app: Litestar) -> bytes:
-        return encode_document(make_document(app))
-
-    @get(
-        PATH,
-        media_type="application/json",
-        include_in_schema=False,
-        opt={"rule": ANYONE},
-        sync_to_thread=True,  # the first request takes half a second of CPU time
-    )
-    def get_document(request: Request[Any, Any, Any]) -> bytes:
+    @get(PATH, include_in_schema=False, opt={"rule": ANYONE})
+    async def get_document(request: Request[Any, Any, Any]) -> Response[bytes]:
         """Return the OpenAPI document of this API."""
-        with lock:
-            return encode(request.app)
+        return find_document(request.app).respond(request)
 
     return get_document

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ _CODE_OF_STATUS = {
     meaning.http_status: code for code, meaning in CODES.items() if code != "overloaded"
 }
 # The framework's message for a missing parameter.
+_NOT_FOUND_PAGE = (Path(__file__).parent / "not_found_page" / "index.html").read_bytes()
 _MISSING = re.compile(r"^Missing required \w+ parameter '([^']+)' for path .*$")
 
 
@@ -121,10 +123,33 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     status = error.status_code
     if status >= 500:
         return on_bug(request, error)
+    headers = {name.title(): value for name, value in (error.headers or {}).items()}
+    if status == HTTPStatus.NOT_FOUND and _is_page_request(request):
+        return Response(_NOT_FOUND_PAGE, status_code=status, media_type="text/html")
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _format_methods(request, headers.get("Allow", ""))
     code = _CODE_OF_STATUS.get(status, "bad_request")
-    return _make_response(
-        status, code, _format_detail(request, error), dict(error.headers or {}), None
-    )
+    return _make_response(status, code, _format_detail(request, error), headers, None)
+
+
+def _is_page_request(request: Request[Any, Any, Any]) -> bool:
+    """Return whether a browser asks for a page; the API itself always responds with JSON."""
+    is_api = request.url.path.startswith("/v1/")
+    return not is_api and "text/html" in request.headers.get("accept", "")
+
+
+def _format_methods(request: Request[Any, Any, Any], named: str) -> str:
+    """Return the methods of an address: HEAD works wherever GET does, and OPTIONS nowhere.
+
+    `named` are the methods that the framework names, or empty.
+    """
+    methods = {name.strip() for name in named.split(",")} if named else set()
+    for route in request.app.routes if not named else ():
+        if route.path_format == request.scope.get("path_template"):
+            methods |= set(getattr(route, "methods", ()))
+    if "GET" in methods:
+        methods.add("HEAD")
+    return ", ".join(sorted(methods - {"OPTIONS"}))
 
 
 def on_deep_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[Any]:

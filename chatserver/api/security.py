@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency, Provide
+from litestar.enums import ScopeType
 from litestar.exceptions import MethodNotAllowedException
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -309,7 +310,8 @@ class ReleaseSlots:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.AsyncExitStack() as held:
-            scope.setdefault("state", {})[_HELD] = held
+            if scope["type"] == ScopeType.HTTP:
+                scope.setdefault("state", {})[_HELD] = held
             await self._app(scope, receive, send)
 
 

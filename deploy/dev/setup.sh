@@ -8,6 +8,7 @@
 #   setup.sh compiler  gcc and Python's headers, which compile the send path
 #   setup.sh typescript  Node, npm and the packages of clients/typescript
 #   setup.sh web       the web client of clients/web, built into chatserver/web_client
+#   setup.sh generators  generators of Python and TypeScript clients from the OpenAPI document
 #   setup.sh deploy    tools that check deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
 # Prints one line per step, is not interactive, and may be run again. If a server cannot be installed,
@@ -284,6 +285,25 @@ setup_deploy() {
     setup_helm
 }
 
+# The generators have environments of their own: openapi-typescript needs another version of
+# TypeScript than clients/typescript, and openapi-python-client pins versions of its own.
+setup_generators() {
+    setup_node
+    say "fetching the client generators (pip, npm)"
+    [ -x "$tools/generators/bin/python" ] || make_venv "$tools/generators"
+    pip_install_lock "$tools/generators" deploy/dev/generators/python.lock ||
+        { show_log; fail "pip could not fetch the client generators"; }
+    cp deploy/dev/generators/package.json deploy/dev/generators/package-lock.json \
+        "$tools/generators/"
+    log=$root/$log
+    PATH="$root/$tools/node/bin:$PATH"
+    export PATH
+    quietly sh -c 'cd "$1" && npm ci --no-audit --no-fund --no-progress --ignore-scripts' \
+        sh "$tools/generators" || { show_log; fail "npm could not fetch the client generators"; }
+    cat deploy/dev/generators/python.lock deploy/dev/generators/package-lock.json \
+        >"$tools/generators/.ready"
+}
+
 case "${1:-}" in
 venv) setup_venv ;;
 servers)
@@ -297,6 +317,7 @@ clocks) setup_clocks ;;
 compiler) setup_compiler ;;
 typescript) setup_typescript ;;
 web) setup_web ;;
+generators) setup_generators ;;
 deploy) setup_deploy ;;
-*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|typescript|web|deploy" ;;
+*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|typescript|web|generators|deploy" ;;
 esac

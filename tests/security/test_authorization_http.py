@@ -18,9 +18,12 @@ from chatserver.auth.api_keys import SCOPES
 from chatserver.dev.servers import Server
 from tests.security.support.access_matrix import Kind, Row, World, make_world
 from tests.security.support.users import make_key
+from tests.support.declared_statuses import declared_statuses
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+__all__ = ["declared_statuses"]  # a fixture
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
 NewName = Callable[[str], str]

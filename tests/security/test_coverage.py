@@ -68,7 +68,7 @@ def test_every_named_test_exists() -> None:
 
 def test_section_8_every_dependency_is_locked_by_hash() -> None:
     """Every requirement in a lock file has a version and a hash."""
-    locks = [ROOT / "requirements.lock", *(ROOT / "deploy" / "dev").glob("*.lock")]
+    locks = [ROOT / "requirements.lock", *(ROOT / "deploy" / "dev").rglob("*.lock")]
     locks += (ROOT / "chatserver" / "dev").glob("*.lock")
     for path in locks:
         lines = path.read_text("utf-8").replace("\\\n", " ").splitlines()

@@ -99,7 +99,10 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         ack = await send_message(container, user, frame, is_system=is_group)
         return SystemPlace(ack.mid, ack.seq, ack.ts)
 
-    @delete("/v1/admin/chats/{chat:str}/messages/{seq:int}", opt={"rule": key("messages:delete")})
+    @delete(
+        "/v1/admin/chats/{chat:str}/messages/{seq:int}",
+        opt={"rule": key("messages:delete"), "errors": (409,)},
+    )
     async def delete_any_message(
         chat: PathId, seq: PathSeq, request: Request[Any, Any, Any]
     ) -> None:

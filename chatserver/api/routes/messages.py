@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 import msgspec
 from litestar import Request, Response, delete, get, patch, post, put
 from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody, QueryParameter
 
 from chatserver.api.message_sending import send_message
@@ -28,7 +29,7 @@ from chatserver.protocol.redis_memory_costs import CHANGE_BYTES, MESSAGE_BYTES
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("messages:write")
 SEND = {"rule": WRITE, "creates": True, "limit": "sends", "memory": MESSAGE_BYTES}
-CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
+CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES, "errors": (409, 413)}
 
 if TYPE_CHECKING:  # at runtime, these types are built from frame types
     NewMessage: TypeAlias = msgspec.Struct
@@ -108,7 +109,11 @@ def _build_read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _build_send_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @post("/v1/chats/{chat:str}/messages", opt=SEND)
+    repeated = ResponseSpec(
+        Placed, generate_examples=False, description="The message was already sent with this `ref`"
+    )
+
+    @post("/v1/chats/{chat:str}/messages", opt=SEND, responses={200: repeated})
     async def send(
         chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
     ) -> Response[Placed]:

@@ -79,7 +79,7 @@ def _build_block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put(
         "/v1/me/blocks/{user:str}",
         status_code=204,
-        opt={"rule": user_or_key("users:write"), "protects": True},
+        opt={"rule": user_or_key("users:write"), "protects": True, "errors": (413,)},
     )
     async def block(user: PathId, actor: Actor) -> None:
         """Block another user. Neither user can send the other direct messages or invitations."""

@@ -57,7 +57,7 @@ def build_retention_routes(container: StorageContainer) -> list[HTTPRouteHandler
 
 
 def _build_retention_route(container: StorageContainer) -> HTTPRouteHandler:
-    @put("/v1/admin/chats/{chat:str}/retention", opt={"rule": key("chats:write")})
+    @put("/v1/admin/chats/{chat:str}/retention", opt={"rule": key("chats:write"), "errors": (409,)})
     async def set_retention(
         chat: PathId, data: JSONBody[NewRetention], request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:

@@ -10,6 +10,7 @@ Without a build, the server serves one page that explains how to build the clien
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from chatserver.api.security import ANYONE
 
 CLIENT_FOLDER: Final = Path(chatserver.__file__).parent / "web_client"
 REFERENCE_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "reference_page"
+NOT_FOUND_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "not_found_page"
 # First path segments of the web client's pages; keep in sync with clients/web/src/page_paths.ts.
 CLIENT_PAGES: Final = (
     "chats",
@@ -62,7 +64,7 @@ NOT_BUILT: Final = b"""<!doctype html>
 """
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class StaticFile:
     """A file and its content in each encoding; the key "" means not encoded."""
 
@@ -81,6 +83,25 @@ class StaticFile:
             "",
         )
         return encoding, self.contents[encoding]
+
+    @functools.cached_property
+    def etag(self) -> str:
+        return hashlib.sha256(self.contents[""]).hexdigest()[:32]
+
+    def respond(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Return the file, or 304 if the client already has this version."""
+        encoding, content = self.choose(request.headers.get("accept-encoding", ""))
+        headers = {
+            "ETag": f'"{self.etag}-{encoding}"' if encoding else f'"{self.etag}"',
+            "Cache-Control": IMMUTABLE if self.name.startswith(HASHED) else "no-cache",
+            "Vary": "Accept-Encoding",
+        }
+        if _is_known_etag(request.headers.get("if-none-match", ""), headers["ETag"]):
+            return Response(b"", status_code=304, headers=headers)
+        if encoding:
+            headers["Content-Encoding"] = encoding
+        media_type = CONTENT_TYPES[Path(self.name).suffix]
+        return Response(content, media_type=media_type, headers=headers)
 
 
 def read_files(folder: Path) -> list[StaticFile]:
@@ -137,27 +158,26 @@ def build_reference_routes(folder: Path = REFERENCE_FOLDER) -> list[HTTPRouteHan
     ]
 
 
+def build_not_found_routes() -> list[HTTPRouteHandler]:
+    """Return the route of the style sheet of the page for unknown addresses.
+
+    The content security policy allows no inline style.
+    """
+    return [
+        _route(file, [f"/{file.name}"])
+        for file in read_files(NOT_FOUND_FOLDER)
+        if file.name != INDEX
+    ]
+
+
 def _route(file: StaticFile, paths: list[str]) -> HTTPRouteHandler:
-    content_type = CONTENT_TYPES[Path(file.name).suffix]
-    caching = IMMUTABLE if file.name.startswith(HASHED) else "no-cache"
-    etag = hashlib.sha256(file.contents[""]).hexdigest()[:32]
-
     async def serve(request: Request[Any, Any, Any]) -> Response[bytes]:
-        encoding, content = file.choose(request.headers.get("accept-encoding", ""))
-        headers = {
-            "ETag": f'"{etag}-{encoding}"' if encoding else f'"{etag}"',
-            "Cache-Control": caching,
-            "Vary": "Accept-Encoding",
-        }
-        if _is_known_etag(request.headers.get("if-none-match", ""), headers["ETag"]):
-            return Response(b"", status_code=304, headers=headers)
-        if encoding:
-            headers["Content-Encoding"] = encoding
-        return Response(content, media_type=content_type, headers=headers)
+        return file.respond(request)
 
-    methods = [HttpMethod.GET, HttpMethod.HEAD]
     opt = {"rule": ANYONE}
-    return HTTPRouteHandler(paths, http_method=methods, include_in_schema=False, opt=opt)(serve)
+    return HTTPRouteHandler(paths, http_method=HttpMethod.GET, include_in_schema=False, opt=opt)(
+        serve
+    )
 
 
 def _is_known_etag(if_none_match: str, etag: str) -> bool:

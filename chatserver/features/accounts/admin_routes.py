@@ -73,7 +73,11 @@ def _build_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Return a user."""
         return show(await profiles.get(UserId(user)))
 
-    @put("/v1/admin/users/{user:str}/password", status_code=204, opt={"rule": IMPERSONATE})
+    @put(
+        "/v1/admin/users/{user:str}/password",
+        status_code=204,
+        opt={"rule": IMPERSONATE, "errors": (409,)},
+    )
     async def set_password(user: PathId, data: JSONBody[NewPassword]) -> None:
         """Set a user's password and log out all devices. Refused for admins of the server."""
         if user in container.settings.auth.admins:

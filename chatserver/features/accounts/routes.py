@@ -143,7 +143,7 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         grant = await run_while_connected(request, work)
         return build_response(grant, as_cookie=data.cookie, status=201, device_tokens=device_tokens)
 
-    @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "accepts_key": True})
+    @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "accepts_key": True, "errors": (401,)})
     async def log_in(
         data: JSONBody[PasswordLogin], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
@@ -163,7 +163,7 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         grant = await run_while_connected(request, work)
         return build_response(grant, as_cookie=data.cookie, status=200, device_tokens=device_tokens)
 
-    @post("/v1/auth/refresh", status_code=200, opt={"rule": ANYONE})
+    @post("/v1/auth/refresh", status_code=200, opt={"rule": ANYONE, "errors": (401,)})
     async def refresh(
         data: JSONBody[Refresh], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
@@ -275,7 +275,11 @@ def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         assert principal.user is not None
         await logins.end_one(principal.user, device)
 
-    @put("/v1/me/password", status_code=204, opt={"rule": USER, "protects": True})
+    @put(
+        "/v1/me/password",
+        status_code=204,
+        opt={"rule": USER, "protects": True, "errors": (404, 409)},
+    )
     async def change_password(data: JSONBody[PasswordChange], principal: Caller) -> None:
         """Change the password and log out all other devices."""
         assert principal.user is not None

@@ -136,7 +136,11 @@ def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             return Upload(upload.file.id, None, {}, 0)
         return Upload(upload.file.id, upload.form.url, upload.form.fields, upload.expires_s)
 
-    @post("/v1/attachments/{file:str}/complete", status_code=200, opt={"rule": WRITE})
+    @post(
+        "/v1/attachments/{file:str}/complete",
+        status_code=200,
+        opt={"rule": WRITE, "errors": (409, 413)},
+    )
     async def complete_upload(
         file: PathId,
         actor: Actor,
@@ -172,7 +176,7 @@ def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler
             actor, name, seq=seq, is_thumb=thumb == 1
         )
 
-    @get("/v1/attachments/{file:str}", status_code=302, opt={"rule": READ})
+    @get("/v1/attachments/{file:str}", status_code=302, opt={"rule": READ, "errors": (409,)})
     async def download(
         file: PathId,
         actor: Actor,
@@ -183,7 +187,7 @@ def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler
         link = await find_link(actor, file, seq, thumb)
         return Response(None, status_code=302, headers={"Location": link.url})
 
-    @get("/v1/attachments/{file:str}/link", opt={"rule": READ})
+    @get("/v1/attachments/{file:str}/link", opt={"rule": READ, "errors": (409,)})
     async def get_link(
         file: PathId,
         actor: Actor,

@@ -29,7 +29,8 @@ from chatserver.protocol.frames import (
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 
 TIME_MAX_S = FOR_EVER_MS // 1000
-CHANGE = {"rule": USER, "memory": 0}  # no memory cost: the request stores nothing in Redis
+# No memory cost: these requests store nothing in Redis.
+CHANGE = {"rule": USER, "memory": 0, "errors": (404, 409)}
 
 
 class PreferenceChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -73,7 +73,7 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
         """Get what a companion remembers about you across sessions."""
         return show(await memories.get(actor, parse_companion_id(companion)))
 
-    @patch("/v1/me/companions/{companion:str}/memory", opt={"rule": WRITE})
+    @patch("/v1/me/companions/{companion:str}/memory", opt={"rule": WRITE, "errors": (409,)})
     async def switch_companion_memory(
         companion: PathCompanion, data: JSONBody[MemorySwitch], actor: Actor
     ) -> Memory:
@@ -84,7 +84,11 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
         companion_id = parse_companion_id(companion)
         return show(await memories.set_enabled(actor, companion_id, is_on=data.enabled))
 
-    @delete("/v1/me/companions/{companion:str}/memory", status_code=204, opt={"rule": WRITE})
+    @delete(
+        "/v1/me/companions/{companion:str}/memory",
+        status_code=204,
+        opt={"rule": WRITE, "errors": (409,)},
+    )
     async def delete_companion_memory(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None
     ) -> None:
@@ -98,7 +102,7 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
     @delete(
         "/v1/me/companions/{companion:str}/memory/{entry:str}",
         status_code=204,
-        opt={"rule": WRITE},
+        opt={"rule": WRITE, "errors": (409,)},
     )
     async def delete_companion_memory_entry(
         companion: PathCompanion, entry: PathEntry, actor: Actor

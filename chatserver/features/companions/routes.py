@@ -159,7 +159,7 @@ def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         )
         return _show(await companions.update(parse_companion_id(companion), wanted, data.version))
 
-    @delete("/v1/companions/{companion:str}", opt={"rule": WRITE})
+    @delete("/v1/companions/{companion:str}", opt={"rule": WRITE, "errors": (409,)})
     async def delete_companion(companion: PathCompanion) -> None:
         """Delete a companion: no new sessions can start; existing messages remain."""
         await companions.delete(parse_companion_id(companion))
@@ -222,7 +222,7 @@ def _build_active_session_routes(container: StorageContainer) -> list[HTTPRouteH
         ref = _get_ref(data, request)
         return _show_session(await sessions.create(actor, parse_companion_id(companion), ref))
 
-    @get("/v1/companions/{companion:str}/session", opt={"rule": READ_CHATS})
+    @get("/v1/companions/{companion:str}/session", opt={"rule": READ_CHATS, "errors": (409,)})
     async def get_session(companion: PathCompanion, actor: Actor) -> OpenSession:
         """Get the active session with a companion."""
         return _show_session(await sessions.get(actor, parse_companion_id(companion)))
@@ -240,7 +240,11 @@ def _build_active_session_routes(container: StorageContainer) -> list[HTTPRouteH
         ref = _get_ref(data, request)
         return _show_session(await sessions.renew(actor, parse_companion_id(companion), ref))
 
-    @delete("/v1/companions/{companion:str}/session", status_code=200, opt={"rule": WRITE_CHATS})
+    @delete(
+        "/v1/companions/{companion:str}/session",
+        status_code=200,
+        opt={"rule": WRITE_CHATS, "errors": (409,)},
+    )
     async def delete_session(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None, forget: ForgetQuery = False
     ) -> frames.SessionInfo:
@@ -276,7 +280,7 @@ def _build_session_list_routes(container: StorageContainer) -> list[HTTPRouteHan
         sealed = container.cursors.sign(what, following)
         return Page([describe_session(session) for session in page], sealed)
 
-    @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS})
+    @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS, "errors": (409,)})
     async def update_session(
         chat: PathId, data: JSONBody[NewVersion], actor: Actor
     ) -> frames.SessionInfo:

@@ -45,7 +45,7 @@ class LinkPreview(msgspec.Struct, frozen=True):
 
 
 def build_link_preview_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @get("/v1/link-preview", opt={"rule": USER})
+    @get("/v1/link-preview", opt={"rule": USER, "errors": (404,)})
     async def get_link_preview(actor: Actor, page_url: LinkUrl) -> LinkPreview:
         """Get a public web page's title, description and picture; 404 if it has no preview."""
         preview = await container.get(LinkPreviewContainer).previews.get(actor, page_url)
@@ -58,7 +58,7 @@ def build_link_preview_routes(container: StorageContainer) -> list[HTTPRouteHand
             picture=f"{PICTURE_PATH}?{query}" if preview.picture else None,
         )
 
-    @get(PICTURE_PATH, opt={"rule": USER})
+    @get(PICTURE_PATH, opt={"rule": USER, "errors": (404,)})
     async def get_link_picture(actor: Actor, page_url: LinkUrl) -> Response[bytes]:
         """Get the picture in a page's preview: PNG, JPEG, GIF or WebP, up to 2 MB."""
         picture = await container.get(LinkPreviewContainer).previews.get_picture(actor, page_url)

@@ -18,7 +18,7 @@ from chatserver.protocol import frames
 from chatserver.protocol.redis_memory_costs import CHANGE_BYTES
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
-CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
+CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES, "errors": (409, 413)}
 
 
 class PinnedMessage(msgspec.Struct, frozen=True):

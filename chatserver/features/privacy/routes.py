@@ -100,7 +100,7 @@ def _build_export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """
         return build_export(await privacy.start_export(actor))
 
-    @get("/v1/me/export", opt={"rule": USER})
+    @get("/v1/me/export", opt={"rule": USER, "errors": (404,)})
     async def get_export(actor: Actor) -> Export:
         """Return the progress of the user's newest export, and its download URL."""
         return build_export(*await privacy.get_export(actor))
@@ -119,7 +119,7 @@ def _build_erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]
         steps = [Step(step.step, step.where, step.what, step.count) for step in job.steps]
         return Receipt(job.id, job.user, job.state, job.created_ms, job.changed_ms, steps, job.why)
 
-    @delete("/v1/me", status_code=202, opt={"rule": USER})
+    @delete("/v1/me", status_code=202, opt={"rule": USER, "errors": (404,)})
     async def erase_me(data: JSONBody[AccountDeletion], principal: Caller) -> Response[Receipt]:
         """Permanently erase the user's account, files and message text.
 

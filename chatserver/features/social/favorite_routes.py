@@ -63,7 +63,11 @@ def _build_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         ]
         return Page(items, following)
 
-    @put("/v1/me/favorites/posts/{user:str}/{post:str}", status_code=204, opt={"rule": WRITE})
+    @put(
+        "/v1/me/favorites/posts/{user:str}/{post:str}",
+        status_code=204,
+        opt={"rule": WRITE, "errors": (413,)},
+    )
     async def save_post(user: PathId, post: PathPost, actor: Actor) -> None:
         """Save a post to the caller's private favorites."""
         await favorites.save_post(actor, PostRef(parse_post_id(post), user))
@@ -93,7 +97,11 @@ def _build_message_routes(container: StorageContainer) -> list[HTTPRouteHandler]
             following,
         )
 
-    @put("/v1/me/favorites/messages/{chat:str}/{seq:int}", status_code=204, opt={"rule": WRITE})
+    @put(
+        "/v1/me/favorites/messages/{chat:str}/{seq:int}",
+        status_code=204,
+        opt={"rule": WRITE, "errors": (413,)},
+    )
     async def save_message(chat: PathId, seq: PathSeq, actor: Actor) -> None:
         """Save a message to the caller's private favorites."""
         await favorites.save_message(actor, MessageRef(ChatId(chat), Seq(seq)))

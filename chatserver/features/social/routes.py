@@ -123,7 +123,7 @@ def _build_picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]
             await graph.get_avatar_link(actor, UserId(user), is_thumb=thumb == 1)
         )
 
-    @put("/v1/me/avatar", status_code=204, opt={"rule": WRITE})
+    @put("/v1/me/avatar", status_code=204, opt={"rule": WRITE, "errors": (409,)})
     async def put_avatar(data: JSONBody[Picture], actor: Actor) -> None:
         """Set the caller's avatar to a picture uploaded with `POST /v1/me/attachments`."""
         await container.get(SocialContainer).social.put_avatar(actor, data.image)
@@ -188,7 +188,7 @@ def _build_edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _build_follow_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @put("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
+    @put("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE, "errors": (409,)})
     async def follow(user: PathId, actor: Actor) -> None:
         """Follow a user: their newest and future posts appear in the caller's timeline."""
         await container.get(SocialContainer).follows.follow(actor, UserId(user))
@@ -304,7 +304,7 @@ def _build_own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler
         """Create a post; it appears in the timelines of the caller's followers."""
         return build_post_info(await graph.create_post(actor, data.content, data.image))
 
-    @patch("/v1/me/posts/{post:str}", opt={"rule": WRITE})
+    @patch("/v1/me/posts/{post:str}", opt={"rule": WRITE, "errors": (409,)})
     async def edit_post(post: PathPost, data: JSONBody[PostChanges], actor: Actor) -> PostInfo:
         """Edit a post of the caller; timelines show the new version."""
         fields = {"content": data.content, "image": data.image}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -14,10 +15,12 @@ from prometheus_client import generate_latest
 from pydantic import SecretStr
 
 from chatserver.api.app import create_app, create_litestar
+from chatserver.api.openapi import find_document, prepare_document
 from chatserver.api.response_headers import CommonHeaders
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Api, Auth, Settings
 from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
 from chatserver.errors import ConfigError
 from tests.support.apiparts import open_offline_container
 
@@ -232,3 +235,86 @@ async def test_no_dependency_of_a_route_is_a_generator() -> None:
     assert len(provided) >= 3
     assert [each for each in provided if inspect.isasyncgenfunction(each)] == []
     assert [each for each in provided if inspect.isgeneratorfunction(each)] == []
+
+
+async def test_head_of_every_route_has_the_headers_of_get_and_no_body(client: Client) -> None:
+    """HEAD works wherever GET does, with and without a login."""
+    http_client = await client()
+    settings = Settings(auth=Auth(secret=SecretStr(SECRET)))
+    async with open_offline_container(settings) as container:
+        routes = create_litestar(settings, SystemClock(), container).routes
+    paths = [
+        re.sub(r"{\w+(:\w+)?}", "1", route.path)
+        for route in routes
+        for handler in getattr(route, "route_handlers", ())
+        if "GET" in handler.http_methods
+    ]
+    token = Tokens(Auth(secret=SecretStr(SECRET)), SystemClock()).issue(UserId("u"), 60)
+    for path in paths:
+        for headers in ({}, {"Authorization": f"Bearer {token}"}):
+            get = await http_client.get(path, headers=headers)
+            head = await http_client.head(path, headers=headers)
+            assert head.status_code == get.status_code != 405, path
+            assert head.content == b"", path
+            for name in ("content-type", "content-length", "etag"):
+                assert head.headers.get(name) == get.headers.get(name), (path, name)
+
+    assert len(paths) > 80
+
+
+async def test_refused_method_names_the_allowed_ones(client: Client) -> None:
+    """`Allow` includes HEAD, and no method that is refused (RFC 9110 section 15.5.6)."""
+    for method in ("DELETE", "OPTIONS"):
+        response = await (await client()).request(method, "/v1/me/blocks")
+        assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_openapi_document_is_revalidated_and_compressed(client: Client) -> None:
+    """A client that has the current document gets 304."""
+    first = await (await client()).get("/v1/openapi.json")
+    etag = first.headers["etag"]
+    second = await (await client()).get("/v1/openapi.json", headers={"If-None-Match": etag})
+
+    assert first.headers["content-encoding"] == "gzip"
+    assert first.json()["openapi"].startswith("3.")
+    assert (second.status_code, second.content) == (304, b"")
+
+
+async def test_openapi_document_is_built_before_the_first_request() -> None:
+    """The build takes hundreds of milliseconds, which would delay other requests."""
+    settings = Settings(auth=Auth(secret=SecretStr(SECRET)))
+    async with open_offline_container(settings) as container:
+        app = create_litestar(settings, SystemClock(), container)
+        assert prepare_document in app.on_startup
+        await prepare_document(app)
+        file = find_document(app)
+
+        assert find_document(app) is file
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/nothing/<script>", "/%22onload=x"])
+async def test_unknown_address_returns_a_page_to_a_browser(client: Client, path: str) -> None:
+    """The page is the same for every address, so it contains nothing of the request."""
+    accept = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    page = await (await client()).get(path, headers=accept)
+    other = await (await client()).get("/another", headers=accept)
+    style = await (await client()).get("/not_found.css")
+
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert page.content == other.content
+    assert b'href="/not_found.css"' in page.content and b"<style" not in page.content
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert (style.status_code, style.headers["content-type"]) == (200, "text/css; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "accept"), [("/nothing", "*/*"), ("/nothing", ""), ("/v1/nothing", "text/html")]
+)
+async def test_unknown_address_returns_problem_details_to_other_clients(
+    client: Client, path: str, accept: str
+) -> None:
+    """Addresses of the API have problem details for browsers too."""
+    response = await (await client()).get(path, headers={"Accept": accept})
+
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"

@@ -15,6 +15,7 @@ from chatserver.api.app import create_litestar
 from chatserver.api.openapi import encode_document, make_document
 from chatserver.config import Auth, Settings
 from chatserver.protocol import frames
+from chatserver.protocol.error_codes import CODES
 from tests.support.apiparts import open_offline_container
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
@@ -136,9 +137,16 @@ def test_document_has_authorization_and_problem_of_each_operation(api: Api) -> N
     """A reader knows which token to send and what an error looks like."""
     for name, operation in api.operations.items():
         is_open = operation["x-rule"] == "anyone"
-        problem = operation["responses"]["default"]["content"]["application/problem+json"]
+        errors = {
+            status: response
+            for status, response in operation["responses"].items()
+            if not status.startswith(("2", "3"))
+        }
         assert operation["security"] == ([] if is_open else [{"bearer": []}]), name
-        assert problem["schema"] == {"$ref": "#/components/schemas/Problem"}, name
+        assert ("401" in errors) or is_open, name
+        assert {"500", "503"} <= errors.keys() and "default" not in errors, name
+        for status, response in errors.items():
+            assert response == {"$ref": f"#/components/responses/Error{status}"}, name
         assert operation["description"], name
 
 
@@ -227,3 +235,13 @@ def test_schema_references_of_the_document_resolve(api: Api) -> None:
     named = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
 
     assert named <= set(api.document["components"]["schemas"])
+
+
+def test_each_error_status_has_problem_details_and_its_codes(api: Api) -> None:
+    """Every code of the protocol is under the status with which it is sent."""
+    errors = api.document["components"]["responses"]
+    for code, meaning in CODES.items():
+        assert f"`{code}`" in errors[f"Error{meaning.http_status}"]["description"]
+    for error in errors.values():
+        schema = error["content"]["application/problem+json"]["schema"]
+        assert schema == {"$ref": "#/components/schemas/Problem"}
