@@ -212,7 +212,7 @@ def test_delete_of_a_deleted_message_is_acked() -> None:
     """The message is in the state that was requested."""
     world = World([ChangeResult(Outcome.DELETED)])
 
-    ack = world.change(frames.Delete(9, "c", 3, "r-9", "all"))
+    ack = world.change(frames.Delete(9, CHAT, 3, "r-9", "all"))
 
     assert (ack.id, ack.ref, ack.seq, ack.dup) == (9, "r-9", 3, True)
     assert not world.fanned_out
