@@ -1,6 +1,6 @@
 """Search words: the words of a name or id by which a user is found. No I/O.
 
-Letter case, diacritics and width are ignored, as in messages (`chatserver.domain.letter_folding`):
+Letter case, diacritics and width are ignored, as in messages (`chatserver.domain.text.letter_folding`):
 "Åsa" is found by "asa", "Øberg" by "oberg". Chinese, Japanese and Korean names are written without
 spaces, so their words can also be found from the second or third character on: 李明 by 明, 김민수
 by 민수.
@@ -12,7 +12,7 @@ import re
 import unicodedata
 from typing import Final
 
-from chatserver.domain.letter_folding import fold_letter
+from chatserver.domain.text.letter_folding import fold_letter
 
 NAME_WORDS_MAX: Final = 5
 ID_WORDS_MAX: Final = 3

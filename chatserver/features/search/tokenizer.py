@@ -1,7 +1,7 @@
 """Tokenizer for message text and queries. No I/O.
 
 - A word is a sequence of letters and digits. Its token is folded
-  (`chatserver.domain.letter_folding`): "Größe" → "grosse", "Øl" → "ol", "کتاب" → "كتاب".
+  (`chatserver.domain.text.letter_folding`): "Größe" → "grosse", "Øl" → "ol", "کتاب" → "كتاب".
 - Scripts without spaces, and Korean, whose words have endings, are split into bigrams: each
   character forms a token with the next one. "東京都" → "東京", "京都", "都".
 - A symbol such as an emoji is a token; its variations are ignored: "👍🏽" → "👍".
@@ -24,7 +24,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from chatserver.domain.letter_folding import fold_letter, is_vowel_sign
+from chatserver.domain.text.letter_folding import fold_letter, is_vowel_sign
 
 RULES_VERSION: Final = 2
 TOKEN_CHARS_MAX: Final = 64  # longer tokens are truncated

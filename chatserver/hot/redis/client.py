@@ -410,9 +410,11 @@ class HotClient(abc.ABC):
         keys, was_low = list(self.get_keys_by_server().values()), self.is_low_on_memory
         shares = await asyncio.gather(*map(self._read_memory_share, keys))
         self.memory_share = max(shares, default=0.0)
-        if self.is_low_on_memory != was_low:
-            event = "hot.memory_low" if self.is_low_on_memory else "hot.memory_recovered"
-            log.warning(event, redis=self.name, share=round(self.memory_share, 2))
+        share = round(self.memory_share, 2)
+        if self.is_low_on_memory and not was_low:
+            log.warning("hot.memory_low", redis=self.name, share=share)
+        elif was_low and not self.is_low_on_memory:
+            log.warning("hot.memory_recovered", redis=self.name, share=share)
 
     async def _read_memory_share(self, key: str) -> float:
         try:

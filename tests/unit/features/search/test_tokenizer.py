@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.letter_folding import fold_letter
+from chatserver.domain.text.letter_folding import fold_letter
 from chatserver.features.search.tokenizer import (
     TOKEN_CHARS_MAX,
     TOKENS_MAX,
