@@ -27,10 +27,11 @@ _NOT_CONNECTED = (
 )
 
 
-def translate_no_response(exc: Exception, endpoint: str, section: str) -> ChatError:
+def translate_no_response(exc: Exception, endpoint: str, section: str, *, public: str) -> ChatError:
     """Return the `ChatError` for a call that got no response.
 
-    `section` names the settings section that configures the service.
+    `section` names the settings section that configures the service; `public` is the text for
+    clients.
     """
     variable = f"CHAT_{section.upper()}"
     if isinstance(exc, NoCredentialsError | PartialCredentialsError):
@@ -45,6 +46,7 @@ def translate_no_response(exc: Exception, endpoint: str, section: str) -> ChatEr
         advice = "start one with `chatserver dev`, or set" if is_local else "check the network and"
         return Unavailable(
             f"{endpoint}: no server at this address; {advice} {section}.endpoint "
-            f"({variable}_ENDPOINT)"
+            f"({variable}_ENDPOINT)",
+            public=public,
         )
-    return Unavailable(f"{endpoint}: {type(exc).__name__}: {exc}")
+    return Unavailable(f"{endpoint}: {type(exc).__name__}: {exc}", public=public)

@@ -22,9 +22,24 @@
 `code` is the error code on the wire; `chatserver.protocol.error_codes` maps it to an HTTP status
 and a close code. Adapters translate library errors with ``raise … from exc``, so no redis or
 botocore error crosses a package boundary.
+
+`message` is for logs and commands, and may quote another server and its address. Clients and
+``/readyz`` receive `public_message`.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+# Texts for clients, for errors whose own text quotes a server.
+REDIS_DOWN: Final = "Redis is unavailable; try again"
+REDIS_REFUSES_WRITES: Final = "Redis does not accept writes; try again"
+DYNAMODB_DOWN: Final = "DynamoDB is unavailable; try again"
+S3_DOWN: Final = "S3 is unavailable; try again"
+KEYS_DOWN: Final = "the encryption keys are unavailable; try again"
+SEARCH_DOWN: Final = "search is unavailable; try again"
+MODEL_DOWN: Final = "the AI model is unavailable; try again"
+SERVER_DOWN: Final = "another server is unavailable; try again"
 
 
 class ChatError(Exception):
@@ -32,11 +47,22 @@ class ChatError(Exception):
 
     code = "internal"
     temporary = False
+    public = ""  # text for clients; if empty, they receive `message`
 
     def __init__(self, message: str, *, retry_after_ms: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after_ms = retry_after_ms
+
+    @property
+    def public_message(self) -> str:
+        """The text for clients: it quotes no other server and no address."""
+        return self.public or self.message
+
+    @property
+    def probe_message(self) -> str:
+        """The text for ``/readyz``: which server is down, and where an operator finds the cause."""
+        return self.public_message.replace("; try again", "; see the log or `chatserver doctor`")
 
 
 class ClientError(ChatError):
@@ -112,8 +138,12 @@ class Unavailable(ChatError):
     code = "unavailable"
     temporary = True
 
-    def __init__(self, message: str, *, retry_after_ms: int | None = 1000) -> None:
+    def __init__(
+        self, message: str, *, public: str = "", retry_after_ms: int | None = 1000
+    ) -> None:
         super().__init__(message, retry_after_ms=retry_after_ms)
+        if public:
+            self.public = public
 
 
 class Overloaded(Unavailable):
@@ -125,9 +155,13 @@ class Overloaded(Unavailable):
 class CorruptData(ChatError):
     """Stored data breaks an invariant. Never retried, never hidden."""
 
+    public = "internal error; see the server log"
+
 
 class ConfigError(ChatError):
     """The process cannot start; `problems` lists every problem found."""
+
+    public = "the server is not configured; see its log or run `chatserver doctor`"
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))

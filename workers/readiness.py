@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import structlog
+
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import sleep_aligned
-from chatserver.errors import ChatError
+from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
+
+log = structlog.get_logger()
 
 INTERVAL_S: Final = 5.0
 TIMEOUT_S: Final = 2.0
@@ -26,19 +30,23 @@ class Readiness:
     async def watch(self, container: StorageContainer) -> None:
         """Check periodically until cancelled. Cost: one read unit per check."""
         while True:
-            self._problem = await self._check(container)
+            error = await self._check(container)
+            problem = "" if error is None else error.probe_message
+            if error is not None and problem != self._problem:
+                log.warning("worker.not_ready", error=error.message)
+            self._problem = problem
             await sleep_aligned(INTERVAL_S)
 
-    async def _check(self, container: StorageContainer) -> str:
+    async def _check(self, container: StorageContainer) -> ChatError | None:
         if not container.hot.is_up:
-            return "Redis is unavailable"
+            return Unavailable(f"redis at {container.hot.name}: not connected", public=REDIS_DOWN)
         if container.hot.refusal:
-            return container.hot.refusal
+            return Unavailable(str(container.hot.refusals), public=container.hot.refusal)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 await container.directory.check()
         except TimeoutError:
-            return f"DynamoDB: no response within {TIMEOUT_S:g} s"
+            return Unavailable(f"DynamoDB: no response within {TIMEOUT_S:g} s")
         except ChatError as exc:
-            return exc.message
-        return ""
+            return exc
+        return None

@@ -30,6 +30,7 @@ from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue, make_stopping_e
 from chatserver.protocol import frames
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
+from chatserver.telemetry.logs import RepeatLimit
 
 log = structlog.get_logger()
 
@@ -65,6 +66,7 @@ class RpcWorker:
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
     ) -> None:
         self._container = container
+        self._refusals = RepeatLimit()
         self._queue = queue or RpcQueue(hot=container.hot, consumer=name, clock=container.clock)
         self._slots = FairSemaphore(
             total_max=in_flight_max,
@@ -155,6 +157,10 @@ class RpcWorker:
         except ChatError as exc:
             if exc.code == "internal":
                 log.error("rpc.failed", operation=type(call.operation).__name__, error=exc.message)
+            elif exc.public:  # the gateway and its client do not receive this text
+                operation = type(call.operation).__name__
+                if self._refusals.is_due(operation):
+                    log.warning("rpc.refused", operation=operation, error=exc.message)
             self._queue.fail(call, exc)
         except Exception:
             log.exception("rpc.crashed", operation=type(call.operation).__name__)

@@ -99,7 +99,7 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
         headers = _make_challenge(request) if status == HTTPStatus.UNAUTHORIZED else {}
         wait_ms, is_temporary = error.retry_after_ms, error.temporary
         return _make_response(
-            status, error.code, error.message, headers, wait_ms, is_temporary=is_temporary
+            status, error.code, error.public_message, headers, wait_ms, is_temporary=is_temporary
         )
     if isinstance(error, ConfigError):
         return _on_missing_setting(request, error)

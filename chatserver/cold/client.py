@@ -30,6 +30,7 @@ from chatserver.aws_session import create_session
 from chatserver.config import Cold
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.errors import (
+    S3_DOWN,
     ChatError,
     ConfigError,
     Conflict,
@@ -72,6 +73,8 @@ _REJECTED = {
 
 class BucketMissing(ConfigError):
     """The bucket does not exist."""
+
+    public = "the S3 bucket is missing; run `chatserver tables apply`"
 
 
 class ObjectMissing(NotFound):
@@ -219,7 +222,7 @@ class ObjectStore:
         except TimeoutError as exc:
             reason = f"; last error: {last.message}" if last else ""
             raise Unavailable(
-                f"S3 at {self.endpoint}: timed out after {timeout_s:g} s{reason}"
+                f"S3 at {self.endpoint}: timed out after {timeout_s:g} s{reason}", public=S3_DOWN
             ) from (last or exc)
         raise AssertionError("the retry loop ended without a result")
 
@@ -316,7 +319,7 @@ def translate(exc: Exception, endpoint: str) -> ChatError:
     endpoint_name = f"S3 at {endpoint}"
     if isinstance(exc, ClientError):
         return _translate_response(exc, endpoint_name)
-    return translate_no_response(exc, endpoint_name, "cold")
+    return translate_no_response(exc, endpoint_name, "cold", public=S3_DOWN)
 
 
 def _translate_response(exc: ClientError, server: str) -> ChatError:
@@ -326,7 +329,7 @@ def _translate_response(exc: ClientError, server: str) -> ChatError:
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     text = f"{server}: {exc.operation_name}: {code}: {error.get('Message', '')}"
     if code in _TEMPORARY or status >= 500:
-        return Unavailable(text)
+        return Unavailable(text, public=S3_DOWN)
     if code == "NoSuchBucket":
         return BucketMissing([f"{text}; run `chatserver tables apply` to create the bucket"])
     if code in _MISSING:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.encryption.value_cipher import OVERHEAD_BYTES, Place, ValueCipher, is_encrypted
-from chatserver.errors import TooLarge, Unavailable
+from chatserver.errors import KEYS_DOWN, TooLarge, Unavailable
 
 PAGE_MAX = 1000  # maximum keys per response, an AWS limit
 
@@ -54,7 +54,9 @@ class BodyFiles:
                 raise TooLarge(f"object: larger than {size_max} bytes")
             return data
         if self._cipher is None:
-            raise Unavailable(f"{key} is encrypted, but encryption.provider is not set")
+            raise Unavailable(
+                f"{key} is encrypted, but encryption.provider is not set", public=KEYS_DOWN
+            )
         cipher_key = await self._cipher.find_for(data)
         if cipher_key is None:
             raise ObjectMissing(f"{key}: its encryption key has been deleted")

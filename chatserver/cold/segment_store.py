@@ -22,7 +22,7 @@ from chatserver.cold.segment_format import (
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import Segment
 from chatserver.encryption.value_cipher import ValueCipher, get_key_version
-from chatserver.errors import CorruptData, TooLarge, Unavailable
+from chatserver.errors import KEYS_DOWN, CorruptData, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
@@ -110,7 +110,8 @@ class SegmentStore:
             if unpacked.bodies is not None:
                 if self._cipher is None:
                     raise Unavailable(
-                        f"{segment.key} is encrypted, but encryption.provider is not set"
+                        f"{segment.key} is encrypted, but encryption.provider is not set",
+                        public=KEYS_DOWN,
                     )
                 key = await self._cipher.find_for(unpacked.bodies)
                 entries = await asyncio.to_thread(decrypt_bodies, unpacked, key)

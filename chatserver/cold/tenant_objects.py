@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from chatserver.cold.client import ObjectStore
-from chatserver.errors import Unavailable
+from chatserver.errors import S3_DOWN, Unavailable
 
 PAGE: Final = 1000  # maximum objects per listing page and per batch deletion, an AWS limit
 
@@ -57,7 +57,10 @@ class TenantObjects:
             if not page:
                 return
             if page == last:
-                raise Unavailable(f"S3 at {self._store.endpoint}: deleted objects are still listed")
+                raise Unavailable(
+                    f"S3 at {self._store.endpoint}: deleted objects are still listed",
+                    public=S3_DOWN,
+                )
             await self._delete(page)
             yield len(page)
             last = page
@@ -70,7 +73,8 @@ class TenantObjects:
             first = errors[0]
             raise Unavailable(
                 f"S3 at {self._store.endpoint}: {len(errors)} of {len(objects)} objects not "
-                f"deleted: {first.get('Code')}: {first.get('Message')}"
+                f"deleted: {first.get('Code')}: {first.get('Message')}",
+                public=S3_DOWN,
             )
 
     async def list_version_keys(self, limit: int) -> list[str]:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from chatserver.encryption.key_wrapping import Context, WrappedKey
 from chatserver.encryption.value_cipher import KEY_BYTES
-from chatserver.errors import ConfigError, Unavailable
+from chatserver.errors import KEYS_DOWN, ConfigError, Unavailable
 
 KEYS_MAX: Final = 16
 _NONCE_BYTES: Final = 12
@@ -72,13 +72,16 @@ class KeyFile:
         """Return a plain data key. Raises Unavailable."""
         name = wrapped.by.removeprefix(f"{self.kind}:")
         if name not in self._keys:
-            raise Unavailable(f"{_NAME}: key {name}, which wraps a data key, is missing; add it")
+            raise Unavailable(
+                f"{_NAME}: key {name}, which wraps a data key, is missing; add it", public=KEYS_DOWN
+            )
         try:
             nonce, data = wrapped.data[:_NONCE_BYTES], wrapped.data[_NONCE_BYTES:]
             return self._keys[name].decrypt(nonce, data, _associated_data(context))
         except (InvalidTag, ValueError) as exc:
             raise Unavailable(
-                f"{_NAME}: key {name} cannot unwrap the data key for {dict(context)}"
+                f"{_NAME}: key {name} cannot unwrap the data key for {dict(context)}",
+                public=KEYS_DOWN,
             ) from exc
 
 

@@ -18,7 +18,7 @@ import structlog
 from chatserver.domain.clock import Clock
 from chatserver.encryption.key_wrapping import Context, KeyWrappers, WrappedKey
 from chatserver.encryption.value_cipher import VERSION_MAX, DataKey, get_key_version
-from chatserver.errors import Unavailable
+from chatserver.errors import KEYS_DOWN, Unavailable
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
@@ -166,7 +166,7 @@ class KeyRing:
     ) -> _Cached:
         now = self._clock.monotonic()
         if cached is None and now < self._failure[0]:
-            raise Unavailable(self._failure[1])
+            raise Unavailable(self._failure[1], public=KEYS_DOWN)
         try:
             key = await load()
         except Unavailable as exc:

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from chatserver.aws_session import create_session
 from chatserver.config import Encryption, Warm
 from chatserver.encryption.key_wrapping import Context, WrappedKey
-from chatserver.errors import Unavailable
+from chatserver.errors import KEYS_DOWN, Unavailable
 
 OPEN_TIMEOUT_S: Final = 10.0  # timeout for creating the KMS client and finding credentials
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -80,13 +80,17 @@ class KmsKey:
                 response: dict[str, Any] = await getattr(sdk, operation)(**request)
                 return response
         except TimeoutError as exc:
-            raise Unavailable(f"{self._server}: timed out after {timeout_s:g} s") from exc
+            raise Unavailable(
+                f"{self._server}: timed out after {timeout_s:g} s", public=KEYS_DOWN
+            ) from exc
         except ClientError as exc:
             # Every refusal can be temporary: operators change permissions and key states.
             code = exc.response.get("Error", {}).get("Code", "")
-            raise Unavailable(f"{self._server}: {exc.operation_name}: {code}") from exc
+            raise Unavailable(
+                f"{self._server}: {exc.operation_name}: {code}", public=KEYS_DOWN
+            ) from exc
         except (BotoCoreError, OSError, ValueError) as exc:
-            raise Unavailable(f"{self._server}: {type(exc).__name__}") from exc
+            raise Unavailable(f"{self._server}: {type(exc).__name__}", public=KEYS_DOWN) from exc
 
     async def _open(self) -> Any:
         async with self._opening:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatserver.errors import BadRequest, Unavailable
+from chatserver.errors import SERVER_DOWN, BadRequest, Unavailable
 from chatserver.outbound.http_client import HttpClient
 
 TIMEOUT_S = 2.0
@@ -18,7 +18,7 @@ async def fetch_document(outbound: HttpClient, url: str) -> bytes:
     try:
         response = await outbound.get(url, timeout_s=TIMEOUT_S, response_bytes_max=BYTES_MAX)
     except BadRequest as exc:
-        raise Unavailable(exc.message) from exc
+        raise Unavailable(exc.message, public=SERVER_DOWN) from exc
     if not response.is_ok:
         raise Unavailable(f"response status {response.status}")
     return response.body

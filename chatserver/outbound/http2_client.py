@@ -21,7 +21,7 @@ from yarl import URL
 
 from chatserver import __version__
 from chatserver.config import Outbound as OutboundSettings
-from chatserver.errors import BadRequest
+from chatserver.errors import SERVER_DOWN, BadRequest
 from chatserver.outbound.allowed_destinations import Destinations, parse_url
 from chatserver.outbound.http2_connection import Http2Connection
 from chatserver.outbound.http_client import NOT_ALLOWED, Answer, Lookup, NotReached, system_lookup
@@ -74,7 +74,9 @@ class Http2:
             async with asyncio.timeout_at(deadline):
                 connection = await self._get_connection(deadline)
         except TimeoutError as exc:
-            raise NotReached(f"{self._url.host} could not be reached in time") from exc
+            raise NotReached(
+                f"{self._url.host} could not be reached in time", public=SERVER_DOWN
+            ) from exc
         head = [
             (":method", "POST"),
             (":scheme", "https"),
@@ -106,7 +108,7 @@ class Http2:
         try:
             addresses = await self._lookup(host, port)
         except OSError as exc:
-            raise NotReached(f"unknown host {host}") from exc
+            raise NotReached(f"unknown host {host}", public=SERVER_DOWN) from exc
         # Check all addresses: a name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NOT_ALLOWED)
@@ -120,7 +122,9 @@ class Http2:
             except (OSError, TimeoutError, NotReached) as exc:  # SSL errors are OSErrors, too
                 reason = exc
         detail = f"{host} could not be reached: {type(reason).__name__}"
-        raise NotReached(reason.message if isinstance(reason, NotReached) else detail) from reason
+        raise NotReached(
+            reason.message if isinstance(reason, NotReached) else detail, public=SERVER_DOWN
+        ) from reason
 
     async def _connect_to(self, address: str, host: str, port: int) -> Http2Connection:
         transport, connection = await self._loop.create_connection(
@@ -132,7 +136,7 @@ class Http2:
         )
         try:
             if transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
-                raise NotReached(f"{host} does not support HTTP/2")
+                raise NotReached(f"{host} does not support HTTP/2", public=SERVER_DOWN)
             await connection.wait_until_open()
         except BaseException:
             transport.abort()

@@ -26,7 +26,7 @@ from h2.errors import ErrorCodes
 from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from chatserver.errors import Unavailable
+from chatserver.errors import SERVER_DOWN, Unavailable
 from chatserver.outbound.http_client import Answer, NotReached
 
 STREAMS_MAX: Final = 100  # maximum concurrent requests per connection
@@ -267,7 +267,9 @@ class Http2Connection(asyncio.Protocol):
             case events.StreamEnded() if exchange := self._exchanges.get(event.stream_id):
                 exchange.is_closed = exchange.is_sent
                 if exchange.status == 0:
-                    exchange.fail(Unavailable(f"{self._host}: the response has no status"))
+                    exchange.fail(
+                        Unavailable(f"{self._host}: the response has no status", public=SERVER_DOWN)
+                    )
                 elif not exchange.answered.done():
                     exchange.answered.set_result(None)
             case events.StreamReset() if exchange := self._exchanges.get(event.stream_id):
@@ -301,7 +303,7 @@ class Http2Connection(asyncio.Protocol):
         for stream, exchange in self._exchanges.items():
             if stream > (event.last_stream_id or 0):
                 exchange.is_closed = True
-                exchange.fail(NotReached(f"{self._host}: {self._end_reason}"))
+                exchange.fail(NotReached(f"{self._host}: {self._end_reason}", public=SERVER_DOWN))
         if not self._exchanges and self._transport is not None:
             self._transport.close()
 
@@ -309,7 +311,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _require_usable(self) -> None:
         if not self.is_usable:
-            raise NotReached(f"{self._host}: {self._end_reason}")
+            raise NotReached(f"{self._host}: {self._end_reason}", public=SERVER_DOWN)
 
     def _abort(self, reason: str) -> None:
         self._end(reason)
@@ -320,7 +322,7 @@ class Http2Connection(asyncio.Protocol):
         self._end_reason = self._end_reason or reason
         for exchange in self._exchanges.values():
             kind = Unavailable if exchange.is_sent else NotReached
-            exchange.fail(kind(f"{self._host}: {self._end_reason}"))
+            exchange.fail(kind(f"{self._host}: {self._end_reason}", public=SERVER_DOWN))
         self._notify_changed()
 
     def _flush(self) -> None:

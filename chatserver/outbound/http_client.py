@@ -21,7 +21,7 @@ from yarl import URL
 
 from chatserver import __version__
 from chatserver.config import Outbound as OutboundSettings
-from chatserver.errors import BadRequest, Unavailable
+from chatserver.errors import SERVER_DOWN, BadRequest, Unavailable
 from chatserver.outbound.allowed_destinations import Destinations, parse_url
 
 CONNECTIONS_MAX = 200  # maximum connections per process
@@ -118,13 +118,17 @@ class HttpClient:
             ):
                 return await _read(response, response_bytes_max, is_truncated)
         except TimeoutError as exc:
-            raise Unavailable(f"{target.host} did not respond within {timeout_s:g} s") from exc
+            raise Unavailable(
+                f"{target.host} did not respond within {timeout_s:g} s", public=SERVER_DOWN
+            ) from exc
         except aiohttp.InvalidURL as exc:
             raise BadRequest("invalid URL") from exc
         except aiohttp.ClientConnectorError as exc:
-            raise NotReached(f"{target.host} could not be reached") from exc
+            raise NotReached(f"{target.host} could not be reached", public=SERVER_DOWN) from exc
         except (aiohttp.ClientError, OSError) as exc:
-            raise Unavailable(f"the request to {target.host} failed: {type(exc).__name__}") from exc
+            raise Unavailable(
+                f"the request to {target.host} failed: {type(exc).__name__}", public=SERVER_DOWN
+            ) from exc
         except ValueError as exc:  # for example, a header contains a line break
             raise BadRequest("the request is not valid HTTP") from exc
 

@@ -332,7 +332,7 @@ def encode_error(error: ChatError, request_id: int | None, ref: str | None = Non
     return encode(
         frames.Error(
             code=error.code,
-            message=error.message,
+            message=error.public_message,
             temporary=error.temporary,
             id=msgspec.UNSET if request_id is None else request_id,
             ref=msgspec.UNSET if ref is None else ref,

@@ -28,6 +28,7 @@ from chatserver.telemetry.printable_text import escape_unprintable
 
 REMOVED = "[removed]"
 VALUE_CHARS_MAX = 2_000
+REPEAT_S = 30.0  # `RepeatLimit`: minimum time between two lines of a kind
 OUR_LOGGERS = ("chatserver", "workers")
 
 _PRIVATE = frozenset(
@@ -142,3 +143,21 @@ def render_for_terminal(logger: object, method: str, event: EventDict) -> str:
 def _format_value(value: object) -> str:
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return repr(text) if not text or any(char in text for char in " \n\t\"'=") else text
+
+
+class RepeatLimit:
+    """Limits a warning that every request could repeat to one per kind and `REPEAT_S`.
+
+    Use it with few kinds: they are never forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._logged_at: dict[str, float] = {}
+
+    def is_due(self, kind: str) -> bool:
+        """Return whether to log now, and if so, start the pause."""
+        now = time.monotonic()
+        if now - self._logged_at.get(kind, float("-inf")) < REPEAT_S:
+            return False
+        self._logged_at[kind] = now
+        return True

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
-from chatserver.errors import Unavailable
+from chatserver.errors import DYNAMODB_DOWN, Unavailable
 from chatserver.warm.dynamo.batches import WRITES_MAX
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
@@ -115,7 +115,8 @@ class TenantItems:
             if unprocessed:
                 raise Unavailable(
                     f"DynamoDB at {self._client.endpoint}: {len(unprocessed[name])} of "
-                    f"{len(writes)} writes to {name} not done: capacity exceeded"
+                    f"{len(writes)} writes to {name} not done: capacity exceeded",
+                    public=DYNAMODB_DOWN,
                 )
 
         await self._client.retry(attempt, PAGE_TIMEOUT_S)

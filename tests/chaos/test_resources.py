@@ -159,11 +159,11 @@ async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
         with fault(stack):
             acked, refusal = await send_until_refused(alice, chat)
             assert (refusal.code, refusal.is_temporary) == ("unavailable", True)
-            assert "MISCONF" in str(refusal)
+            assert "Redis does not accept writes" in str(refusal)
 
             async def reports_cause() -> bool:
                 status, text = await readiness_of(stack)
-                return status == 503 and b"MISCONF" in text
+                return status == 503 and b"Redis does not accept writes" in text
 
             await eventually(reports_cause, DEADLINE_S)
             assert [row["body"] for row in (await bob.read_page(chat))["messages"]][-1:] == acked[

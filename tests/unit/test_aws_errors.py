@@ -19,8 +19,11 @@ from chatserver.aws_errors import translate_no_response
 )
 def test_advice_to_start_a_server_is_given_for_loopback_only(name: str, is_local: bool) -> None:
     """In production, the network is the likely cause."""
-    error = translate_no_response(EndpointConnectionError(endpoint_url="x"), name, "warm")
+    error = translate_no_response(
+        EndpointConnectionError(endpoint_url="x"), name, "warm", public="try again"
+    )
 
     assert ("chatserver dev" in error.message) == is_local
     assert ("check the network" in error.message) != is_local
     assert "CHAT_WARM_ENDPOINT" in error.message
+    assert error.public_message == "try again"

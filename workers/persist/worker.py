@@ -39,7 +39,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq
-from chatserver.errors import ChatError, Unavailable
+from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.eviction import Eviction
@@ -260,7 +260,9 @@ class PersistWorker:
             read = self._client.xread({key: position}, count=1, block=wait_ms)
             await self._container.hot.with_deadline(read)
         except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(f"redis at {self._container.hot.name}: {exc}") from exc
+            raise Unavailable(
+                f"redis at {self._container.hot.name}: {exc}", public=REDIS_DOWN
+            ) from exc
 
     # writing
 

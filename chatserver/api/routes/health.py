@@ -29,7 +29,7 @@ def build_health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return Health()
 
     seen_at = float("-inf")
-    problem: str | None = None
+    problem: ChatError | None = None
     checking = asyncio.Lock()  # allows one check at a time; concurrent probes wait for its result
 
     @get("/readyz", opt={"rule": ANYONE, "is_probe": True})
@@ -41,21 +41,21 @@ def build_health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
                 problem = await _find_problem(container)
                 seen_at = container.clock.monotonic()
         if problem is not None:
-            raise Unavailable(problem)
+            raise Unavailable(problem.message, public=problem.probe_message)
         return Health()
 
     return [get_health, get_readiness]
 
 
-async def _find_problem(container: StorageContainer) -> str | None:
+async def _find_problem(container: StorageContainer) -> ChatError | None:
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await container.hot.call("EXISTS", container.hot.keys.epoch(0))
             if container.hot.refusal:
-                return container.hot.refusal
+                return Unavailable(str(container.hot.refusals), public=container.hot.refusal)
             await container.directory.check()
     except TimeoutError:
-        return "a data store is too slow"
+        return Unavailable("a data store is too slow")
     except ChatError as exc:  # a missing table is a ConfigError; report it as not ready
-        return exc.message
+        return exc
     return None

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import redis.exceptions
 
-from chatserver.errors import Unavailable
+from chatserver.errors import REDIS_DOWN, Unavailable
 from chatserver.features.attachments.model import File
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.client import HotClient
@@ -147,7 +147,7 @@ class JobReader:
         try:
             return await self._claim_abandoned() or await self._claim_new(wait_ms)
         except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+            raise Unavailable(f"redis at {self._hot.name}: {exc}", public=REDIS_DOWN) from exc
 
     async def _claim_abandoned(self) -> Job | None:
         waiting = await self._hot.with_deadline(

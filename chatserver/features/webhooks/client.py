@@ -46,7 +46,10 @@ class Webhook:
         try:
             return messages.decode_verdict(response.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-            raise Unavailable(f"before_send returned an invalid response: {exc}") from exc
+            raise Unavailable(
+                f"before_send returned an invalid response: {exc}",
+                public="the before-send webhook failed; try again",
+            ) from exc
 
     async def deliver(self, event: bytes, name: str, event_id: str) -> int:
         """Send an event; return the HTTP status.

@@ -80,7 +80,9 @@ class BeforeSendCaller(RpcWorker):
             return _encode(await self._webhook.request_verdict(operation.question))
         except BadRequest as exc:
             # The configuration is wrong, not the message: `before_send_policy` decides.
-            raise Unavailable(f"before_send: {exc.message}") from exc
+            raise Unavailable(
+                f"before_send: {exc.message}", public="the before-send webhook failed; try again"
+            ) from exc
 
 
 class EventDeliverer:

@@ -19,13 +19,7 @@ from chatserver.domain.client_addresses import get_networks, get_subject
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
 from chatserver.domain.messages import PendingDraft
-from chatserver.errors import (
-    BadRequest,
-    ChatError,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
+from chatserver.errors import BadRequest, ChatError, RateLimited, Unauthenticated, Unavailable
 from chatserver.gateway.session.request_dispatcher import Request
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
@@ -41,6 +35,7 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
 from chatserver.protocol.redis_memory_costs import PROTECTIVE, compute_cost, compute_send_cost
 from chatserver.protocol.request_costs import compute_frame_cost
+from chatserver.service.messaging.stored_waits import NOT_STORED
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
@@ -136,7 +131,7 @@ class CommandHandler:
             self.session.close(Close.BAD_PROTOCOL, invalid.message)
         except ChatError as exc:
             if self._state.stage is Stage.NEW:
-                self._opening.refuse(Close.BAD_PROTOCOL, exc.message)
+                self._opening.refuse(Close.BAD_PROTOCOL, exc.public_message)
             else:
                 self._refuse(codec.find_request_id(payload), exc, codec.find_ref(payload))
 
@@ -484,8 +479,7 @@ class CommandHandler:
             )
 
         def on_timeout() -> None:
-            reason = "not stored in time; retry with the same ref to get the outcome"
-            self.on_refused(draft, Unavailable(reason))
+            self.on_refused(draft, Unavailable(NOT_STORED))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):
             self.on_refused(

@@ -105,7 +105,7 @@ class SessionAuth:
             raise
         except ClientError as exc:
             self._claims = before
-            self.close(get_close_code(exc), exc.message)
+            self.close(get_close_code(exc), exc.public_message)
             return
         self._expiry.remove(self, before.expires_at)
         self._expiry.add(self, claims.expires_at)
@@ -115,4 +115,4 @@ class SessionAuth:
         try:
             check_marks(self._claims, marks)
         except ClientError as exc:
-            self.close(get_close_code(exc), reason or exc.message)
+            self.close(get_close_code(exc), reason or exc.public_message)

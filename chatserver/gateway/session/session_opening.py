@@ -62,7 +62,7 @@ class SessionOpening:
         except UnknownKey:
             pass  # `_open` fetches the host's key, then verifies the token
         except ChatError as exc:
-            self.refuse(Close.UNAUTHENTICATED, exc.message)
+            self.refuse(Close.UNAUTHENTICATED, exc.public_message)
             return
         self._connection.cancel_deadline()
         self._session.state.hello()
@@ -95,10 +95,12 @@ class SessionOpening:
                 return
             await self._send_welcome(state, frame)
         except (Banned, Unauthenticated) as exc:
-            self.refuse(get_close_code(exc), exc.message)
+            self.refuse(get_close_code(exc), exc.public_message)
         except ChatError as exc:
             meaning = CODES[exc.code]
-            self._session.close(meaning.close or Close.OVERLOADED, exc.message, exc.retry_after_ms)
+            self._session.close(
+                meaning.close or Close.OVERLOADED, exc.public_message, exc.retry_after_ms
+            )
 
     def _register(self, claims: Claims, frame: frames.Hello) -> None:
         self._on_authenticated(self._connection)

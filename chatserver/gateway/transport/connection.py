@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
         try:
             self._handle_message(msgpack.to_json(payload))
         except msgpack.NotPacked as exc:
-            self.close(Close.BAD_PROTOCOL, exc.message)
+            self.close(Close.BAD_PROTOCOL, exc.public_message)
 
     def _close_late_message(self) -> None:
         self.close(POLICY, "a fragmented message took too long")

@@ -170,10 +170,10 @@ class RpcClient:
         def on_reply(reply: Reply) -> None:
             if isinstance(reply, Exception) and not future.done():
                 error = translate_reply_error(reply)
-                is_full = isinstance(error, Overloaded)
-                future.set_exception(
-                    error if is_full else Unavailable(f"warm tier: cannot queue the call: {reply}")
-                )
+                if not isinstance(error, Overloaded):
+                    text = f"warm tier: cannot queue the call: {reply}"
+                    error = Unavailable(text, public=error.public_message)
+                future.set_exception(error)
 
         key = key or self._hot.keys.rpc_calls()
         is_needed = isinstance(operation, _NEEDED_WHEN_FULL) or (

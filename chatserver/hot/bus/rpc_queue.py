@@ -18,7 +18,7 @@ import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
-from chatserver.errors import ChatError, Unavailable
+from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.gateway_stream import CallResult, GatewayStreamWriter
 from chatserver.hot.redis.client import BLOCK_MS, HotClient
@@ -81,7 +81,7 @@ class RpcQueue:
                 while received:
                     yield received.popleft()
         except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+            raise Unavailable(f"redis at {self._hot.name}: {exc}", public=REDIS_DOWN) from exc
         finally:
             for call in received:
                 self.fail(call.call, make_stopping_error())
@@ -123,6 +123,10 @@ class RpcQueue:
     def fail(self, call: rpc.CallHead, error: ChatError) -> None:
         """Send the error of a call to its gateway."""
         result = CallResult(
-            call.id, error.code, error.message.encode(), error.temporary, error.retry_after_ms
+            call.id,
+            error.code,
+            error.public_message.encode(),
+            error.temporary,
+            error.retry_after_ms,
         )
         self._gateway_stream_writer.send(GatewayId(call.gateway), result)

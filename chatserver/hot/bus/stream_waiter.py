@@ -7,7 +7,7 @@ from typing import Any, Final
 import redis.asyncio
 import redis.exceptions
 
-from chatserver.errors import Unavailable
+from chatserver.errors import REDIS_DOWN, Unavailable
 from chatserver.hot.redis.client import HotClient
 
 FIRST: Final = "0-0"  # stream id that precedes every entry
@@ -33,7 +33,7 @@ class StreamWaiter:
             read = self._client.xread({self._key: entry_id}, count=1, block=wait_ms)
             reply: Any = await self._hot.with_deadline(read)
         except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+            raise Unavailable(f"redis at {self._hot.name}: {exc}", public=REDIS_DOWN) from exc
         return reply[0][1][0][0].decode() if reply else None
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from chatserver import config
 from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import Epoch
-from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
+from chatserver.errors import REDIS_DOWN, ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis import epochs
 from chatserver.hot.redis.connection_setup import Address
 from chatserver.hot.redis.durability import Durability, Unconfirmed
@@ -67,7 +67,7 @@ class HotClient(abc.ABC):
         self._whole, self._joined_epochs = Epoch(""), list[Epoch]()
         # Server → reason, for servers that respond but refuse writes (for example: disk full).
         self.refusals: dict[str, str] = {}
-        self.refusal = ""  # if all servers refuse writes: their names and the first reason
+        self.refusal = ""  # if all servers refuse writes: the first reason, for probes
         # `used_memory` / `maxmemory` of the fullest server; 0 while unknown or without `maxmemory`.
         self.memory_share = 0.0
         self.on_epoch: list[Callable[[], None]] = []
@@ -380,18 +380,17 @@ class HotClient(abc.ABC):
     async def _check_writes(self) -> None:
         keys, before = self.get_keys_by_server(), self.refusals
         refusals = await asyncio.gather(*map(self._find_refusal, keys.values()))
-        self.refusals = {
-            name: reason for name, reason in zip(keys, refusals, strict=True) if reason
-        }
-        names = ", ".join(sorted(keys))
-        self.refusal = f"redis at {names}: {refusals[0]}" if keys and all(refusals) else ""
+        found = {name: error for name, error in zip(keys, refusals, strict=True) if error}
+        self.refusals = {name: error.message for name, error in found.items()}
+        is_refused = bool(keys) and len(found) == len(keys)
+        self.refusal = next(iter(found.values())).probe_message if is_refused else ""
         for name in self.refusals.keys() - before.keys():
             log.error("hot.writes_refused", redis=name, error=self.refusals[name])
         for name in before.keys() - self.refusals.keys():
             log.info("hot.writes_resumed", redis=name)
 
-    async def _find_refusal(self, key: str) -> str:
-        """Return why Redis refuses writes; empty if it accepts them or does not respond.
+    async def _find_refusal(self, key: str) -> ChatError | None:
+        """Return why Redis refuses writes; None if it accepts them or does not respond.
 
         The test write changes no data.
         """
@@ -404,7 +403,7 @@ class HotClient(abc.ABC):
         self.send(on_reply, "SETRANGE", f"{key}:probe", 0, "")
         refusal = await reply
         is_refused = isinstance(refusal, Exception) and not isinstance(refusal, ChatError)
-        return translate_reply_error(refusal).message if is_refused else ""
+        return translate_reply_error(refusal) if is_refused else None
 
     async def _check_memory(self) -> None:
         keys, was_low = list(self.get_keys_by_server().values()), self.is_low_on_memory
@@ -442,7 +441,9 @@ class HotClient(abc.ABC):
         if epoch == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
             self.reload_epoch(partition)
-        raise Unavailable(f"redis at {self.name}: lost its data, which is being reloaded")
+        raise Unavailable(
+            f"redis at {self.name}: lost its data, which is being reloaded", public=REDIS_DOWN
+        )
 
     @abc.abstractmethod
     def reload_epoch(self, partition: int) -> None:
@@ -508,4 +509,6 @@ class HotClient(abc.ABC):
         return max(1, int(self.settings.call_timeout_s * 250))
 
     def _make_unavailable(self) -> Unavailable:
-        return Unavailable(self.blocked or f"redis at {self.name}: not connected")
+        if self.blocked:
+            return Unavailable(self.blocked)
+        return Unavailable(f"redis at {self.name}: not connected", public=REDIS_DOWN)

@@ -28,7 +28,7 @@ import structlog
 from chatserver import config
 from chatserver.domain.ids import Epoch
 from chatserver.domain.jitter import add_jitter
-from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
+from chatserver.errors import REDIS_DOWN, ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.redis.cluster_map import Claims, ClusterView, Member, parse_view
 from chatserver.hot.redis.connection_setup import (
@@ -146,7 +146,7 @@ class ClusterClient(HotClient):
         node = self._get_route(get_slot(key)).node
         if node is None or node.wire is None:
             self.refresh_soon()
-            raise Unavailable(f"redis at {self.name}: no node serves {key}")
+            raise Unavailable(f"redis at {self.name}: no node serves {key}", public=REDIS_DOWN)
         return self._create_blocking_client_at(node.address)
 
     async def with_deadline(self, call: Any) -> Any:
@@ -196,7 +196,8 @@ class ClusterClient(HotClient):
         orphans = [route.slot for route in self._routes.values() if route.wire is None]
         if orphans:
             raise Unavailable(
-                f"redis at {self.name}: no node serves {len(orphans)} of the slots in use"
+                f"redis at {self.name}: no node serves {len(orphans)} of the slots in use",
+                public=REDIS_DOWN,
             )
         for node in self._nodes.values():
             self._start_reconnects(node)
@@ -478,7 +479,7 @@ class ClusterClient(HotClient):
 
     async def _check_route(self, route: Route, node: Node) -> list[Epoch]:
         if node.wire is None:
-            raise Unavailable(f"redis at {node.name}: not connected")
+            raise Unavailable(f"redis at {node.name}: not connected", public=REDIS_DOWN)
         return await self._check_epochs(node.wire, route.partitions)
 
     async def _load_epochs(
@@ -486,7 +487,7 @@ class ClusterClient(HotClient):
     ) -> list[Epoch]:
         wire, replid = node.wire, node.replid
         if wire is None:
-            raise Unavailable(f"redis at {node.name}: not connected")
+            raise Unavailable(f"redis at {node.name}: not connected", public=REDIS_DOWN)
         origin = self._epoch_origins.get(route.slot, ("", ""))
         came_from = find_proven_origin(route.slot, node, origin, views)
         return await asyncio.gather(

@@ -14,7 +14,7 @@ from redis.asyncio.connection import parse_url
 
 from chatserver import config
 from chatserver.config.section import is_loopback
-from chatserver.errors import ConfigError, CorruptData, Unavailable
+from chatserver.errors import REDIS_DOWN, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.durability import count_replicas
 from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.replies import call_on
@@ -101,7 +101,7 @@ async def open_connection(address: Address, settings: config.Redis) -> Pipelined
                     make, address.host, address.port, ssl=tls
                 )
     except (OSError, TimeoutError) as exc:
-        raise Unavailable(describe_failure(address, exc)) from exc
+        raise Unavailable(describe_failure(address, exc), public=REDIS_DOWN) from exc
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -141,7 +141,7 @@ async def handshake_deadline(
             yield
     except TimeoutError:
         wire.abort(f"redis at {wire.name}: HELLO timed out")
-        raise Unavailable(f"redis at {wire.name}: HELLO timed out") from None
+        raise Unavailable(f"redis at {wire.name}: HELLO timed out", public=REDIS_DOWN) from None
     except BaseException:
         wire.abort(f"redis at {wire.name}: HELLO failed")
         raise

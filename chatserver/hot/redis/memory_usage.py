@@ -8,7 +8,7 @@ from typing import Any
 
 import redis.exceptions
 
-from chatserver.errors import Unavailable
+from chatserver.errors import REDIS_DOWN, Unavailable
 from chatserver.hot.redis.client import HotClient
 
 
@@ -45,6 +45,6 @@ async def _read_memory(hot: HotClient, client: Any, server: str) -> Memory:
         async with asyncio.timeout(hot.settings.call_timeout_s):
             info = await client.info()
     except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
-        raise Unavailable(f"redis at {server}: {exc or 'timed out'}") from exc
+        raise Unavailable(f"redis at {server}: {exc or 'timed out'}", public=REDIS_DOWN) from exc
     keys = sum(database["keys"] for name, database in info.items() if name.startswith("db"))
     return Memory(server, int(info["used_memory"]), keys)

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import hiredis
 
-from chatserver.errors import Unavailable
+from chatserver.errors import REDIS_DOWN, Unavailable
 from chatserver.hot.redis.scripts import Packed
 
 Reply = Any  # A reply is bytes, int, None, a list of replies, hiredis.ReplyError, or Unavailable.
@@ -89,7 +89,7 @@ class PipelinedConnection(asyncio.Protocol):
             self.closed.set_result(None)
         pending, self._pending = self._pending, collections.deque()
         for on_reply, _ in pending:
-            on_reply(Unavailable(self._close_reason))
+            on_reply(Unavailable(self._close_reason, public=REDIS_DOWN))
 
     # calls
 
@@ -106,7 +106,7 @@ class PipelinedConnection(asyncio.Protocol):
             Reply: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():
-            self._loop.call_soon(on_reply, Unavailable(self._close_reason))
+            self._loop.call_soon(on_reply, Unavailable(self._close_reason, public=REDIS_DOWN))
             return
         self._pending.append((on_reply, self._ticks))
         first = args[0]

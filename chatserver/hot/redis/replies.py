@@ -5,9 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from chatserver.errors import ChatError, ConfigError, CorruptData, Overloaded, Unavailable
+import structlog
+
+from chatserver.errors import (
+    REDIS_DOWN,
+    REDIS_REFUSES_WRITES,
+    ChatError,
+    ConfigError,
+    CorruptData,
+    Overloaded,
+    Unavailable,
+)
 from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.scripts import Value
+from chatserver.telemetry.logs import RepeatLimit
+
+log = structlog.get_logger()
 
 _REFUSING = (
     "EXECABORT",
@@ -22,7 +35,9 @@ _REFUSING = (
     "MOVED ",
     "ASK ",
 )
+_READ_ONLY = ("MISCONF", "NOREPLICAS", "READONLY")
 FULL = "redis is full: maxmemory is reached; new messages are refused until memory is freed"
+_refusals = RepeatLimit()
 _NOT_ALLOWED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH")
 
 
@@ -38,7 +53,11 @@ def translate_reply_error(error: Exception) -> ChatError:
     if text.startswith("OOM"):
         return Overloaded(FULL, retry_after_ms=2000)
     if text.startswith(_REFUSING):
-        return Unavailable(f"redis: {text}")
+        if _refusals.is_due(text.partition(" ")[0]):
+            log.warning("hot.call_refused", error=text)
+        is_read_only = text.startswith(_READ_ONLY)
+        public = REDIS_REFUSES_WRITES if is_read_only else REDIS_DOWN
+        return Unavailable(f"redis: {text}", public=public)
     if text.startswith(_NOT_ALLOWED):
         return ConfigError([f"redis.url (CHAT_REDIS_URL): {text}"])
     return CorruptData(f"redis: {text}")

@@ -8,7 +8,7 @@ id, so a failover changes the epoch.
 from __future__ import annotations
 
 from chatserver import config
-from chatserver.errors import ChatError, Unavailable
+from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
 from chatserver.hot.redis.connection_setup import (
     Address,
     handshake_deadline,
@@ -39,7 +39,7 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
             return address.at(*master)
         name = settings.sentinel_master
         reason = f"redis: the Sentinel at {Address(url).name} has no master named {name}"
-    raise Unavailable(reason)
+    raise Unavailable(reason, public=REDIS_DOWN)
 
 
 async def _query_sentinel(sentinel: Address, settings: config.Redis) -> tuple[str, int] | None:
@@ -60,4 +60,6 @@ async def require_master(wire: PipelinedConnection) -> None:
     """
     role, *_ = await call_on(wire, "ROLE")
     if role != b"master":
-        raise Unavailable(f"redis at {wire.name}: is a replica; waiting for the new master")
+        raise Unavailable(
+            f"redis at {wire.name}: is a replica; waiting for the new master", public=REDIS_DOWN
+        )

@@ -20,7 +20,7 @@ import asyncio
 import collections
 from collections.abc import Callable, Mapping, Sequence
 
-from chatserver.errors import ChatError, Unavailable
+from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
 from chatserver.hot.redis.cluster_map import ClusterView, Member
 from chatserver.hot.redis.connection_setup import Address
 from chatserver.hot.redis.durability import Durability, Unconfirmed
@@ -343,7 +343,7 @@ class Route:
             return
         is_moving = call.refusal.startswith(_MOVING)
         if is_moving and self._loop.time() - call.made_at > MOVING_S_MAX:
-            call.on_reply(Unavailable(f"redis: {call.refusal}"))
+            call.on_reply(Unavailable(f"redis: {call.refusal}", public=REDIS_DOWN))
             return
         self._held.appendleft(call)
         if is_moving:
@@ -398,7 +398,7 @@ class Route:
     def _make_unavailable(self) -> Unavailable:
         if self.node is None:
             return Unavailable("redis: no node of the cluster serves this slot")
-        return Unavailable(f"redis at {self.node.name}: not connected")
+        return Unavailable(f"redis at {self.node.name}: not connected", public=REDIS_DOWN)
 
 
 def _ignore(reply: Reply) -> None:

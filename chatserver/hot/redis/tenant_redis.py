@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 
 from chatserver import config
 from chatserver.domain.access.tenants import format_tenant
-from chatserver.errors import ConfigError, Unavailable
+from chatserver.errors import REDIS_DOWN, ConfigError, Unavailable
 from chatserver.hot.redis.client import EPOCH_CHECK_S, EPOCHS_CHECKED_MAX
 from chatserver.hot.redis.cluster_map import parse_view
 from chatserver.hot.redis.connection_setup import Address
@@ -331,7 +331,7 @@ def _translate_errors(name: str) -> Iterator[None]:
     except (redis.exceptions.NoPermissionError, redis.exceptions.AuthenticationError) as exc:
         raise ConfigError([f"redis at {name}: {exc}"]) from exc
     except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
-        raise Unavailable(f"redis at {name}: {exc or 'timed out'}") from exc
+        raise Unavailable(f"redis at {name}: {exc or 'timed out'}", public=REDIS_DOWN) from exc
 
 
 def _as_json(value: Any) -> Any:

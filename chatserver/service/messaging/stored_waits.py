@@ -25,6 +25,7 @@ class _Wait:
     timer: asyncio.TimerHandle
 
 
+NOT_STORED = "not stored in time; retry with the same ref to get the outcome"
 STORED_TIMEOUT_S = 6.0  # maximum time that an ack waits for DynamoDB
 
 
@@ -82,8 +83,7 @@ class StoredWaits:
 
         def on_timeout() -> None:
             if not stored.done():
-                reason = "not stored in time; retry with the same ref to get the outcome"
-                stored.set_exception(Unavailable(reason))
+                stored.set_exception(Unavailable(NOT_STORED))
 
         if not self.add(chat, seq, on_stored, on_timeout):
             raise Overloaded("too many sends are waiting to be stored; try again")

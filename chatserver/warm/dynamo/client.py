@@ -36,7 +36,14 @@ from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import add_jitter
 from chatserver.encryption.value_cipher import ValueCipher
-from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
+from chatserver.errors import (
+    DYNAMODB_DOWN,
+    ChatError,
+    ConfigError,
+    Conflict,
+    CorruptData,
+    Unavailable,
+)
 from chatserver.telemetry.dynamodb_usage import Feature
 from chatserver.warm.dynamo.http_transport import (
     ITEM_OPERATIONS,
@@ -93,13 +100,19 @@ _THROTTLED_REASONS = {
 class Throttled(Unavailable):
     """A table, one of its partitions or the account exceeded its capacity limit."""
 
+    public = DYNAMODB_DOWN
+
 
 class Contended(Unavailable):
     """A transaction on the same item was in progress."""
 
+    public = DYNAMODB_DOWN
+
 
 class TableMissing(ConfigError):
     """A table does not exist."""
+
+    public = "a DynamoDB table is missing; run `chatserver tables apply`"
 
 
 class ConditionFailed(Conflict):
@@ -202,7 +215,9 @@ class DynamoClient:
             raise error from exc
         if "RequestId" not in response["ResponseMetadata"]:
             # A proxy or another server may return 200: do not treat that as a completed write.
-            raise Unavailable(f"DynamoDB at {self.endpoint}: this server is not DynamoDB")
+            raise Unavailable(
+                f"DynamoDB at {self.endpoint}: this server is not DynamoDB", public=DYNAMODB_DOWN
+            )
         if self._tenancy is not None:
             response = self._tenancy.strip_response(operation, request, response)
         self.meter.record(self.feature, operation, request, response)
@@ -264,7 +279,10 @@ class DynamoClient:
             raise self._timeout_error(timeout_s, f", waiting for {what}" if what else "") from exc
 
     def _timeout_error(self, timeout_s: float, reason: str) -> Unavailable:
-        return Unavailable(f"DynamoDB at {self.endpoint}: timed out after {timeout_s:g} s{reason}")
+        return Unavailable(
+            f"DynamoDB at {self.endpoint}: timed out after {timeout_s:g} s{reason}",
+            public=DYNAMODB_DOWN,
+        )
 
 
 def _backoff_s(attempt: int) -> float:
@@ -349,7 +367,7 @@ def translate(exc: Exception, endpoint: str) -> ChatError:
     server = f"DynamoDB at {endpoint}"
     if isinstance(exc, ClientError):
         return _translate_response(exc, server)
-    return translate_no_response(exc, server, "warm")
+    return translate_no_response(exc, server, "warm", public=DYNAMODB_DOWN)
 
 
 def _translate_response(exc: ClientError, server: str) -> ChatError:
@@ -363,7 +381,7 @@ def _translate_response(exc: ClientError, server: str) -> ChatError:
     if code in _CONTENDED:
         return Contended(text)
     if code in _TEMPORARY or status >= 500:
-        return Unavailable(text)
+        return Unavailable(text, public=DYNAMODB_DOWN)
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(text, [response.get("Item")])
     if code == "TransactionCanceledException":

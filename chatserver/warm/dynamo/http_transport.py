@@ -23,7 +23,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.httpsession import get_cert_path
 from yarl import URL
 
-from chatserver.errors import Unavailable
+from chatserver.errors import DYNAMODB_DOWN, Unavailable
 from chatserver.warm.dynamo.request_signing import RequestSigner
 
 if TYPE_CHECKING:
@@ -85,11 +85,14 @@ class HttpTransport:
         try:
             if checksum is not None and int(checksum) != zlib.crc32(payload):
                 raise Unavailable(
-                    f"DynamoDB at {self._text_url}: the response has a wrong checksum"
+                    f"DynamoDB at {self._text_url}: the response has a wrong checksum",
+                    public=DYNAMODB_DOWN,
                 )
             response: dict[str, Any] = _decode(payload)
         except ValueError as exc:  # raised by `int` or the decoder
-            raise Unavailable(f"DynamoDB at {self._text_url}: the response is malformed") from exc
+            raise Unavailable(
+                f"DynamoDB at {self._text_url}: the response is malformed", public=DYNAMODB_DOWN
+            ) from exc
         request_id = metadata.get("x-amzn-requestid")
         response["ResponseMetadata"] = {} if request_id is None else {"RequestId": request_id}
         return response

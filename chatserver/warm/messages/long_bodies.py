@@ -30,7 +30,7 @@ import structlog
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import get_partition_chat
-from chatserver.errors import ChatError, ConfigError, NotFound, TooLarge, Unavailable
+from chatserver.errors import S3_DOWN, ChatError, ConfigError, NotFound, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -236,7 +236,7 @@ class LongBodies:
         except (NotFound, TooLarge):
             return None
         except ConfigError as exc:
-            raise Unavailable(f"long bodies: {exc.message}") from exc
+            raise Unavailable(f"long bodies: {exc.message}", public=S3_DOWN) from exc
         return data if hashlib.sha256(data).hexdigest() == item[Field.BODY_SHA256]["S"] else None
 
     # Orphaned objects.

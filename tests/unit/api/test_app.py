@@ -170,7 +170,7 @@ async def test_readiness_without_redis_is_unavailable_and_names_redis(client: Cl
 
     problem = response.json()
     assert (response.status_code, problem["code"]) == (503, "unavailable")
-    assert problem["detail"].startswith("redis at ")
+    assert problem["detail"].startswith("Redis is unavailable")
     assert problem["temporary"] is True
 
 

@@ -67,7 +67,10 @@ async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int,
             try:
                 check_extra()
             except ConfigError as exc:
-                raise Unavailable(exc.problems[0]) from exc
+                raise Unavailable(
+                    exc.problems[0],
+                    public="the files of the analytics export cannot be written now; try again",
+                ) from exc
             await exporter.add(unit)
             if exporter.is_full:
                 is_postponed |= bool(await exporter.flush())

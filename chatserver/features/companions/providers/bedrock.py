@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from chatserver.aws_errors import translate_no_response
 from chatserver.config import Companions
-from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
+from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     TOOL_INPUT_CHARS_MAX,
@@ -91,7 +91,7 @@ class Bedrock:
         except (BotoCoreError, ClientError, ParserError, aiohttp.ClientError, OSError) as exc:
             raise translate(exc, self._server) from exc
         if end is None:
-            raise Unavailable(f"{self._server}: the stream was interrupted")
+            raise Unavailable(f"{self._server}: the stream was interrupted", public=MODEL_DOWN)
         if usage is None:
             yield Finish(end)
         else:
@@ -178,7 +178,10 @@ def _build_content(message: ModelMessage, *, is_guarded: bool) -> list[dict[str,
 
 def _append_input(call: ToolCall, fragment: str, server: str) -> ToolCall:
     if len(call.input) + len(fragment) > TOOL_INPUT_CHARS_MAX:
-        raise Unavailable(f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
+        raise Unavailable(
+            f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters",
+            public=MODEL_DOWN,
+        )
     return ToolCall(call.id, call.name, call.input + fragment)
 
 
@@ -232,15 +235,15 @@ def translate(exc: Exception, server: str) -> ChatError:
     """Convert an SDK exception to a `ChatError`."""
     if not isinstance(exc, ClientError):
         if isinstance(exc, ParserError):
-            return Unavailable(f"{server}: the stream is damaged: {exc}")
-        return translate_no_response(exc, server, "assistant")
+            return Unavailable(f"{server}: the stream is damaged: {exc}", public=MODEL_DOWN)
+        return translate_no_response(exc, server, "assistant", public=MODEL_DOWN)
     error: dict[str, Any] = {**exc.response.get("Error", {})}
     code = str(error.get("Code", ""))
     code = code[:1].upper() + code[1:]  # error codes in events start with a lowercase letter
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     text = f"{server}: {code}: {error.get('Message', '')}"[:500]
     if code in _THROTTLED or status == 429:
-        return Overloaded(text)
+        return Overloaded(text, public=MODEL_DOWN)
     if code in _TRANSIENT or status >= 500:
-        return Unavailable(text)
+        return Unavailable(text, public=MODEL_DOWN)
     return ConfigError([text])

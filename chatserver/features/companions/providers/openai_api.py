@@ -15,7 +15,7 @@ import httpx2
 import openai
 
 from chatserver.config import Companions
-from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
+from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     TOOL_INPUT_CHARS_MAX,
@@ -88,7 +88,7 @@ class OpenAiApi:
         except (openai.OpenAIError, httpx2.HTTPError, OSError, ValueError) as exc:
             raise translate(exc, self._server) from exc
         if end is None:
-            raise Unavailable(f"{self._server}: the stream was interrupted")
+            raise Unavailable(f"{self._server}: the stream was interrupted", public=MODEL_DOWN)
         for _, call in sorted(calls.items()):
             yield call
         if usage is None:
@@ -180,7 +180,10 @@ def _append_part(call: ToolCall | None, part: Any, server: str) -> ToolCall:
     name, fragment = (function.name or "", function.arguments or "") if function else ("", "")
     before = ToolCall("", "", "") if call is None else call
     if len(before.input) + len(fragment) > TOOL_INPUT_CHARS_MAX:
-        raise Unavailable(f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
+        raise Unavailable(
+            f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters",
+            public=MODEL_DOWN,
+        )
     return ToolCall(part.id or before.id, before.name + name, before.input + fragment)
 
 
@@ -188,9 +191,9 @@ def translate(exc: Exception, server: str) -> ChatError:
     """Convert an exception from the SDK, or from a lower layer, to a `ChatError`."""
     text = f"{server}: {type(exc).__name__}: {exc}"[:500]
     if isinstance(exc, openai.RateLimitError):
-        return Overloaded(text)
+        return Overloaded(text, public=MODEL_DOWN)
     if isinstance(exc, openai.APIStatusError):
         if exc.status_code >= 500 or exc.status_code in (408, 409):
-            return Unavailable(text)
+            return Unavailable(text, public=MODEL_DOWN)
         return ConfigError([text])
-    return Unavailable(text)
+    return Unavailable(text, public=MODEL_DOWN)

@@ -28,7 +28,7 @@ import structlog
 
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
-from chatserver.errors import ChatError, LostRace, RateLimited, Unavailable
+from chatserver.errors import MODEL_DOWN, ChatError, LostRace, RateLimited, Unavailable
 from chatserver.features.companions.companion_options import get_safety_options
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -210,7 +210,7 @@ class MemoryExtractor:
         except (Unavailable, LostRace, TimeoutError) as exc:
             metrics.MEMORY_EXTRACTIONS.labels("failed").inc()
             if tries < TRIES_MAX:
-                raise Unavailable(f"memory: {exc}") from exc
+                raise Unavailable(f"memory: {exc}", public=MODEL_DOWN) from exc
             log.warning("assistant.memory_given_up", chat=session.chat, error=str(exc))
         except ChatError as exc:
             log.warning("assistant.memory_given_up", chat=session.chat, error=exc.message)
@@ -218,7 +218,9 @@ class MemoryExtractor:
             await self._write(session, lambda stored: finish(stored, session.chat))
         except LostRace as exc:  # too many concurrent writes, or the user has been erased
             if tries < TRIES_MAX:
-                raise Unavailable(exc.message) from exc
+                raise Unavailable(
+                    exc.message, public="the memory keeps changing; try again"
+                ) from exc
 
     async def _wait_for_previous(self, session: CompanionSession, memory: UserMemory) -> UserMemory:
         page = await self._sessions.list_old(session.user, session.companion, limit=1)

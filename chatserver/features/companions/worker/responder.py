@@ -29,14 +29,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import Ref, new_id
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.text_validation import clean_body, is_blank
-from chatserver.errors import (
-    ChatError,
-    Conflict,
-    Forbidden,
-    NotFound,
-    RateLimited,
-    Unavailable,
-)
+from chatserver.errors import ChatError, Conflict, Forbidden, NotFound, RateLimited, Unavailable
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyResponses
@@ -406,7 +399,10 @@ class Responder:
                 return
             except (Unavailable, TimeoutError) as exc:
                 if not attempts_left:
-                    raise Unavailable(f"the response was not committed: {exc}") from exc
+                    raise Unavailable(
+                        f"the response was not committed: {exc}",
+                        public="the response was not committed; try again",
+                    ) from exc
                 await asyncio.sleep(add_jitter(wait_s))
                 wait_s = min(2 * wait_s, 2.0)
             else:

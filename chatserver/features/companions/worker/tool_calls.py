@@ -107,14 +107,17 @@ class ToolRunner:
                 RESULT_BYTES_MAX,
             )
         except ChatError as exc:
-            return self._fail(call, exc.message)
+            return self._fail(call, exc.public_message, exc.message)
         if not response.is_ok:
             return self._fail(call, f"the tool returned status {response.status}")
         return _Outcome(response.body.decode("utf-8", "replace"))
 
-    def _fail(self, call: ToolCall, reason: str) -> _Outcome:
+    def _fail(self, call: ToolCall, reason: str, detail: str = "") -> _Outcome:
         log.warning(
-            "assistant.tool_failed", companion=self._persona.id, tool=call.name[:64], error=reason
+            "assistant.tool_failed",
+            companion=self._persona.id,
+            tool=call.name[:64],
+            error=detail or reason,
         )
         return _Outcome(f"error: {reason}", is_error=True)
 

@@ -230,7 +230,7 @@ class Erasure:
                 return
             except Conflict as exc:  # try again: another process is archiving the chat
                 if not attempts_left:
-                    raise Unavailable(exc.message) from exc
+                    raise Unavailable("a chat's archive keeps changing; try again") from exc
                 await asyncio.sleep(0.1)
 
     async def _erase_companions(self) -> list[ReceiptLine]:
@@ -301,7 +301,10 @@ class Erasure:
             failpoint("erasure.in_files")
             if await self._container.get(AttachmentContainer).rows.remove_file(file):
                 return
-        raise Unavailable(f"file {name}: too many concurrent changes; try again")
+        raise Unavailable(
+            f"file {name}: too many concurrent changes; try again",
+            public="a file keeps changing; try again",
+        )
 
     async def _remove_exports(self) -> list[ReceiptLine]:
         names = await self._privacy.rows.list_names(self._user, EXPORT_PREFIX)

@@ -146,12 +146,12 @@ class JobWorker:
             log.warning("job.claim_lost", kind=job.kind, user=job.user, error=exc.message)
         except ClientError as exc:
             if self._tries_max is None:
-                await claimed.postpone(exc.message)
+                await claimed.postpone(exc.public_message)
             else:
-                await claimed.fail(exc.message)
+                await claimed.fail(exc.public_message)
             log.warning("job.failed", kind=job.kind, user=job.user, error=exc.message)
         except ChatError as exc:
-            await claimed.postpone(exc.message)
+            await claimed.postpone(exc.public_message)
             log.warning("job.postponed", kind=job.kind, user=job.user, error=exc.message)
         else:
             log.info("job.finished", kind=job.kind, user=job.user)

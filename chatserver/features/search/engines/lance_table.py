@@ -18,7 +18,7 @@ from lancedb.query import FullTextQuery, Occur
 from lancedb.table import Table
 
 from chatserver.config import Cold
-from chatserver.errors import Unavailable
+from chatserver.errors import SEARCH_DOWN, Unavailable
 
 PREFIX: Final = "search/v1"
 SCALAR_COLUMNS: Final = ("id", "chat", "ts")
@@ -246,4 +246,4 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, ValueError) as exc:  # raised by LanceDB
-        raise Unavailable(f"search: LanceDB: {str(exc)[:300]}") from exc
+        raise Unavailable(f"search: LanceDB: {str(exc)[:300]}", public=SEARCH_DOWN) from exc

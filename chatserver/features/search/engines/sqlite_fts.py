@@ -28,7 +28,7 @@ from typing import Final
 
 import msgspec
 
-from chatserver.errors import LostRace, Unavailable
+from chatserver.errors import SEARCH_DOWN, LostRace, Unavailable
 from chatserver.features.search.engines.sqlite_query import (
     SLOTS,
     SqliteSearch,
@@ -94,7 +94,8 @@ class SqliteEngine:
         elif not self._path.exists():
             raise Unavailable(
                 f"search: {self._path} does not exist; run `chatserver worker search` on this "
-                "machine; if it runs in another container, both must mount this folder"
+                "machine; if it runs in another container, both must mount this folder",
+                public=SEARCH_DOWN,
             )
         mode = "rwc" if self._is_writer else "rw"
         with _translate_errors(self._path):
@@ -117,7 +118,8 @@ class SqliteEngine:
                     opened.close()
                     raise Unavailable(
                         f"search: {self._path} has another schema version; restart `chatserver "
-                        "worker search` to rebuild the index"
+                        "worker search` to rebuild the index",
+                        public=SEARCH_DOWN,
                     )
         self._local.connection, self._local.inode = opened, self._find_inode()
         self._local.chats = {}
@@ -367,4 +369,4 @@ def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:
-        raise Unavailable(f"search: {path}: {exc}") from exc
+        raise Unavailable(f"search: {path}: {exc}", public=SEARCH_DOWN) from exc

@@ -413,7 +413,8 @@ async def test_client_of_a_redis_that_refuses_writes_reports_the_reason(
     async with open_hot(settings_of(own)) as hot:
         admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
         why = await eventually(lambda: hot.refusal)
-        assert "NOREPLICAS" in why
+        assert "Redis does not accept writes" in why
+        assert "NOREPLICAS" in "".join(hot.refusals.values())
         admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "0")
         await eventually(lambda: not hot.refusal)
 
