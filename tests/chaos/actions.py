@@ -18,7 +18,7 @@ from tests.chaos.simulation import Action, Simulation
 from tests.support.stack import start_async
 from tests.support.story import Asked
 
-EMOJI = ("👍", "❤", "🎉", "")
+EMOJI = ("👍", "❤️", "🎉", "")
 
 
 class Actions:

@@ -46,12 +46,12 @@ async def test_dev_serves_page_login_and_chat(shared: DevRun, tmp_path: Path) ->
     assert config["demo_users"] == ["alice", "bob", "carol"]
     async with TerminalChat(dev, "alice", "bob") as alice:
         alice.send_line("Hello Bob")
-        await alice.wait_for_line("(stored) Hello Bob")
+        await alice.wait_for_line("(stored)")
         async with TerminalChat(dev, "bob", "alice") as bob:
             await bob.wait_for_line("alice: Hello Bob")
             bob.send_line("Hello Alice")
             await alice.wait_for_line("bob: Hello Alice")
-            await bob.wait_for_line("(read) Hello Alice")
+            await bob.wait_for_line("(read)")
             alice.send_line(f"/file {tmp_path / 'notes.txt'}")
             await bob.wait_for_line("alice: [notes.txt, 10 bytes]")
 
@@ -137,7 +137,7 @@ async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> No
     assert len(dev.children) == 6
     async with TerminalChat(dev, "alice", "bob") as alice:
         alice.send_line("remember this")
-        await alice.wait_for_line("(sent) remember this")
+        await alice.wait_for_line("alice: remember this")
     secret = (dev.folder / "auth-secret").read_text()
     assert dev.end() == 0, dev.text()
     assert dev.leftovers() == []
@@ -154,7 +154,7 @@ async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> No
         fresh.start("--fresh")
         async with TerminalChat(fresh, "bob", "alice") as bob:
             bob.send_line("anyone?")
-            lines = await bob.wait_for_line("(sent) anyone?")
+            lines = await bob.wait_for_line("bob: anyone?")
         assert "alice: remember this" not in lines
         assert (fresh.folder / "auth-secret").read_text() != secret
 
@@ -164,13 +164,13 @@ async def test_dev_gateway_crash_is_reported_and_restarted(shared: DevRun) -> No
     dev = shared
     async with TerminalChat(dev, "alice", "bob") as alice:
         alice.send_line("before")
-        await alice.wait_for_line("(sent) before")
+        await alice.wait_for_line("alice: before")
 
         dev.child("gateway").kill()
         await eventually(lambda: "gateway ended with -9" in dev.text(), what="its end is reported")
         alice.send_line("after")
 
-        await alice.wait_for_line("(sent) after")
+        await alice.wait_for_line("alice: after")
     await eventually(lambda: is_http_ready(dev.ports[1], "/healthz"), DEADLINE_S, "the new gateway")
 
 

@@ -103,7 +103,7 @@ async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
 
     async with TerminalChat(newcomer, user, peer) as person:
         person.send_line("Hello from a terminal")
-        await person.wait_for_line("(sent) Hello from a terminal")
+        await person.wait_for_line("alice: Hello from a terminal")
 
 
 async def test_readme_two_people_chat_in_two_browsers(newcomer: MakeRun, browser: Browser) -> None:

@@ -150,8 +150,8 @@ async def _open_tab(
 
 
 OPEN = "async ([user]) => (await client.openDirect(user)).id"
-SEND = "async ([chat, text]) => (await client.chat(chat).send({ text })).seq"
-POST = "([chat, text]) => void client.chat(chat).send({ text })"
+SEND = "async ([chat, text]) => (await client.chat(chat).send({ body: text })).seq"
+POST = "([chat, text]) => void client.chat(chat).send({ body: text })"
 
 
 async def test_messages_draft_and_outbox_survive_a_reload_without_a_gateway(
@@ -233,7 +233,7 @@ async def test_tabs_share_a_connection_and_elect_a_new_leader(stack: Stack, open
 
     await second.run(
         "([chat]) => { for (let n = 0; n < 20; n++) client.chat(chat).send("
-        "{ text: `burst ${n}` }); }",
+        "{ body: `burst ${n}` }); }",
         chat,
     )
     await first.page.close()

@@ -1,9 +1,9 @@
 """Search words: the words of a name or id by which a user is found. No I/O.
 
-Letter case, diacritics and width are ignored, as in messages (`chatserver.domain.text.letter_folding`):
-"Åsa" is found by "asa", "Øberg" by "oberg". Chinese, Japanese and Korean names are written without
-spaces, so their words can also be found from the second or third character on: 李明 by 明, 김민수
-by 민수.
+Letter case, diacritics and width are ignored, as in messages
+(`chatserver.domain.text.letter_folding`): "Åsa" is found by "asa", "Øberg" by "oberg". Chinese,
+Japanese and Korean names are written without spaces, so their words can also be found from the
+second or third character on: 李明 by 明, 김민수 by 민수.
 """
 
 from __future__ import annotations

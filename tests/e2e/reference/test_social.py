@@ -44,7 +44,7 @@ def test_social_table_has_generic_keys_and_no_index(server: Server) -> None:
 def test_get_user_info_by_user_id(server: Server) -> None:
     """One Query returns the separate items `info` and `count`."""
     ann, ben = server.add_users(2)
-    ann.patch("/v1/me", {"name": "Ann", "about": "Likes the sea"})
+    ann.patch("/v1/me", {"name": "Ann", "about": "Likes the sea", "discoverable": True})
     ben.put(f"/v1/me/following/{ann.id}")
     add_post(ann, "Hello")
 

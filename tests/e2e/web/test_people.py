@@ -156,7 +156,9 @@ async def test_people_profile_and_timeline_pass_axe(
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
         await a.send(await a.open_direct(ben), "Hello")
         await a.call("PUT", f"/v1/me/following/{ben}")
-        await b.call("PATCH", "/v1/me", {"name": "Ben Brown", "about": "Gateways"})
+        await b.call(
+            "PATCH", "/v1/me", {"name": "Ben Brown", "about": "Gateways", "discoverable": True}
+        )
         await b.post("A post with `code`, a list\n\n- one\n- two")
 
     async with open_page(web, browser, ann, "people", size=size) as page:

@@ -30,8 +30,8 @@ async function listen() {
 
 const commands = {
   open: async (user) => (await client.openDirect(user)).id,
-  send: (chat, text) => client.chat(chat).send({ text }).ref,
-  sendAndWait: async (chat, text) => (await client.chat(chat).send({ text })).seq,
+  send: (chat, text) => client.chat(chat).send({ body: text }).ref,
+  sendAndWait: async (chat, text) => (await client.chat(chat).send({ body: text })).seq,
   react: async (chat, seq, emoji) => (await client.chat(chat).react(seq, emoji)).seq,
   edit: async (chat, seq, text) => (await client.chat(chat).edit(seq, text)).seq,
   read: (chat, seq) => client.chat(chat).markRead(seq),
