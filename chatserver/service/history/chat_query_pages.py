@@ -19,7 +19,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from chatserver.domain import page_limits
 from chatserver.domain.archive_segments import ArchiveTop
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, Unavailable
@@ -28,7 +27,7 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_filter import QueryFilter
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.dynamo.paging import Page, Token
-from chatserver.warm.messages.message_indexes import ReaderView, measure_message
+from chatserver.warm.messages.message_indexes import ReaderView
 
 ARCHIVED_ENTRIES_MAX: Final = 5_000  # maximum archived entries evaluated per page
 _RUN_MIN: Final = 100  # minimum archived entries per read
@@ -99,7 +98,6 @@ class ChatQueryPage:
         self._limit = limit
         self._is_descending = newest_first
         self._items: list[Message] = []
-        self._size_bytes = 0  # of `_items`, as JSON
         self._evaluated = 0  # number of archived entries evaluated so far
         self._after: Token | None = None  # token of the last evaluated entry
 
@@ -137,7 +135,6 @@ class ChatQueryPage:
             if page.next is not None and page.next["ts"] > end:
                 return page
             self._items = [item for item in page.items if item.ts > end]
-            self._size_bytes = sum(map(measure_message, self._items))
             if to_ts > end:
                 self._after, to_ts, seq = {"ts": end + 1}, end, None
         if from_ts <= to_ts and (full := await self._read_cold(top, from_ts, to_ts, seq)):
@@ -153,8 +150,6 @@ class ChatQueryPage:
                 self._after, from_ts, seq = {"ts": end}, end + 1, None
                 if from_ts > to_ts:
                     return Page(self._items, None)
-                if self._is_at_bytes_max():
-                    return Page(self._items, self._after)
             page = await self._read_warm(from_ts, to_ts, max(1, self._limit - len(self._items)))
             top = await self._older.get_shared_top(self._chat)
             if _get_end_ts(top) < from_ts:
@@ -199,18 +194,14 @@ class ChatQueryPage:
                 if not from_ts <= entry.ts <= to_ts:
                     return None
                 if entry.message is not None and self._is_match(entry.message):
-                    if len(self._items) == self._limit or self._is_at_bytes_max():
+                    if len(self._items) == self._limit:
                         return Page(self._items, self._after)
                     self._items.append(entry.message)
-                    self._size_bytes += measure_message(entry.message)
                 self._after = {"ts": entry.ts, "seq": entry.seq}
             self._evaluated += len(run)
             seq = self._find_next_seq(first if self._is_descending else last)
             size = min(2 * size, _RUN_MAX)
         return None
-
-    def _is_at_bytes_max(self) -> bool:
-        return self._size_bytes >= page_limits.BYTES_MAX
 
     def _find_next_seq(self, seq: int) -> int:
         return seq - 1 if self._is_descending else seq + 1

@@ -26,7 +26,6 @@ import heapq
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal, NamedTuple
 
-from chatserver.domain import page_limits
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, UserId
 from chatserver.domain.inboxes import UserChat
@@ -43,7 +42,7 @@ from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, ActiveDaysRepository
-from chatserver.warm.messages.message_indexes import MessageIndexes, measure_message
+from chatserver.warm.messages.message_indexes import MessageIndexes
 
 Direction = Literal["sent", "received"]
 PASSED: Final = "passed"  # in a page token: chat ids, separated by spaces
@@ -133,8 +132,8 @@ class MessagesOfAllChats:
             Includes every message acked before the call, in all tiers. Exception: if Redis has lost
                 a chat, messages that had not been stored are missing until the chat is reloaded.
             A message sent during the call may be missing from this page and later pages.
-            A page that is not full is the last one, unless `READS_MAX`, `ENTRIES_MAX` or
-                `page_limits.BYTES_MAX` was reached; it then has a `next`.
+            A page that is not full is the last one, unless `READS_MAX` or `ENTRIES_MAX` was
+                reached; it then has a `next`.
             Cost: per chat, a read unit per 4 KB of its list of active days, unless cached; per chat
                 that is read, two Queries, a GetItem for membership and chat, and two Redis calls.
 
@@ -242,7 +241,7 @@ class _Merge:
         self._ready: list[_Entry] = []
         self._items: list[Message] = []
         self._first = self._waiting[0][0] if self._waiting else 0
-        self._reads = self._entries = self._size_bytes = 0
+        self._reads = self._entries = 0
 
     def _key(self, ts: int | None) -> int:
         assert ts is not None
@@ -252,7 +251,7 @@ class _Merge:
         wave = _WAVE_MIN
         while self._waiting or self._ready:
             if self._has_next():
-                if len(self._items) == self._limit or self._size_bytes >= page_limits.BYTES_MAX:
+                if len(self._items) == self._limit:
                     return Page(self._items, _build_token_after(self._items[-1]))
                 self._append_next()
                 continue
@@ -282,9 +281,7 @@ class _Merge:
         self._ready.remove(bound_entry)
         heapq.heapify(self._ready)
         stream = bound_entry[2]
-        message = stream.pop()
-        self._items.append(message)
-        self._size_bytes += measure_message(message)
+        self._items.append(stream.pop())
         self._put(stream)
 
     def _put(self, stream: ChatMessageIterator) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from chatserver.config import Warm
-from chatserver.domain import page_limits
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import PAGE_MAX
 from chatserver.warm.dynamo.client import DynamoClient, Item
@@ -173,19 +172,17 @@ async def read_page(
     start: Token | None,
     choose: Callable[[list[Item]], Awaitable[list[Item]]] | None = None,
     source: Rows | None = None,
-    measure: Callable[[T], int] | None = None,
 ) -> Page[T]:
     """Return the next `limit` results of `query`, with as many Queries as needed.
 
     `source` runs the query from `start` on; the default is a Query on one partition. `choose`
     returns the rows that are worth loading. `load` converts rows to results in the same order, with
-    None for a row without a result. `measure` returns the bytes of a result; a page ends after the
-    result with which it reaches `page_limits.BYTES_MAX`.
+    None for a row without a result.
 
     Guarantees:
         If more results exist, the page is full, with one exception: after evaluating
         `SCANNED_MAX` rows or loading `LOADED_MAX` rows, the page ends early, possibly empty, and
-        `next` continues after the last row. No result is skipped. The same applies to bytes.
+        `next` continues after the last row. No result is skipped.
         Cost: no row is read twice for a page.
 
     Raises:
@@ -196,7 +193,7 @@ async def read_page(
     source = source or PlainRows(client, span, query, start)
     rows: list[Item] = []
     things: list[T] = []
-    evaluated, scanned, loaded, size_bytes = limit + 1, 0, 0, 0
+    evaluated, scanned, loaded = limit + 1, 0, 0
     async with client.deadline():
         while True:
             page_rows, count, after = await source.read(min(evaluated, SCANNED_MAX - scanned))
@@ -210,13 +207,9 @@ async def read_page(
                 for row, thing in zip(
                     selected, await load(selected) if selected else [], strict=True
                 ):
-                    if thing is None:
-                        continue
-                    if size_bytes >= page_limits.BYTES_MAX:
-                        return Page(things, source.build_token(rows[-1]))
-                    rows.append(row)
-                    things.append(thing)
-                    size_bytes += 0 if measure is None else measure(thing)
+                    if thing is not None:
+                        rows.append(row)
+                        things.append(thing)
                 if len(things) > limit:
                     return Page(things[:limit], source.build_token(rows[limit - 1]))
                 if loaded >= LOADED_MAX and (page_rows or after is not None):

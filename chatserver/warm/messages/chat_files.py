@@ -16,12 +16,7 @@ from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
-from chatserver.warm.messages.message_indexes import (
-    ReaderView,
-    apply_view,
-    decode_present,
-    measure_message,
-)
+from chatserver.warm.messages.message_indexes import ReaderView, apply_view, decode_present
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.schema.tables import FILES_INDEX, MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -75,9 +70,7 @@ class ChatFiles:
         async def load(rows: list[Item]) -> Sequence[Message | None]:
             return await apply_view(view, await self._load(rows))
 
-        return await read_page(
-            self._client, span, query, load, limit=limit, start=start, measure=measure_message
-        )
+        return await read_page(self._client, span, query, load, limit=limit, start=start)
 
     async def _load(self, rows: list[Item]) -> list[Message | None]:
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]

@@ -22,7 +22,6 @@ from typing import NotRequired, Protocol, TypedDict, Unpack
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import BadRequest
-from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
@@ -165,15 +164,7 @@ class MessageIndexes:
         is_by_chat = span.index in (None, STATUS_INDEX)
         source = await self._rows.open(span, query, start) if is_by_chat else None
         return await read_page(
-            self._client,
-            span,
-            query,
-            load,
-            limit=limit,
-            start=start,
-            choose=choose,
-            source=source,
-            measure=measure_message,
+            self._client, span, query, load, limit=limit, start=start, choose=choose, source=source
         )
 
     async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
@@ -193,11 +184,6 @@ class MessageIndexes:
             for row in rows
         ]
         return await decode_present(still, self._bodies)
-
-
-def measure_message(message: Message) -> int:
-    """Return the bytes of a message as JSON."""
-    return len(codec.encode(message))
 
 
 async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[Message | None]:

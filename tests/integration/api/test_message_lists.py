@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 
-from chatserver.domain.page_limits import BYTES_MAX
 from tests.integration.api.support import Caller, make_group, problem_of, send, store
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
@@ -239,30 +238,3 @@ async def test_cursor_is_valid_for_its_own_list_only(
 
     assert [each["body"] for each in right.json()["items"]] == ["m1"]
     assert [problem_of(each) for each in wrong] == [(400, "bad_request")] * len(wrong)
-
-
-async def test_page_of_long_messages_ends_at_the_byte_limit(
-    caller: Caller, alice: RawChat, pair: str
-) -> None:
-    """The next page continues; the same messages are in every list."""
-    client = caller(alice.user)
-    text = '"\n' * 1_950
-    expected = [f"{n} {text}." for n in range(37)]
-    for body in expected[:-1]:
-        await send(client, pair, body)
-    await store(client, pair, expected[-1])
-    between = f"/v1/chats/{pair}/messages/between"
-
-    for path in (between, "/v1/me/sent", "/v1/me/messages"):
-        found: list[str] = []
-        sizes: list[int] = []
-        query: dict[str, str | int] = {"limit": 200, "order": "oldest"}
-        while True:
-            answer = await client.get(path, params=query)
-            found += [each["body"] for each in answer.json()["items"]]
-            sizes.append(len(answer.content))
-            if (following := answer.json()["next"]) is None:
-                break
-            query["cursor"] = following
-        assert found == expected, path
-        assert len(sizes) == 2 and max(sizes) < BYTES_MAX + 20_000, path

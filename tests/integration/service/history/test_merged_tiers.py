@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from chatserver.cold.segment_store import SegmentStore
-from chatserver.domain import page_limits
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import INT_MAX, Message
@@ -256,7 +255,6 @@ async def test_pages_lose_and_repeat_nothing_in_any_tier(
     # Small limits, so that a few messages reach them.
     monkeypatch.setattr(messages_of_all_chats, "READS_MAX", 5)
     monkeypatch.setattr(messages_of_all_chats, "ENTRIES_MAX", 12)
-    monkeypatch.setattr(page_limits, "BYTES_MAX", 700)
     monkeypatch.setattr(messages_of_all_chats, "_WAVE_MIN", 1)
     monkeypatch.setattr(messages_of_all_chats, "_WAVE_MAX", 2)
     monkeypatch.setattr(chat_message_iterator, "FIRST_READ", 1)

@@ -13,12 +13,10 @@ import msgspec
 import pytest
 
 from chatserver.cold.segment_store import SegmentStore
-from chatserver.domain import page_limits
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.message_changes import HiddenMessages
-from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.service.history import chat_query_pages
@@ -308,29 +306,6 @@ async def test_page_evaluates_a_bounded_number_of_archived_entries(
 
     assert found == tiers.expected("files", TimeRange())
     assert min(sizes[:-1]) < 4
-
-
-@pytest.mark.parametrize("is_newest_first", [True, False])
-async def test_pages_at_the_byte_limit_continue_in_every_tier(
-    archive_world: World, monkeypatch: pytest.MonkeyPatch, is_newest_first: bool
-) -> None:
-    """Pages are short, but no message is missing or repeated while entries are archived."""
-    tiers = await make_tiers(archive_world, 7)
-    await tiers.archive_upto(COUNT // 2)
-    monkeypatch.setattr(page_limits, "BYTES_MAX", 700)
-    times = TimeRange(is_newest_first=is_newest_first)
-    found: list[int] = []
-    sizes: list[int] = []
-    start: Token | None = None
-    while True:
-        page = await tiers.queries().list_chat(tiers.a, archive_world.chat, times, 50, start)
-        found += [each.seq for each in page.items]
-        sizes.append(sum(len(codec.encode(each)) for each in page.items[:-1]))
-        if (start := page.next) is None:
-            break
-
-    assert found == tiers.expected("chat", times)
-    assert max(sizes) < 2 * 700  # a page of both tiers may reach the limit twice
 
 
 async def test_lists_of_a_user_report_the_start_of_their_complete_range(

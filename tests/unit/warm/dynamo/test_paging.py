@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain import page_limits
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import PAGE_MAX
 from chatserver.warm.dynamo import paging
@@ -203,31 +202,6 @@ async def test_page_loads_at_most_the_load_limit() -> None:
     assert page.items == []
     assert page.next == CHAT.build_token(loaded[-1])
     assert paging.LOADED_MAX <= len(loaded) < paging.LOADED_MAX + paging.CHUNK_MIN
-
-
-@given(st.integers(1, 9), st.integers(1, 30))
-async def test_page_ends_after_the_item_that_reaches_the_byte_limit(
-    limit: int, bytes_max: int
-) -> None:
-    """No row is skipped, and each page has at least one."""
-    rows, pages = Rows(61, frozenset(), 70), []
-    start: Token | None = None
-
-    async def load(rows_read: list[Item]) -> list[int | None]:
-        return [int(row["ts"]["N"]) for row in rows_read]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_limits, "BYTES_MAX", bytes_max)
-        while not pages or start is not None:
-            page = await read_page(
-                cast(Any, rows), CHAT, {}, load, limit=limit, start=start, measure=lambda ts: ts % 7
-            )
-            pages.append(page.items)
-            start = page.next
-
-    assert [ts for page in pages for ts in page] == list(range(61))
-    assert all(page and len(page) <= limit for page in pages)
-    assert all(sum(ts % 7 for ts in page[:-1]) < bytes_max for page in pages)
 
 
 async def _none(rows_read: list[Item]) -> list[int | None]:
