@@ -224,14 +224,13 @@ class PersistWorker:
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
         # The previous worker may have crashed between the progress and its effects.
-        await self._publish_stored(
-            [
-                write
-                for piece in pieces
-                for write in piece.writes
-                if write.committed.seq <= progress.get(piece.chat, 0)
-            ]
-        )
+        done = [
+            write
+            for piece in pieces
+            for write in piece.writes
+            if write.committed.seq <= progress.get(piece.chat, 0)
+        ]
+        await self._publish_stored(done, done)
         parked: dict[ChatId, list[EntryWrite]] = {}
         for piece in pieces:
             if piece.chat in progress:
@@ -360,7 +359,7 @@ class PersistWorker:
             # are not read again.
             await self._container.publish_entries(self._partition, stored)
             settled = [write for chunk in chunks for write in chunk.piece.writes]
-            await self._publish_stored(settled)
+            await self._publish_stored(settled, writes)
             for batch in batches:
                 batch.left -= 1
             last, count = "", 0
@@ -395,20 +394,23 @@ class PersistWorker:
             place |= {"partition": self._partition, "batch": batch.count}
             tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
-    async def _publish_stored(self, writes: Sequence[EntryWrite]) -> None:
-        """Record in Redis the last stored seq of each chat, and notify the senders' gateways.
+    async def _publish_stored(
+        self, settled: Sequence[EntryWrite], stored: Sequence[EntryWrite]
+    ) -> None:
+        """Record in Redis the last settled seq of each chat, and notify the senders' gateways.
 
-        `writes` are stored, or are dead letters. This also trims the chat logs. Idempotent.
+        Dead letters are settled, because DynamoDB has their tombstones, but their senders are not
+        notified. This also trims the chat logs. Idempotent.
         """
-        if not writes:
+        if not settled:
             return
-        tops = find_tops(writes)
+        tops = find_tops(settled)
         await self._eviction.record_active(self._partition, tops, self._container.clock.time())
         await self._backlog.record_persisted(tops)
         epoch = self._container.hot.get_epoch(self._partition)
         newest = {
             (write.gateway, write.item.message.sender, write.chat): write.committed.seq
-            for write in writes
+            for write in stored
         }
         for (gateway, sender, chat), seq in newest.items():
             self._container.gateway_stream_writer.send(

@@ -173,7 +173,7 @@ async def test_concurrent_calls_each_get_their_own_response(hot: HotClient) -> N
 async def test_call_that_fails_raises_the_error_of_the_worker(
     hot: HotClient, error: ChatError
 ) -> None:
-    """Type, message and retry time are those of the worker."""
+    """Type, public message and retry time are those of the worker."""
 
     async def perform(call: Call, queue: RpcQueue) -> None:
         queue.fail(call, error)
@@ -183,7 +183,7 @@ async def test_call_that_fails_raises_the_error_of_the_worker(
             await caller.calls.load_chat(CHAT)
 
     assert type(caught.value) is type(error)
-    assert caught.value.message == error.message
+    assert caught.value.message == error.public_message
     assert caught.value.retry_after_ms == error.retry_after_ms
 
 

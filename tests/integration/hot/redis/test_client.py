@@ -271,7 +271,7 @@ async def test_client_of_full_redis_is_overloaded_and_still_reads(own: Server, a
         with pytest.raises(Overloaded):
             await hot.call("SET", "{p0}:k", "w")
         why = await eventually(lambda: hot.refusal)
-        assert "is full" in why and hot.name in why
+        assert "is full" in why
         assert await hot.run(
             load_script("acquire_lease"), {"lease": "{p0}:l"}, {"owner": "me", "ttl_ms": 1}
         )

@@ -271,14 +271,9 @@ async def test_client_without_credentials_names_the_missing_settings(
             await client.call("list_tables", LIST)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"endpoint": "not a url"}, {"secret_key": None}], ids=["endpoint", "half a key"]
-)
-async def test_client_with_invalid_settings_does_not_open(
-    dynamodb: str, changes: dict[str, Any]
-) -> None:
+async def test_client_with_half_a_key_does_not_open(dynamodb: str) -> None:
     """An invalid setting prevents the start."""
-    settings = settings_for(dynamodb, **changes)
+    settings = settings_for(dynamodb, secret_key=None)
 
     with pytest.raises(ConfigError, match="warm"):
         async with open_dynamodb(settings):

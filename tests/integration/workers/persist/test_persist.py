@@ -288,7 +288,7 @@ async def test_persist_dead_letter_leaves_a_tombstone(
 async def test_persist_dead_letter_is_not_reported_as_stored(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """`stored` means that DynamoDB has the message (guarantee P1)."""
+    """The sender is not notified (P1). The chat is complete, because DynamoDB has a tombstone."""
     team = await make_direct(container)
     await gateway.send(team, "good")
     await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))
@@ -299,7 +299,7 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
 
     assert {record.upto for record in gateway.received(StoredUpdate)} == {1}
     stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
-    assert stored == b"1"
+    assert stored == b"2"
 
 
 # outages of DynamoDB
