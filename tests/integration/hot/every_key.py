@@ -211,6 +211,10 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
     await SendableFiles(hot).put(file, 0.0, is_update=False)
     await MediaJobs(hot).add(file.id)
     slow_images = SlowImages(hot)
+    await slow_images.add("01KAJ5ZC2X", file.owner)
+    finished = await slow_images.claim(TTL_S)
+    assert finished is not None
+    await slow_images.finish(finished)
     await slow_images.add(file.id, file.owner)
     assert await slow_images.claim(TTL_S) is not None
     await slow_images.add("01KAJ5ZC2Y", file.owner)
