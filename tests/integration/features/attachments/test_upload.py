@@ -256,7 +256,7 @@ async def test_bucket_applied_twice_is_unchanged_and_keeps_other_rules(s3: str) 
 async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -> None:
     """The upload is not part of a chat, usable by its owner only, and removed when unused."""
     graph = store.api.get(SocialContainer).social
-    _chat, alice, bob, carol = await store.open_chat()
+    _chat, alice, bob, _carol = await store.open_chat()
     image = picture((8, 6))
     file = await store.upload(alice, get_picture_space(alice), image, "me.png", "image/png")
     plain = await store.upload(alice, get_picture_space(alice), b"text", "a.txt", "text/plain")
@@ -275,8 +275,8 @@ async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -
     link = await graph.get_image_link(bob, alice, post.id, is_thumb=False)
     async with store.http.get(link.url) as answer:
         assert await answer.read() == image
-    assert (await graph.get_profile(bob, alice)).info.avatar == file.id
-    assert (await graph.get_avatar_link(carol, alice, is_thumb=False)).file.id == file.id
+    assert (await graph.get_profile(alice, alice)).info.avatar == file.id
+    assert (await graph.get_avatar_link(alice, alice, is_thumb=False)).file.id == file.id
     with pytest.raises(NotFound):  # without the post, only the owner may download it
         await store.api.get(AttachmentContainer).download_links.get(
             bob, file.id, seq=None, is_thumb=False

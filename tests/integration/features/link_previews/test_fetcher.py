@@ -64,7 +64,7 @@ async def test_silent_site_has_no_preview_after_the_deadline(site: Site) -> None
     reader = fetcher(LOOPBACK)
 
     assert await reader.fetch_page(f"{site.url}/silent") == NOTHING
-    assert reader._slots._value == 16
+    assert reader._slots._free == 16
 
 
 @pytest.mark.parametrize("path", ["script.svg", "page", "long", "none"])
