@@ -64,7 +64,7 @@ class SessionAuth:
 
     @property
     def is_new_account(self) -> bool:
-        """Whether the session's account has the stricter limits of new accounts."""
+        """True if the stricter limits of new accounts apply to the session's account."""
         return self._claims.is_new_account
 
     def end(self) -> None:

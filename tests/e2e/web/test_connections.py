@@ -1,4 +1,4 @@
-"""What the web client says and requests when it connects."""
+"""Connecting of the web client: notices of failures, and requests of a page load."""
 
 from __future__ import annotations
 

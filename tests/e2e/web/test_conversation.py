@@ -195,7 +195,7 @@ def _picture(color: str) -> bytes:
 async def test_emoji_picker_takes_letters_while_it_loads_and_passes_axe(
     web: WebStack, visit: Visit
 ) -> None:
-    """What is typed before the picker is loaded is in its search; rows are counted from 1."""
+    """Letters typed while the picker loads are in its search; row numbers begin at 1."""
     a, b = web.new_users(2)
     ann = await visit(a, service_workers="block")
     await ann.log_in()
