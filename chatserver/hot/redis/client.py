@@ -358,7 +358,7 @@ class HotClient(abc.ABC):
             await asyncio.gather(
                 *(self._check_epoch(n) for n in itertools.islice(partitions, count)),
                 self._check_writes(),
-                self._check_memory(),
+                self.check_memory(),
             )
 
     async def _check_epoch(self, partition: int) -> None:
@@ -405,7 +405,8 @@ class HotClient(abc.ABC):
         is_refused = isinstance(refusal, Exception) and not isinstance(refusal, ChatError)
         return translate_reply_error(refusal) if is_refused else None
 
-    async def _check_memory(self) -> None:
+    async def check_memory(self) -> None:
+        """Read how full the servers are into `memory_share`."""
         keys, was_low = list(self.get_keys_by_server().values()), self.is_low_on_memory
         shares = await asyncio.gather(*map(self._read_memory_share, keys))
         self.memory_share = max(shares, default=0.0)

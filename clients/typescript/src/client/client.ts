@@ -246,7 +246,10 @@ export class ChatClient {
    * @example `client.on("messageAdded", ({ chat, message }) => show(chat, message.body));`
    */
   on(listener: (event: ChatEvent) => void): () => void;
-  on<Type extends ChatEvent["type"]>(type: Type, listener: (event: EventOf<Type>) => void): () => void;
+  on<Type extends ChatEvent["type"]>(
+    type: Type,
+    listener: (event: EventOf<Type>) => void,
+  ): () => void;
   on<Type extends ChatEvent["type"]>(
     ...args: [(event: ChatEvent) => void] | [Type, (event: EventOf<Type>) => void]
   ): () => void {

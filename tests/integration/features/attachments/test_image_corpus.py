@@ -126,6 +126,7 @@ def test_image_of_any_format_gets_a_correct_thumbnail_or_none() -> None:
         input=pickle.dumps([image.content for image in images]),
         capture_output=True,
         check=False,
+        timeout=600,
     )
     assert child.returncode == 0, child.stderr.decode()
     faults = {}

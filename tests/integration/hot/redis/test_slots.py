@@ -16,7 +16,7 @@ import pytest
 from redis.crc import key_slot
 
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.scripts import all_scripts
+from chatserver.hot.redis.scripts import all_scripts, allow_oom
 from tests.integration.hot.every_key import PARTITIONS, use_everything
 from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import Server
@@ -50,8 +50,9 @@ class Monitor:
         return self._parse(seen.split(b"\r\n"))
 
     def _parse(self, lines: Sequence[bytes]) -> list[Run]:
-        names = {script.sha.encode(): script.name for script in all_scripts()}
-        by_source = {_escaped(script.source): script.name for script in all_scripts()}
+        scripts = [*all_scripts(), *map(allow_oom, all_scripts())]
+        names = {script.sha.encode(): script.name for script in scripts}
+        by_source = {_escaped(script.source): script.name for script in scripts}
         runs: list[Run] = []
         for line in lines:
             args = _ARG.findall(line)
@@ -60,7 +61,7 @@ class Monitor:
             if args[0] in (b"EVALSHA", b"EVAL"):
                 name = names.get(args[1]) or by_source[args[1]]
                 runs.append(Run(name, args[3 : 3 + int(args[2])], set()))
-            elif b" lua] " in line[:60] and len(args) > 1:
+            elif b" lua] " in line[:60] and len(args) > 1 and args[0] != b"INFO":
                 runs[-1].used.add(args[2 if args[0] == b"XGROUP" else 1])
         return runs
 

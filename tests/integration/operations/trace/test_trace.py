@@ -180,7 +180,7 @@ async def test_trace_with_a_tier_down_names_it_and_reads_the_others(
     assert found.found.seq == 2 and found.problems
     if tier == "redis":
         assert found.found.source == "warm" and found.hot is None
-        assert found.is_persisted and "Redis" in found.problems[0]
+        assert found.is_persisted and "cannot connect" in found.problems[0]
         assert [each.gateways for each in found.recipients] == [None, None]
     elif tier == "warm":
         assert found.found.source == "hot" and found.warm is None
