@@ -1,49 +1,53 @@
-"""CPU time of the event loops of server processes.
-
-The main thread of a server runs its event loop, and Linux counts the CPU time of each thread. It
-does not depend on the load of the machine as wall time does, and it includes system calls.
-"""
+"""CPU time that requests take on the event loops of server processes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
+
+from tests.support.loop_ticks import TickReader
 
 T = TypeVar("T")
 IDLE_S: Final = 0.02
-IDLE_CHECKS_MAX: Final = 10
+IDLE_CHECKS_MAX: Final = 250
 IDLE_MS: Final = 0.3  # CPU time per interval of a server that only waits
+
+
+class LoopTime(NamedTuple):
+    """CPU time of a request in ms: its longest tick, and all ticks together."""
+
+    tick_ms: float
+    total_ms: float
 
 
 class LoopMeter:
     """Measures what a request costs the event loop of each process."""
 
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        self._files = {
-            name: Path(f"/proc/{pid}/task/{pid}/schedstat") for name, pid in pids.items()
-        }
+    def __init__(self, ticks: Mapping[str, TickReader]) -> None:
+        self._ticks = ticks
 
-    def _read_ms(self) -> dict[str, float]:
-        return {name: int(file.read_text().split()[0]) / 1e6 for name, file in self._files.items()}
-
-    async def measure(self, request: Awaitable[T]) -> tuple[float, T]:
-        """Send a request; return the CPU time of the loop it used most, in ms, and the response.
+    async def measure(self, request: Awaitable[T]) -> tuple[LoopTime, T]:
+        """Send a request; return what it costs the loop that it uses most, and the response.
 
         The work that follows the response is included.
         """
-        before = await self._wait_until_idle()
+        await self._wait_until_idle()
+        for each in self._ticks.values():
+            each.restart()
         answer = await request
-        after = await self._wait_until_idle()
-        return max(after[name] - before[name] for name in before), answer
+        await self._wait_until_idle()
+        times = [each.read_ms() for each in self._ticks.values()]
+        return LoopTime(*map(max, zip(*times, strict=True))), answer
 
-    async def _wait_until_idle(self) -> dict[str, float]:
+    async def _wait_until_idle(self) -> None:
         """Wait for an interval without work, at most `IDLE_CHECKS_MAX` intervals."""
-        read = self._read_ms()
+        read = self._read_totals()
         for _ in range(IDLE_CHECKS_MAX):
             await asyncio.sleep(IDLE_S)
-            read, before = self._read_ms(), read
-            if all(read[name] - before[name] < IDLE_MS for name in read):
-                break
-        return read
+            read, before = self._read_totals(), read
+            if all(now - then < IDLE_MS for now, then in zip(read, before, strict=True)):
+                return
+
+    def _read_totals(self) -> list[float]:
+        return [each.read_ms()[1] for each in self._ticks.values()]
