@@ -61,7 +61,9 @@ def _check_surrogates(data: bytes) -> None:
 
 
 def _parse_with_surrogates(data: bytes) -> Any:
-    """Parse JSON with the standard library, which allows lone surrogates; None if it is invalid."""
+    """Parse JSON with lone surrogates, which the standard library allows; None for other data."""
+    if b"\\u" not in data:
+        return None
     try:
         return json.loads(data.decode(), parse_constant=_reject_constant)
     except (ValueError, RecursionError):

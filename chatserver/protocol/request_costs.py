@@ -19,7 +19,7 @@ from chatserver.protocol import frames
 
 REQUEST_COST_MAX = 64
 BASE = 1
-SEARCH = 10  # a search: an index query, and the reads that check its results
+SEARCH = 10  # a search, or a list that reads many chats
 CPU_MS_PER_TOKEN = 4  # CPU time of a search that one token pays for
 LINK_PREVIEW = 5  # a link preview: requests to another server, unless it is cached
 CHANGE = 4  # a change to a chat: a transaction, and the events that notify members
@@ -112,6 +112,7 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("POST", "/v1/me/export"): REQUEST_COST_MAX,
     ("GET", "/v1/search"): SEARCH,
     ("GET", "/v1/user-search"): SEARCH,
+    ("GET", "/v1/me/messages"): SEARCH,
     ("GET", "/v1/link-preview"): LINK_PREVIEW,
     ("GET", "/v1/link-preview/picture"): LINK_PREVIEW,
 }

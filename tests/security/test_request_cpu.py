@@ -1,9 +1,9 @@
 """CPU time on the event loop for the dearest input of each frame and route.
 
 A frame or a route without a row fails. The requests are those of the authorization matrices, made
-as expensive by `DEAREST` as the protocol allows, from a user with full lists. There are two bounds,
-for the process whose event loop a request uses most (gateway, API, `worker rpc` or `worker search`):
-one for its longest tick, during which other requests wait, and one for all of its ticks together.
+as expensive by `DEAREST` as the protocol allows, from a user with full lists. There are two bounds
+on the process whose event loop a request uses most (gateway, API, `worker rpc`, `worker search`):
+one on its longest tick, during which other requests wait, and one on all of its ticks together.
 Routes of resources that no row creates (companions, files) are only measured up to their 404.
 """
 
@@ -243,9 +243,7 @@ def list_fields(tag: str) -> set[str]:
     raise AssertionError(tag)
 
 
-async def _run_hello(
-    stack: Stack, user: str, meter: LoopMeter, fields: dict[str, Any]
-) -> LoopTime:
+async def _run_hello(stack: Stack, user: str, meter: LoopMeter, fields: dict[str, Any]) -> LoopTime:
     ws = await RawSocket.open(stack.port)
     hello = {"type": "hello", **fields, "token": stack.token(user), "device": "dearest"}
 

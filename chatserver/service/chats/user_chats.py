@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -35,8 +36,11 @@ from chatserver.service.messaging.device_delivery import DeviceDelivery
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
-PREVIEW_DEPTH = 20  # newest entries to search for the message shown in the chat list
-OLDER_PREVIEW_DEPTH = 5  # entries to search in older tiers, if Redis has fewer than `PREVIEW_DEPTH`
+# Newest entries to search for the message shown in the chat list: most chats need no more than the
+# first ones.
+PREVIEW_DEPTHS = (3, 20)
+OLDER_PREVIEW_DEPTH = 5  # entries to search in older tiers, if Redis has no more
+SUMMARIES_AT_ONCE = 16  # chats of a page whose summaries are created together
 
 
 class ChatDirectory(Protocol):
@@ -151,7 +155,7 @@ class Chats:
                 self._devices.notify_seq(place.user, place.seq, place.gateways)
 
     async def list_page(
-        self, user: UserId, after: str | None, limit: int
+        self, user: UserId, after: str | None, limit: int, bytes_max: int | None = None
     ) -> tuple[list[frames.ChatSummary], str | None]:
         """Return `(chats, next)`: a page of the user's chats, newest activity first.
 
@@ -159,6 +163,8 @@ class Chats:
 
         Guarantees:
             Complete: if Redis has lost data, the chats are loaded first.
+            Bounded: a page ends early when its messages have `bytes_max` bytes, by default the
+                maximum of a page.
             Cost: that of `list_all`, and about ten Redis calls per chat on the page, pipelined. One
                 warm-tier read per chat if none of its newest entries in Redis is a message.
 
@@ -171,10 +177,18 @@ class Chats:
             place = (-int(order_text), name)
             chats = [chat for chat in chats if (-chat.order, chat.chat) > place]
         limit = min(limit, self._pages.items_max)
-        page, following = chats[:limit], chats[limit:]
-        summaries = await asyncio.gather(*(self._summarize(user, chat) for chat in page))
-        start = f"{page[-1].order}-{page[-1].chat}" if following else None
-        return [summary for summary in summaries if summary is not None], start
+        bytes_max = self._pages.bytes_max if bytes_max is None else bytes_max
+        summaries: list[frames.ChatSummary] = []
+        done = size_bytes = 0
+        while done < min(limit, len(chats)) and size_bytes < bytes_max:
+            batch = chats[done : min(done + SUMMARIES_AT_ONCE, limit)]
+            found = await asyncio.gather(*(self._summarize(user, chat) for chat in batch))
+            new = [summary for summary in found if summary is not None]
+            size_bytes += sum(len((each.last.body or "").encode()) for each in new if each.last)
+            summaries += new
+            done += len(batch)
+        last = chats[done - 1] if 0 < done < len(chats) else None
+        return summaries, f"{last.order}-{last.chat}" if last else None
 
     async def list_ids(self, user: UserId) -> list[ChatId]:
         """Return the ids of all of the user's chats, newest activity first.
@@ -253,17 +267,21 @@ class Chats:
         if top == 0:
             return None
         chat = audience.chat
-        entries = await self._log.list_before(chat, None, PREVIEW_DEPTH)
-        messages = [entry for entry in entries if _is_message_entry(entry)]
-        view = await self._open_view(user, chat, [entry.seq for entry in messages])
-        now_s = self._clock.time()
-        for entry in reversed(messages):
-            if entry.seq not in view.hidden:
-                tail = view.render_entry(entry, now_s)
-                message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
-                return message if await self._is_readable(user, audience, entry.seq) else None
+        entries: list[LogEntry] = []
+        for depth in PREVIEW_DEPTHS:
+            entries = await self._log.list_before(chat, None, depth)
+            messages = [entry for entry in entries if _is_message_entry(entry)]
+            view = await self._open_view(user, chat, [entry.seq for entry in messages])
+            now_s = self._clock.time()
+            for entry in reversed(messages):
+                if entry.seq not in view.hidden:
+                    tail = view.render_entry(entry, now_s)
+                    message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
+                    return message if await self._is_readable(user, audience, entry.seq) else None
+            if len(entries) < depth:
+                break
         first = entries[0].seq if entries else top + 1
-        if first <= 1 or len(entries) >= PREVIEW_DEPTH:
+        if first <= 1 or len(entries) >= PREVIEW_DEPTHS[-1]:
             return None
         return await self._find_last_below(user, audience, Seq(first))
 
@@ -305,7 +323,7 @@ class Chats:
 
         Each chat lists the messages that the user has deleted for themselves.
         """
-        chats, _ = await self.list_page(user, None, SNAPSHOT_CHATS)
+        chats, _ = await self.list_page(user, None, SNAPSHOT_CHATS, sys.maxsize)
         ids = [ChatId(summary.chat) for summary in chats]
         hidden = await self._views.list_hidden(user, ids) if self._views else {}
         for index, chat in enumerate(ids):

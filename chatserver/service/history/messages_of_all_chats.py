@@ -51,7 +51,7 @@ PASSED: Final = "passed"  # in a page token: chat ids, separated by spaces
 READS_MAX: Final = 256
 ENTRIES_MAX: Final = 2_000  # maximum entries read per page; exceeded like `READS_MAX`
 _WAVE_MIN: Final = 4  # number of chats in a page's first parallel read; doubles with each read
-_WAVE_MAX: Final = 32
+_WAVE_MAX: Final = 16
 DAYS_CACHED_MAX: Final = 20_000  # maximum chats whose active days (days with messages) are cached
 DAYS_CACHED_S: Final = 600.0
 
