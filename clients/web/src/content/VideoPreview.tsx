@@ -20,6 +20,7 @@ export function VideoPreview({ file, seq }: { file: Attachment; seq: number }) {
     <>
       <video
         src={`${url}#t=${FIRST_S}`}
+        crossOrigin="anonymous" // the viewer fetches the same URL, maybe from the HTTP cache
         preload="metadata"
         muted
         playsInline

@@ -25,7 +25,7 @@ interface VoiceRecorderProps {
 /** Records while it is rendered. */
 export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
   const words = useText().conversation;
-  const [seconds, setSeconds] = useState(0);
+  const [seconds, setSeconds] = useState<number | null>(null); // null until the microphone is on
   const recorder = useRef<MediaRecorder | null>(null);
   const isAccepted = useRef(false);
   const latestOnEnd = useRef(onEnd);
@@ -52,6 +52,7 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
       };
       created.start();
       recorder.current = created;
+      setSeconds(0);
       timer = setInterval(() => {
         const elapsedS = (performance.now() - startedMs) / 1000;
         setSeconds(elapsedS);
@@ -80,12 +81,14 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
       <span className={styles["recording"]}>
         <span className={styles["dot"]} />
         {words.recording}
-        <time>{formatDuration(seconds)}</time>
+        <time>{formatDuration(seconds ?? 0)}</time>
       </span>
       <IconButton
+        key={String(seconds === null)} // takes the focus again when it is enabled
         icon={ArrowUp}
         label={words.send}
         className={styles["send"]}
+        disabled={seconds === null}
         autoFocus
         onClick={() => stop(true)}
       />
