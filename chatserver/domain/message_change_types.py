@@ -55,6 +55,7 @@ class ChangeResult:
     """Result of committing a change.
 
     `seq` is the chat seq of the change. For `ELSEWHERE`, it is the chat's newest seq; for
+    `DELETED`, that of the change that deleted the message, 0 if the message expired; for
     `RESTRICTED`, a value of `chatserver.domain.write_restrictions.WriteRestriction`. `size_bytes`
     is the size of the changed message in Redis.
     """

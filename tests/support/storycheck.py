@@ -103,6 +103,11 @@ def _is_lost(index: StoryIndex) -> Iterator[Violation]:
             if not _is_change_done(index, asked, answer):
                 yield Violation("P1", f"{asked.kind} {user}/{ref} of {chat} is not in the log")
             continue
+        if asked.kind == "delete" and not answer.mid:  # the message had been deleted before
+            log = index.logs.get(chat, ())
+            if not any((e.kind, e.target) == ("delete", asked.target) for e in log):
+                yield Violation("P1", f"delete {user}/{ref} of {chat}#{asked.target} is lost")
+            continue
         entry = index.at(chat, answer.seq)
         wanted = (answer.seq, answer.ts, answer.mid, user, ref, ENTRY_OF[asked.kind])
         if entry is None or entry.place != wanted:

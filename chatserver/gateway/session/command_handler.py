@@ -283,8 +283,7 @@ class CommandHandler:
                 result = await self._run_request(frame)
                 if result is not None:
                     self._send_frame(result)
-                if isinstance(frame, frames.Edit | frames.Delete | frames.React):
-                    self._report_stored_again(frame.chat, result)
+                self._report_stored_again(frame, result)
             except ChatError as exc:
                 self._refuse(request, exc, ref)
             finally:
@@ -295,10 +294,14 @@ class CommandHandler:
 
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
-    def _report_stored_again(self, chat: str, response: msgspec.Struct | None) -> None:
-        """Send `stored` again if `response` acks a retry: the first one may have been lost."""
-        if isinstance(response, frames.Ack) and response.dup and response.mid:
-            self.session.report_stored({chat: response.seq})
+    def _report_stored_again(self, frame: object, response: msgspec.Struct | None) -> None:
+        """Send `stored` for a change that was made before: the first one may have been lost."""
+        match frame:
+            case frames.Delete(scope="me"):
+                return
+            case frames.Edit() | frames.Delete() | frames.React():
+                if isinstance(response, frames.Ack) and response.dup:
+                    self.session.report_stored({frame.chat: response.seq})
 
     async def _run_request(
         self, frame: Request | frames.Watch | frames.Auth

@@ -114,7 +114,7 @@ class MessageChangeCommitter:
                 return ChangeResult(outcome, rest[0], rest[1], size_bytes=rest[2])
             case Outcome.KNOWN:
                 return ChangeResult(outcome, place=rest[0])
-            case Outcome.ELSEWHERE | Outcome.RESTRICTED:
+            case Outcome.ELSEWHERE | Outcome.RESTRICTED | Outcome.DELETED:
                 return ChangeResult(outcome, rest[0])
             case _:
                 return ChangeResult(outcome)

@@ -53,7 +53,7 @@
 --   7 head     the message is not in the hot tier: read it from the warm tier, then call again
 --              with `asked` = head
 --   8          the sender is not allowed to change this message in this way
---   9          the message is deleted or has expired
+--   9 rev      the message is deleted, by the entry `rev`, or has expired (`rev` is 0)
 --   10         the message has the maximum number of reactions
 --   11         the chat has no such message
 --   12 why     the sender is not allowed to write (`chatserver.domain.write_restrictions`)
@@ -153,7 +153,7 @@ if message.kind == 'edit' or message.kind == 'delete' or message.kind == 'reacti
   return {11}
 elseif message.deleted or (not is_erasure and message.expires_at
     and message.expires_at * 1000000 <= now) then
-  return {9}
+  return {9, message.deleted and message.rev or 0}
 elseif is_erasure then
   if message.sender ~= author then return {8} end
 elseif kind == 'edit' and message.sender ~= sender then

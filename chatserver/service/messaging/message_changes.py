@@ -101,7 +101,8 @@ class MessageChangeService:
             Order: the change has a seq; every client that applies changes in seq order gets the
                 same result.
             Deletion: after a delete for everyone is acked, no read returns the text. Deleting a
-                deleted message has no effect; the ack has the message's `seq`, and `dup` is true.
+                deleted message has no effect; the ack has the `seq` of the change that deleted it,
+                and `dup` is true.
 
         Raises:
             BadRequest, TooLarge: the text or emoji is not allowed, or a limit is reached.
@@ -143,8 +144,9 @@ class MessageChangeService:
                 case Outcome.ELSEWHERE:
                     base, head = await self._read_base(change), changed.seq
                 case Outcome.DELETED if kind == "delete":
-                    # The state that was requested: the retry of a delete with another `ref`.
-                    return _make_ack(frame, Mid(""), frame.seq, 0, dup=True)
+                    # The state that was requested. Until the earlier delete is stored, the device
+                    # must be able to repeat its own.
+                    return _make_ack(frame, Mid(""), changed.seq or frame.seq, 0, dup=True)
                 case Outcome.RESTRICTED:
                     raise build_refusal(changed.seq)
                 case Outcome.CLOSED:

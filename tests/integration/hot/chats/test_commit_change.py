@@ -259,18 +259,18 @@ def test_change_by_a_non_member_is_refused(chat: Chat) -> None:
 
 @pytest.mark.parametrize("kind", sorted(MESSAGE_CHANGE_KINDS))
 def test_change_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
-    """A deleted message cannot be changed."""
+    """A deleted message cannot be changed; the reply names the change that deleted it."""
     target = chat.send()
-    chat.commit_change(ALICE, "delete", target)
+    deletion = chat.commit_change(ALICE, "delete", target)[1]
 
-    assert chat.commit_change(ALICE, kind, target, "x") == [Outcome.DELETED.value]
+    assert chat.commit_change(ALICE, kind, target, "x") == [Outcome.DELETED.value, deletion]
 
 
 def test_change_of_an_expired_message_is_refused(chat: Chat) -> None:
     """An expired message is deleted, even if a tier still has it."""
     target = chat.send(expires_at=int(time.time()) - 1)
 
-    assert chat.commit_change(BOB, "reaction", target, "x") == [Outcome.DELETED.value]
+    assert chat.commit_change(BOB, "reaction", target, "x") == [Outcome.DELETED.value, 0]
 
 
 def test_change_of_an_unknown_seq_or_of_a_change_is_refused(chat: Chat) -> None:

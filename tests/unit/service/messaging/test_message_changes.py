@@ -210,11 +210,11 @@ def test_refused_change_has_error_and_reason(
 
 def test_delete_of_a_deleted_message_is_acked() -> None:
     """The message is in the state that was requested."""
-    world = World([ChangeResult(Outcome.DELETED)])
+    world = World([ChangeResult(Outcome.DELETED, seq=5)])
 
     ack = world.change(frames.Delete(9, CHAT, 3, "r-9", "all"))
 
-    assert (ack.id, ack.ref, ack.seq, ack.dup) == (9, "r-9", 3, True)
+    assert (ack.id, ack.ref, ack.seq, ack.dup) == (9, "r-9", 5, True)
     assert not world.fanned_out
 
 
