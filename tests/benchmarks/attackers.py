@@ -55,8 +55,10 @@ FLOOD_BODY = "abcdefghi " * 400
 FLOOD_IN_FLIGHT = 8
 SEARCHED_MESSAGES = 20
 SEARCHED_BODY = "a b " * 999 + "a b"
-# 15 phrases whose words are in all these messages, as often as possible.
-SEARCH_QUERY = " ".join(['"' + "a b " * 7 + 'a"'] * 15)
+# As many phrases and words as a query may have; all these messages have them as often as possible.
+SEARCH_QUERY = " ".join(
+    '"' + " ".join(("a b " * words).split()[:words]) + '"' for words in range(1, 11)
+)
 SEARCHES = 2  # at once, by one user
 Counts = collections.Counter[str]
 
