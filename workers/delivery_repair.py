@@ -78,7 +78,7 @@ class RepairWorker:
 
     async def _evict_if_due(self) -> None:
         now = self._container.clock.monotonic()
-        is_under_pressure = self._container.hot.is_under_memory_pressure
+        is_under_pressure = self._container.hot.health.is_under_memory_pressure
         if now < self._evict_at and not is_under_pressure:
             return
         for _ in range(PRESSURE_CALLS_MAX if is_under_pressure else 1):

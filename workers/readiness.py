@@ -40,8 +40,8 @@ class Readiness:
     async def _check(self, container: StorageContainer) -> ChatError | None:
         if not container.hot.is_up:
             return Unavailable(f"redis at {container.hot.name}: not connected", public=REDIS_DOWN)
-        if container.hot.refusal:
-            return Unavailable(str(container.hot.refusals), public=container.hot.refusal)
+        if (error := container.hot.health.refusal_error) is not None:
+            return error
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 await container.directory.check()

@@ -51,8 +51,8 @@ async def _find_problem(container: StorageContainer) -> ChatError | None:
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await container.hot.call("EXISTS", container.hot.keys.epoch(0))
-            if container.hot.refusal:
-                return Unavailable(str(container.hot.refusals), public=container.hot.refusal)
+            if (error := container.hot.health.refusal_error) is not None:
+                return error
             await container.directory.check()
     except TimeoutError:
         return Unavailable("a data store is too slow")

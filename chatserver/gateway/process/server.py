@@ -170,8 +170,8 @@ class GatewayServer:
             return self._container.hot.blocked
         if not self._container.hot.is_up:
             return "Redis is unavailable"
-        if self._container.hot.refusal:
-            return self._container.hot.refusal
+        if self._container.hot.health.refusal:
+            return self._container.hot.health.refusal
         return self._gateway_stream_echo.find_problem()
 
     def _is_origin_allowed(self, request: Request) -> bool:

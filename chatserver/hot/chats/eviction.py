@@ -2,8 +2,8 @@
 
 Data: ``{pN}:idle`` (sorted set), chat → time of the last recorded activity (s). Activity is
 recorded when a chat is loaded and when its entries are persisted. After `redis.chat_idle_s`, or
-after `PRESSURE_IDLE_S` while Redis is short of memory (`HotClient.is_under_memory_pressure`), the
-chat's hash, members, log and overlay are deleted, unless the chat is in use. Its `ref` digests
+after `PRESSURE_IDLE_S` while Redis is short of memory (`ServerHealth.is_under_memory_pressure`),
+the chat's hash, members, log and overlay are deleted, unless the chat is in use. Its `ref` digests
 (``refs-even``, ``refs-odd``) expire by TTL. Its fields in the user states and its inbox entries
 stay: a device that was offline reads those messages from the warm tier
 (`chatserver.service.history.sync`).
@@ -41,7 +41,7 @@ class Eviction:
             Cost: two calls for at most `CHATS_MAX` chats; one call if none is idle.
         """
         keys, idle_s = self._hot.keys, self._hot.settings.chat_idle_s
-        if self._hot.is_under_memory_pressure:
+        if self._hot.health.is_under_memory_pressure:
             idle_s = min(idle_s, PRESSURE_IDLE_S)
         names: list[bytes] = await self._hot.call(
             "ZRANGEBYSCORE", keys.idle(partition), "-inf", int(now_s) - idle_s,

@@ -317,7 +317,7 @@ class Backlog:
         """
         keys, script = self._hot.keys, load_script("trim_persisted")
         log_max = self._hot.settings.log_max
-        if self._hot.is_under_memory_pressure:
+        if self._hot.health.is_under_memory_pressure:
             log_max = min(log_max, PRESSURE_LOG_MAX)
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
         for start in range(0, len(chats), 200):

@@ -33,12 +33,9 @@ from chatserver.hot.redis.pipelined_connection import (
     Reply,
     find_first_key,
 )
-from chatserver.hot.redis.replies import (
-    NoScript,
-    set_future,
-    translate_reply_error,
-)
+from chatserver.hot.redis.replies import NoScript, set_future
 from chatserver.hot.redis.scripts import Script, Value, load_script
+from chatserver.hot.redis.server_health import ServerHealth
 
 log = structlog.get_logger()
 
@@ -47,9 +44,6 @@ BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `with_dea
 EPOCH_CHECK_S = 1.0
 PERSISTED_POLL_S, PERSISTED_POLL_S_MAX = 0.01, 0.1  # the pause doubles with each poll
 EPOCHS_CHECKED_MAX = 64  # maximum partitions whose epoch is checked per `EPOCH_CHECK_S`
-# Shares of `maxmemory`; see `HotClient.is_under_memory_pressure` and `is_low_on_memory`.
-PRESSURE_SHARE = 0.70
-LOW_SHARE = 0.85
 
 
 class HotClient(abc.ABC):
@@ -65,17 +59,13 @@ class HotClient(abc.ABC):
         self.keys = Keys(settings.partitions)
         self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
         self._whole, self._joined_epochs = Epoch(""), list[Epoch]()
-        # Server → reason, for servers that respond but refuse writes (for example: disk full).
-        self.refusals: dict[str, str] = {}
-        self.refusal = ""  # if all servers refuse writes: the first reason, for probes
-        # `used_memory` / `maxmemory` of the fullest server; 0 while unknown or without `maxmemory`.
-        self.memory_share = 0.0
         self.on_epoch: list[Callable[[], None]] = []
         self.blocked = ""  # why an operator blocked this Redis (`chatserver tenants block`)
         self.on_blocked: list[Callable[[str], None]] = []
         self.on_reload: list[Callable[[], None]] = []
         self.address = Address(settings.url)
         self.name = self.address.name
+        self.health = ServerHealth(self.get_keys_by_server, self.send, self.run)
         self._durable = Durability(settings.wait_replicas, settings.wait_fsync)
         # A WAIT delays later calls on its connection, so its timeout is well below that of a call.
         self._wait = self._durable.build_command(self.wait_ms)
@@ -357,8 +347,7 @@ class HotClient(abc.ABC):
             await sleep_aligned(EPOCH_CHECK_S)
             await asyncio.gather(
                 *(self._check_epoch(n) for n in itertools.islice(partitions, count)),
-                self._check_writes(),
-                self.check_memory(),
+                self.health.check(),
             )
 
     async def _check_epoch(self, partition: int) -> None:
@@ -376,62 +365,6 @@ class HotClient(abc.ABC):
     @abc.abstractmethod
     def get_keys_by_server(self) -> dict[str, str]:
         """Return one existing key for each connected server, by server name."""
-
-    async def _check_writes(self) -> None:
-        keys, before = self.get_keys_by_server(), self.refusals
-        refusals = await asyncio.gather(*map(self._find_refusal, keys.values()))
-        found = {name: error for name, error in zip(keys, refusals, strict=True) if error}
-        self.refusals = {name: error.message for name, error in found.items()}
-        is_refused = bool(keys) and len(found) == len(keys)
-        self.refusal = next(iter(found.values())).probe_message if is_refused else ""
-        for name in self.refusals.keys() - before.keys():
-            log.error("hot.writes_refused", redis=name, error=self.refusals[name])
-        for name in before.keys() - self.refusals.keys():
-            log.info("hot.writes_resumed", redis=name)
-
-    async def _find_refusal(self, key: str) -> ChatError | None:
-        """Return why Redis refuses writes; None if it accepts them or does not respond.
-
-        The test write changes no data.
-        """
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-        def on_reply(response: Reply) -> None:
-            if not reply.done():
-                reply.set_result(response)
-
-        self.send(on_reply, "SETRANGE", f"{key}:probe", 0, "")
-        refusal = await reply
-        is_refused = isinstance(refusal, Exception) and not isinstance(refusal, ChatError)
-        return translate_reply_error(refusal) if is_refused else None
-
-    async def check_memory(self) -> None:
-        """Read how full the servers are into `memory_share`."""
-        keys, was_low = list(self.get_keys_by_server().values()), self.is_low_on_memory
-        shares = await asyncio.gather(*map(self._read_memory_share, keys))
-        self.memory_share = max(shares, default=0.0)
-        share = round(self.memory_share, 2)
-        if self.is_low_on_memory and not was_low:
-            log.warning("hot.memory_low", redis=self.name, share=share)
-        elif was_low and not self.is_low_on_memory:
-            log.warning("hot.memory_recovered", redis=self.name, share=share)
-
-    async def _read_memory_share(self, key: str) -> float:
-        try:
-            used, limit = await self.run(load_script("read_memory_use"), {"epoch": key})
-        except ChatError:
-            return 0.0  # Redis is unavailable, or the user of `redis.url` is not allowed INFO
-        return used / limit if limit else 0.0
-
-    @property
-    def is_under_memory_pressure(self) -> bool:
-        """True if data that the warm tier has should leave Redis early."""
-        return self.memory_share >= PRESSURE_SHARE
-
-    @property
-    def is_low_on_memory(self) -> bool:
-        """True if Redis should accept no data from new accounts, and no new accounts."""
-        return self.memory_share >= LOW_SHARE
 
     def raise_epoch_lost(self, partition: int, epoch: Epoch) -> NoReturn:
         """Report that Redis no longer has `epoch`, so that the partition's epoch is read again.

@@ -102,7 +102,7 @@ class LoginRateLimits:
             Overloaded: Redis is low on memory.
             Unavailable: Redis does not respond; the registration is rejected.
         """
-        if self._hot.is_low_on_memory:
+        if self._hot.health.is_low_on_memory:
             raise Overloaded(NO_REGISTRATION, retry_after_ms=LOW_MEMORY_PAUSE_MS)
         entries = self._settings.entries
         await self.count_login(network)

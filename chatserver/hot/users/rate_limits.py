@@ -333,7 +333,7 @@ class RateLimits:
 
         Tokens of which another bucket has fewer are returned.
         """
-        if self._hot.is_low_on_memory:
+        if self._hot.health.is_low_on_memory:
             self._grant(allowance, 0, LOW_MEMORY_PAUSE_MS, is_low_on_memory=True)
             return
         granted, wait_ms, taken = wanted, 0, list[tuple[tuple[Kind, str], int]]()

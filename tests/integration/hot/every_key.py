@@ -108,7 +108,7 @@ def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> PendingDraft:
 
 async def use_everything(hot: HotClient) -> None:
     """Write every kind of key, and run every script with all kinds of arguments."""
-    await hot.check_memory()
+    await hot.health.check()
     keys = hot.keys
     listener = Listener()
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all chats are open

@@ -270,7 +270,7 @@ async def test_client_of_full_redis_is_overloaded_and_still_reads(own: Server, a
 
         with pytest.raises(Overloaded):
             await hot.call("SET", "{p0}:k", "w")
-        why = await eventually(lambda: hot.refusal)
+        why = await eventually(lambda: hot.health.refusal)
         assert "is full" in why
         assert await hot.run(
             load_script("acquire_lease"), {"lease": "{p0}:l"}, {"owner": "me", "ttl_ms": 1}
@@ -281,21 +281,22 @@ async def test_client_of_full_redis_is_overloaded_and_still_reads(own: Server, a
 
         admin.config_set("maxmemory", 0)
         await hot.call("SET", "{p0}:k", "w")
-        await eventually(lambda: not hot.refusal)
+        await eventually(lambda: not hot.health.refusal)
 
 
 async def test_client_knows_how_full_redis_is(own: Server, admin: Any) -> None:
     """The share of `maxmemory` in use decides what is trimmed and what is refused."""
     async with open_hot(settings_of(own)) as hot:
-        assert hot.memory_share == 0  # `maxmemory` is not set
+        assert hot.health.memory_share == 0  # `maxmemory` is not set
         used = admin.info("memory")["used_memory"]
 
         admin.config_set("maxmemory", int(used / 0.77))
-        await eventually(lambda: hot.is_under_memory_pressure and not hot.is_low_on_memory)
+        health = hot.health
+        await eventually(lambda: health.is_under_memory_pressure and not health.is_low_on_memory)
         admin.config_set("maxmemory", int(used / 0.95))
-        await eventually(lambda: hot.is_low_on_memory)
+        await eventually(lambda: hot.health.is_low_on_memory)
         admin.config_set("maxmemory", 10 * used)
-        await eventually(lambda: not hot.is_under_memory_pressure)
+        await eventually(lambda: not hot.health.is_under_memory_pressure)
 
 
 async def count_script_calls(hot: HotClient) -> int:
@@ -412,11 +413,11 @@ async def test_client_of_a_redis_that_refuses_writes_reports_the_reason(
     """Such a Redis still serves reads, but readiness must fail."""
     async with open_hot(settings_of(own)) as hot:
         admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
-        why = await eventually(lambda: hot.refusal)
+        why = await eventually(lambda: hot.health.refusal)
         assert "Redis does not accept writes" in why
-        assert "NOREPLICAS" in "".join(hot.refusals.values())
+        assert "NOREPLICAS" in "".join(hot.health.refusals.values())
         admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "0")
-        await eventually(lambda: not hot.refusal)
+        await eventually(lambda: not hot.health.refusal)
 
 
 async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClient) -> None:

@@ -96,13 +96,13 @@ async def test_cluster_client_names_each_master_that_refuses_writes(
     try:
         for count, node in enumerate(masters, 1):
             node.request("CONFIG", "SET", "min-replicas-to-write", "5")
-            await eventually(functools.partial(lambda n: len(hot.refusals) == n, count))
-            assert bool(hot.refusal) == (count == len(masters))
-        assert all("NOREPLICAS" in why for why in hot.refusals.values())
+            await eventually(functools.partial(lambda n: len(hot.health.refusals) == n, count))
+            assert bool(hot.health.refusal) == (count == len(masters))
+        assert all("NOREPLICAS" in why for why in hot.health.refusals.values())
     finally:
         for node in masters:
             node.request("CONFIG", "SET", "min-replicas-to-write", "0")
-    await eventually(lambda: not hot.refusals)
+    await eventually(lambda: not hot.health.refusals)
 
 
 async def test_cluster_client_runs_all_scripts_and_uses_all_keys(
