@@ -55,6 +55,8 @@ test("leading spaces of a line are kept, except in quotes and lists", () => {
 test("a text is sent without control characters, lone surrogates and outer blank lines", () => {
   assert.equal(cleanText("\r\n \n  a\u0000b\u001bc\r\nd \n\n"), "  abc\nd");
   assert.equal(cleanText(" \n\t "), "");
+  assert.equal(cleanText("\u200b\u3164 \u2800\ufeff"), "");
+  assert.equal(cleanText("\u200bkk "), "\u200bkk");
   assert.equal(cleanText("a\ud800b \u{1f600}"), "a\ufffdb \u{1f600}");
 });
 

@@ -11,8 +11,12 @@ const RTL_LETTER =
 
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
+// Texts that show nothing, which the server refuses.
+const BLANK = /^[\s\p{Default_Ignorable_Code_Point}\u2800\ufff0-\ufffb\u{1d159}]*$/u;
+
 /** Return a text without characters that the server refuses, and without outer blank lines. */
 export function cleanText(text: string): string {
+  if (BLANK.test(text)) return "";
   return text
     .replace(/\r\n?/g, "\n")
     .replace(CONTROLS, "")
