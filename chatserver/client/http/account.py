@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from chatserver.client.http.http_api import HttpApi
 from chatserver.domain.clock import Clock, SystemClock
@@ -13,6 +13,18 @@ from chatserver.errors import BadRequest, Conflict, Unauthenticated
 RENEWAL_MARGIN_S = 30.0  # before the expiry of a token
 
 OnRefreshToken = Callable[[str], Awaitable[None]]
+
+
+class LoginOptions(TypedDict, total=False):
+    """Options of a login.
+
+    `device` is the name of this device in the user's list of devices. `on_refresh_token` is called
+    with each new refresh token.
+    """
+
+    device: str | None
+    on_refresh_token: OnRefreshToken | None
+    clock: Clock | None
 
 
 class Account:
@@ -47,9 +59,10 @@ class Account:
         self._renewal = asyncio.Lock()
 
     @classmethod
-    async def log_in(cls, api_url: str, user: str, password: str, **options: Any) -> Account:
-        """Log in. `options`: `device`, the name of this device in the user's list of devices, and
-        `on_refresh_token`, called with each new refresh token.
+    async def log_in(
+        cls, api_url: str, user: str, password: str, **options: Unpack[LoginOptions]
+    ) -> Account:
+        """Log in.
 
         Raises:
             Unauthenticated: the username or the password is wrong.
@@ -59,8 +72,10 @@ class Account:
         return account
 
     @classmethod
-    async def register(cls, api_url: str, user: str, password: str, **options: Any) -> Account:
-        """Create an account and log in; see `log_in` for the options.
+    async def register(
+        cls, api_url: str, user: str, password: str, **options: Unpack[LoginOptions]
+    ) -> Account:
+        """Create an account and log in.
 
         Raises:
             Conflict: the username is taken.
@@ -72,7 +87,7 @@ class Account:
 
     @classmethod
     async def log_in_or_register(
-        cls, api_url: str, user: str, password: str, **options: Any
+        cls, api_url: str, user: str, password: str, **options: Unpack[LoginOptions]
     ) -> Account:
         """Log in; if the user does not exist, create the account.
 
@@ -89,8 +104,10 @@ class Account:
                 raise login_error from None
 
     @classmethod
-    async def resume(cls, api_url: str, refresh_token: str, **options: Any) -> Account:
-        """Resume a login with its last refresh token; see `log_in` for the options.
+    async def resume(
+        cls, api_url: str, refresh_token: str, **options: Unpack[LoginOptions]
+    ) -> Account:
+        """Resume a login with its last refresh token.
 
         Raises:
             Unauthenticated: the login has ended, or the refresh token has been used.
