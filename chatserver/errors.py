@@ -39,7 +39,7 @@ S3_DOWN: Final = "S3 is unavailable; try again"
 KEYS_DOWN: Final = "the encryption keys are unavailable; try again"
 SEARCH_DOWN: Final = "search is unavailable; try again"
 MODEL_DOWN: Final = "the AI model is unavailable; try again"
-SERVER_DOWN: Final = "another server is unavailable; try again"
+SERVER_DOWN: Final = "a server that this request needs is unavailable; try again"
 
 
 class ChatError(Exception):
@@ -155,7 +155,7 @@ class Overloaded(Unavailable):
 class CorruptData(ChatError):
     """Stored data breaks an invariant. Never retried, never hidden."""
 
-    public = "internal error; see the server log"
+    public = "internal error; the operator finds the cause in the server log"
 
 
 class ConfigError(ChatError):

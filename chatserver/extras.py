@@ -31,7 +31,10 @@ def describe_missing(*extras: str) -> str:
     """Return how to install the extras, for an error message."""
     names, wanted = " and ".join(f"`{extra}`" for extra in extras), ",".join(extras)
     noun = "extra" if len(extras) == 1 else "extras"
-    return f"needs the {noun} {names}; in the folder of the source, run: pip install '.[{wanted}]'"
+    return (
+        f"needs the {noun} {names}; in a checkout, run: pip install '.[{wanted}]'; for a wheel: "
+        f"pip install 'FILE.whl[{wanted}]'"
+    )
 
 
 def describe_missing_module(error: ModuleNotFoundError) -> str:

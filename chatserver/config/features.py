@@ -25,7 +25,7 @@ class Attachments(Section):
     user_bytes_max: int = Field(
         10_737_418_240,
         ge=1,
-        description="Maximum bytes of all files of a user that have not been deleted",
+        description="Maximum total bytes of a user's files, excluding deleted files",
     )
 
 

@@ -46,7 +46,7 @@ class Redis(TenantSection):
         ge=0,
         le=5,
         description="Number of replicas that must have a message before it is acknowledged, unless"
-        " DynamoDB has it; use at least one replica more",
+        " DynamoDB has it; each master needs at least one replica more than this number",
     )
     wait_fsync: bool = Field(
         False,

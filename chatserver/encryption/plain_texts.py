@@ -10,13 +10,13 @@ def list_plain_texts(settings: Settings) -> list[tuple[str, str]]:
     if settings.encryption.provider == "none":
         return []
     redis = (
-        "Redis and its append-only file have messages in plain text; those of deleted and expired "
-        "messages stay in the file until Redis rewrites it",
+        "Redis and its append-only file have messages in plain text. Deleted and expired messages "
+        "stay in the file until Redis rewrites it",
         "encrypt the disk of Redis; BGREWRITEAOF rewrites the file at once",
     )
     search = (
-        "the search index has the words of messages in plain text, those of deleted and expired "
-        "messages for up to six hours (search.index is set)",
+        "the search index (search.index) has the words of messages in plain text, and for up to "
+        "six hours those of deleted and expired messages",
         "unset CHAT_SEARCH_INDEX and delete the index if it must not have them",
     )
     return [redis, search] if settings.search.index else [redis]

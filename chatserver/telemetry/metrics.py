@@ -309,8 +309,8 @@ HTTP_CONNECTIONS = Gauge(
 )
 SLOTS = Gauge(
     "chatserver_slots",
-    "Slots of concurrent work that users share, by kind (requests, searches, uploads): held, or "
-    "waiting for one. Slots that stay held on an idle process never return to their users",
+    "Slots for concurrent work, by kind (requests, searches, uploads, link previews) and state "
+    "(held, waiting). If an idle process has held slots, they have leaked: restart it",
     ["kind", "state"],
 )
 HTTP_CLOSED = Counter(

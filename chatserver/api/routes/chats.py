@@ -186,7 +186,7 @@ def _build_member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 def _build_own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/preview", opt={"rule": READ})
     async def get_group_preview(chat: PathId, actor: Actor) -> GroupPreview:
-        """Return the name and size of a group that the user may join."""
+        """Return the name, topic and size of an open group, and whether the user is a member."""
         return await read_group_preview(container.memberships, ChatId(chat), actor)
 
     @post("/v1/chats/{chat:str}/join", status_code=200, opt={"rule": WRITE, "creates": True})

@@ -13,7 +13,7 @@ _ARGUMENTS = {FILE: "PATH", SEARCH: "WORDS"}  # both are required
 _USAGE = (
     "/file PATH     send a file",
     "/search WORDS  find messages in all chats",
-    "/quit          leave the chat; so do Ctrl-C and Ctrl-D",
+    "/quit          exit (or press Ctrl-C or Ctrl-D); you stay in the chat",
     "//text         send a message that begins with a slash",
 )
 _COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)

@@ -19,7 +19,7 @@ from chatserver.domain.ids import UserId
     prompt=True,
     hide_input=True,
     confirmation_prompt=True,
-    help="The new password; asked for if it is not given.",
+    help="The new password. If omitted, the command asks for it.",
 )
 def password(user: str, password: str) -> None:
     """Set USER's password, and log out all of the user's devices.

@@ -113,8 +113,11 @@ def describe_failure(address: Address, error: OSError) -> str:
     reason = error.strerror or str(error) or "timed out"
     match error:
         case ssl.SSLCertVerificationError():
-            reason = f"its certificate is not trusted ({error.verify_message})"
-            fix = "name the file of its CA in redis.url: rediss://…?ssl_ca_certs=FILE"
+            reason = f"its certificate is invalid ({error.verify_message})"
+            fix = (
+                "use the host name in the certificate; for a private CA, add ?ssl_ca_certs=FILE to "
+                "redis.url (CHAT_REDIS_URL)"
+            )
         case ssl.SSLError():
             reason = f"TLS failed ({error.reason or reason})"
             fix = "check that the server speaks TLS at this port, and which certificate it requires"

@@ -60,7 +60,7 @@ NEW_ACCOUNT_SHARE = 0.25
 NETWORK_FACTOR = 5
 WIDE_FACTOR = 4
 OWED_BYTES_MAX = 262_144  # see `Allowance.owe`
-LOW_MEMORY = "Redis is low on memory; new accounts have to wait"
+LOW_MEMORY = "Redis is low on memory; new accounts must wait, then try again"
 LOW_MEMORY_PAUSE_MS = 5000
 
 

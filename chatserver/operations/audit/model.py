@@ -104,8 +104,9 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "stored_behind": (
         "mismatch",
         "DynamoDB has these messages, but Redis does not record them as stored",
-        "Senders keep these messages, sends with `durability: stored` fail, and the chat stays in "
-        "Redis. Send a message to the chat: once it is stored, Redis records all of them.",
+        "Senders' devices keep waiting for `stored`, sends with `durability: stored` fail, and the "
+        "chat stays in Redis. Send a message to the chat: once it is stored, Redis records all of "
+        "them.",
     ),
     "manifest_unreadable": (
         "mismatch",

@@ -30,7 +30,8 @@ def check_replicas(
         findings.append(
             make_finding(
                 store,
-                f"{name}: has more than {wait_replicas} replicas (CHAT_REDIS_WAIT_REPLICAS)",
+                f"{name}: has at least {wait_replicas + 1} replicas "
+                f"(CHAT_REDIS_WAIT_REPLICAS is {wait_replicas})",
                 is_met=replicas > wait_replicas,
                 fix=f"it has {replicas}; add replicas. If one of its servers fails, each message "
                 "waits for DynamoDB until the server is back",
@@ -42,7 +43,7 @@ def check_replicas(
         findings.append(
             make_finding(
                 store,
-                f"{name}: has two replicas for `min-replicas-to-write`",
+                f"{name}: has at least 2 replicas (min-replicas-to-write is set)",
                 is_met=replicas > 1,
                 fix=f"it has {replicas}; add replicas. If one of its servers fails, Redis refuses "
                 "all writes until the server is back",

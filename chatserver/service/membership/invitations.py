@@ -127,8 +127,8 @@ class Invitations:
         for user, quota in remaining.items():
             if quota < 0:
                 raise BadRequest(
-                    f"{user} is in {self._chats_max:,} groups, the maximum "
-                    "(chats.per_user_max); they must leave one first"
+                    f"user: at most {self._chats_max:,} groups, the maximum (chats.per_user_max); "
+                    f"{user} must leave one first"
                 )
 
     async def require_direct_chat_quota(self, user: UserId) -> None:

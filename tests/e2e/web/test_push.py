@@ -165,7 +165,7 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
         try:
             await caller.send(direct, "Are you there?")
             (notice,) = await browser.wait_for(1)
-            await mute(bob, ann, "Mute", "Mute until I unmute")
+            await mute(bob, ann, "Mute", "Mute until I unmute it")
             await caller.send(direct, "This is muted")
             await caller.send(group, "To all")
             await browser.wait_for(2)

@@ -251,7 +251,7 @@ def render_table() -> str:
         if total_ms >= LOOP_MS_MAX
     ]
     head = [
-        "| frame or route | dearest input | longest tick, ms | all ticks, ms |",
+        "| frame or route | most expensive input | longest tick, ms | all ticks, ms |",
         "|---|---|---|---|",
     ]
     return "\n".join([*head, *rows, ""])

@@ -54,8 +54,9 @@ export function getErrorText(
   console.info(`${error.code}: ${error.message}`);
   switch (error.code) {
     case "unavailable":
-    case "overloaded":
       return errors.unavailable;
+    case "overloaded":
+      return errors.overloaded;
     case "unauthenticated":
       return errors.unauthenticated;
     case "forbidden":

@@ -298,7 +298,7 @@ async def test_new_accounts_wait_while_redis_is_low_on_memory(
     limits = RateLimits(hot, MEMORY)
     allowance = limits.find_memory("new", ("4-0a0102",))
 
-    with pytest.raises(Overloaded, match="new accounts have to wait") as refused:
+    with pytest.raises(Overloaded, match="new accounts must wait") as refused:
         await allowance.pay("memory", 1000)
     await limits.find_memory("known", ()).pay("memory", 1000)
 

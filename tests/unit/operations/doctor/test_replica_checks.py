@@ -16,10 +16,10 @@ GUARDED = {"min_slaves_good_slaves": 1}
     [
         ({"connected_slaves": 0}, 0, ["has a replica"]),
         ({"connected_slaves": 1}, 0, []),
-        ({"connected_slaves": 1}, 1, ["has more than 1 replicas"]),
+        ({"connected_slaves": 1}, 1, ["has at least 2 replicas (CHAT_REDIS_WAIT_REPLICAS is 1)"]),
         ({"connected_slaves": 2}, 1, []),
-        ({"connected_slaves": 2}, 2, ["has more than 2 replicas"]),
-        ({"connected_slaves": 1, **GUARDED}, 0, ["has two replicas for `min-replicas-to-write`"]),
+        ({"connected_slaves": 2}, 2, ["has at least 3 replicas (CHAT_REDIS_WAIT_REPLICAS is 2)"]),
+        ({"connected_slaves": 1, **GUARDED}, 0, ["has at least 2 replicas (min-replicas-to-write is set)"]),
         ({"connected_slaves": 2, **GUARDED}, 1, []),
     ],
 )

@@ -60,6 +60,7 @@ export const common: Catalog["common"] = {
   },
   errors: {
     unavailable: "Der Server ist nicht erreichbar. Prüfe die Verbindung und versuche es erneut.",
+    overloaded: "Der Server ist ausgelastet. Versuche es später noch einmal.",
     forbidden: "Dazu fehlt dir die Berechtigung.",
     notFound: "Das gibt es nicht mehr.",
     tooLarge: "Das ist zu groß.",

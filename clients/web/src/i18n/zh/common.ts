@@ -58,6 +58,7 @@ export const common: Catalog["common"] = {
   },
   errors: {
     unavailable: "无法连接服务器。请检查网络后重试。",
+    overloaded: "服务器繁忙。请稍后再试。",
     forbidden: "你没有权限执行此操作。",
     notFound: "该内容已不存在。",
     tooLarge: "内容过大。",
