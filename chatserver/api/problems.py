@@ -32,8 +32,8 @@ log = structlog.get_logger()
 _CODE_OF_STATUS = {
     meaning.http_status: code for code, meaning in CODES.items() if code != "overloaded"
 }
-# The framework's message for a missing parameter.
 _NOT_FOUND_PAGE = (Path(__file__).parent / "not_found_page" / "index.html").read_bytes()
+# The framework's message for a missing parameter.
 _MISSING = re.compile(r"^Missing required \w+ parameter '([^']+)' for path .*$")
 
 

@@ -81,7 +81,10 @@ def _check_redis_url(text: str) -> str:
     parts = _split(text, _PERCENT_ENCODE if "@" in rest else _REDIS_FORM)
     if parts.fragment or (scheme != "unix" and not re.fullmatch(r"(/\d*)?", parts.path)):
         raise ValueError(_PERCENT_ENCODE if "@" in rest else _REDIS_FORM)
-    unknown = parse_qs(parts.query, keep_blank_values=True).keys() - _REDIS_OPTIONS[scheme]
+    options = parse_qs(parts.query, keep_blank_values=True)
+    if not all(number.isdecimal() for number in options.get("db", ())):
+        raise ValueError("db: must be the number of a database")
+    unknown = options.keys() - _REDIS_OPTIONS[scheme]
     if unknown:
         known = ", ".join(sorted(_REDIS_OPTIONS[scheme]))
         raise ValueError(f"has an unknown option; {scheme}:// has these options: {known}")

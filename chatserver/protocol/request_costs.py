@@ -113,6 +113,8 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("GET", "/v1/search"): SEARCH,
     ("GET", "/v1/user-search"): SEARCH,
     ("GET", "/v1/me/messages"): SEARCH,
+    ("GET", "/v1/me/sent"): SEARCH,
+    ("GET", "/v1/me/received"): SEARCH,
     ("GET", "/v1/link-preview"): LINK_PREVIEW,
     ("GET", "/v1/link-preview/picture"): LINK_PREVIEW,
 }

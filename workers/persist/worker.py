@@ -44,6 +44,7 @@ from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.persist_backlog import (
+    DEAD_MAX,
     Backlog,
     BacklogEntry,
     CommitEntry,
@@ -230,7 +231,10 @@ class PersistWorker:
             for write in piece.writes
             if write.committed.seq <= progress.get(piece.chat, 0)
         ]
-        await self._publish_stored(done, done)
+        if done:
+            dead = {letter.message for letter in await self._backlog.list_dead("0-0", DEAD_MAX)}
+            stored = [write for write in done if write.committed not in dead]
+            await self._publish_stored(done, stored)
         parked: dict[ChatId, list[EntryWrite]] = {}
         for piece in pieces:
             if piece.chat in progress:
@@ -400,13 +404,15 @@ class PersistWorker:
         """Record in Redis the last settled seq of each chat, and notify the senders' gateways.
 
         Dead letters are settled, because DynamoDB has their tombstones, but their senders are not
-        notified. This also trims the chat logs. Idempotent.
+        notified, and wait in vain for `stored`. This also trims the chat logs. Idempotent.
         """
         if not settled:
             return
         tops = find_tops(settled)
         await self._eviction.record_active(self._partition, tops, self._container.clock.time())
-        await self._backlog.record_persisted(tops)
+        stored_tops = find_tops(stored)
+        dead = [chat for chat, seq in tops.items() if stored_tops.get(chat) != seq]
+        await self._backlog.record_persisted(tops, dead)
         epoch = self._container.hot.get_epoch(self._partition)
         newest = {
             (write.gateway, write.item.message.sender, write.chat): write.committed.seq

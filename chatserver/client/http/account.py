@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 from chatserver.client.http.http_api import HttpApi
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import BadRequest, Conflict, Unauthenticated
+from chatserver.task_groups import wait_for_shared
 
 RENEWAL_MARGIN_S = 30.0  # before the expiry of a token
 
@@ -56,7 +57,7 @@ class Account:
         self._token = ""
         self._refresh_token: str | None = None
         self._expires_at = 0.0  # by the monotonic clock
-        self._renewal = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
 
     @classmethod
     async def log_in(
@@ -120,13 +121,17 @@ class Account:
     async def get_token(self) -> str:
         """Return a valid access token; it is renewed shortly before it expires.
 
+        Cancellation: safe; a renewal that has begun continues.
+
         Raises:
             Unauthenticated: the login has ended.
             Unavailable: the API does not respond.
         """
-        async with self._renewal:
-            if self._clock.monotonic() > self._expires_at - RENEWAL_MARGIN_S:
-                await self._refresh()
+        if self._clock.monotonic() > self._expires_at - RENEWAL_MARGIN_S:
+            if self._renewal is None or self._renewal.done():
+                self._renewal = asyncio.create_task(self._refresh(), name="renew-login")
+            # A refresh token is valid for one use, so its successor must be saved.
+            await wait_for_shared(self._renewal)
         return self._token
 
     async def log_out(self) -> None:

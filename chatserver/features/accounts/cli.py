@@ -27,7 +27,12 @@ def password(user: str, password: str) -> None:
     Creates the user if there is none. API keys cannot set the password of an admin
     (CHAT_AUTH_ADMINS); this command can.
     """
-    run(_set_password(prepare("password"), UserId(user), password))
+    from chatserver.errors import ClientError
+
+    try:
+        run(_set_password(prepare("password"), UserId(user), password))
+    except ClientError as exc:
+        raise click.ClickException(exc.message) from exc
     click.echo(f"password of {user} is set")
 
 

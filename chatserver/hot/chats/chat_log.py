@@ -28,6 +28,11 @@ def _parse(entry: list[Any]) -> LogEntry:
     return LogEntry(Seq(int(name.split(b"-")[0])), Ts(int(ts)), tail)
 
 
+def parse_stored(stored: bytes | None, dead: bytes | None) -> Seq:
+    """Return the last stored seq; `dead` is the seq of the chat's newest dead letter."""
+    return Seq(int(stored or 0) - (stored is not None and stored == dead))
+
+
 class ChatLog:
     """Reads logs. Commits go through `chatserver.hot.chats.group_commit`."""
 
@@ -47,15 +52,17 @@ class ChatLog:
         return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
 
     async def get_stored(self, chat: ChatId) -> Seq:
-        """Return the seq up to which the warm tier has stored the chat.
+        """Return the seq up to which the warm tier has stored the chat, dead letters excluded.
 
         Raises:
             Unavailable: the chat was loaded in a later epoch than this process knows. In that
                 epoch, the same seqs may belong to other messages.
         """
-        stored, gate = await self._hot.call("HMGET", self._hot.keys.chat(chat), "stored", "gate")
+        stored, dead, gate = await self._hot.call(
+            "HMGET", self._hot.keys.chat(chat), "stored", "dead", "gate"
+        )
         self._check_epoch(chat, gate)
-        return Seq(int(stored or 0))
+        return parse_stored(stored, dead)
 
     async def find_newest_ts(self, chat: ChatId) -> Ts | None:
         """Return an upper bound for the timestamps of all committed entries.

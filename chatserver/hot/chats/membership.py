@@ -31,6 +31,7 @@ from chatserver.domain.messages import (
 from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
+from chatserver.hot.chats.chat_log import parse_stored
 from chatserver.hot.chats.membership_notices import MembershipNotice
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
@@ -269,8 +270,8 @@ class MemberCheck:
         """
         hot, keys = self._hot, self._hot.keys
         for _ in range(LOADS_MAX):
-            (gate, seq, history, stored), member = await hot.snapshot(
-                ("HMGET", keys.chat(chat), "gate", "seq", "history", "stored"),
+            (gate, seq, history, stored, dead), member = await hot.snapshot(
+                ("HMGET", keys.chat(chat), "gate", "seq", "history", "stored", "dead"),
                 ("HGET", keys.members(chat), user),
             )
             epoch = hot.get_epoch(keys.get_partition(chat))
@@ -281,7 +282,7 @@ class MemberCheck:
                 break
             joined = parse_member_status(member).joined
             first = Seq(1 if history == b"all" else max(1, joined))
-            return Reader(first, Seq(int(seq)), Seq(int(stored or 0)))
+            return Reader(first, Seq(int(seq)), parse_stored(stored, dead))
         else:
             raise Unavailable(f"chat {chat}: could not be loaded; try again")
         raise NotFound(NOT_A_MEMBER)

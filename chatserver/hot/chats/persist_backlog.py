@@ -21,7 +21,7 @@ entries that could not be persisted.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -310,8 +310,12 @@ class Backlog:
     async def remove_dead(self, letter: DeadLetter) -> None:
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
-    async def record_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
+    async def record_persisted(
+        self, tops: Mapping[ChatId, Seq], dead: Collection[ChatId] = ()
+    ) -> None:
         """Record the persisted seqs, and trim persisted entries from logs longer than `log_max`.
+
+        `dead`: the chats whose last such entry is a dead letter.
 
         While Redis is short of memory, a log keeps only `PRESSURE_LOG_MAX` persisted entries.
         """
@@ -331,6 +335,7 @@ class Backlog:
                         "over": keys.over(chat),
                         "revs": keys.revs(chat),
                         "upto": upto,
+                        "dead": "1" if chat in dead else "",
                     }
                     for chat, upto in chats[start : start + 200]
                 ],

@@ -8,7 +8,7 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |-------------------------|--------|-------------------------------------------------------------|
 | ``{pN}:epoch``          | hash   | ``epoch``, ``replid`` of the Redis that created it,         |
 |                         |        | ``partitions``, ``tenant``, ``blocked``                     |
-| ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored kind name``, ``gate``:                 |
+| ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored dead kind name``, ``gate``:            |
 |                         |        | ``epoch:version`` and write policy, with ``:p`` while a     |
 |                         |        | fan-out is pending,                                         |
 |                         |        | ``done``: seq up to which every inbox has the entries,      |

@@ -92,16 +92,22 @@ class ServerHealth:
     async def _check_memory(self) -> None:
         keys, was_low = self._get_keys_by_server(), self.is_low_on_memory
         shares = await asyncio.gather(*map(self._read_memory_share, keys.values()))
-        self.memory_share, fullest = max(zip(shares, keys, strict=True), default=(0.0, ""))
+        known = [
+            (share, name) for name, share in zip(keys, shares, strict=True) if share is not None
+        ]
+        if len(known) < len(keys):
+            return  # keep the last state until all servers respond
+        self.memory_share, fullest = max(known, default=(0.0, ""))
         share = round(self.memory_share, 2)
         if self.is_low_on_memory and not was_low:
             log.warning("hot.memory_low", redis=fullest, share=share)
         elif was_low and not self.is_low_on_memory:
-            log.warning("hot.memory_recovered", redis=fullest, share=share)
+            log.info("hot.memory_recovered", redis=fullest, share=share)
 
-    async def _read_memory_share(self, key: str) -> float:
+    async def _read_memory_share(self, key: str) -> float | None:
+        """Return None if Redis is unavailable, or its user is not allowed to run INFO."""
         try:
             used, limit = await self._run(load_script("read_memory_use"), {"epoch": key})
         except ChatError:
-            return 0.0  # Redis is unavailable, or the user of `redis.url` is not allowed INFO
+            return None
         return used / limit if limit else 0.0

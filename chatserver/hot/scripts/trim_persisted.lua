@@ -12,6 +12,7 @@
 -- item key over  hash    seq to current state of the entry
 -- item key revs  zset    seq of an entry in `over`, score: seq of its last change
 -- item arg upto  integer
+-- item arg dead  string   "1": the entry at `upto` is a dead letter, so it is not acked as stored
 --
 -- returns the number of entries trimmed from the logs
 local call = redis.call
@@ -21,6 +22,7 @@ for k = 1, #KEYS, 4 do
   local seq = tonumber(call('HGET', KEYS[k], 'seq') or 0)
   if upto <= seq and upto > tonumber(call('HGET', KEYS[k], 'stored') or 0) then
     call('HSET', KEYS[k], 'stored', upto)
+    if ARGV[a + 1] == '1' then call('HSET', KEYS[k], 'dead', upto) end
   end
   local first = math.min(upto, seq - log_max) + 1
   if first > 1 then
@@ -32,6 +34,6 @@ for k = 1, #KEYS, 4 do
       call('ZREM', KEYS[k + 3], unpack(done))
     end
   end
-  a = a + 1
+  a = a + 2
 end
 return trimmed

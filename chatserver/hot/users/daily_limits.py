@@ -66,7 +66,7 @@ class DailyLimit:
         per_network = self._per_day * NETWORK_FACTOR
         return [
             *(
-                (net, per_network * (WIDE_FACTOR if is_wide_network(net) else 1))
+                (f"network/{net}", per_network * (WIDE_FACTOR if is_wide_network(net) else 1))
                 for net in networks
             ),
             (user, self._per_day),

@@ -34,6 +34,7 @@ from chatserver.telemetry import metrics
 # After this many attempts by unknown devices for an account, further ones count as guesses.
 GUESSES_FREE = 3
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
+TOO_MANY_REGISTRATIONS = "too many new accounts from this network; wait, then try again"
 # Registrations of a network have this many times the burst of `limits.entries`, and this share of
 # its rate: by default 240, and 1,728 a day.
 REGISTRATION_BURST_FACTOR = 4
@@ -69,7 +70,8 @@ class _Refusals:
 
     def _make_error(self, wait_ms: int) -> RateLimited:
         metrics.RATE_LIMITED.labels(self._kind).inc()
-        return RateLimited(TOO_MANY_LOGINS, retry_after_ms=wait_ms)
+        text = TOO_MANY_REGISTRATIONS if self._kind == "registrations" else TOO_MANY_LOGINS
+        return RateLimited(text, retry_after_ms=wait_ms)
 
 
 class LoginRateLimits:
@@ -77,11 +79,13 @@ class LoginRateLimits:
         self._hot = hot
         self._settings = settings
         self._entries = _Refusals("entries")
+        self._registrations = _Refusals("registrations")
         self._logins = _Refusals("logins")
 
     def check_refused(self, subject: str, attempt: LoginAttempt | None) -> None:
         """Raise RateLimited if a cached refusal applies to this login; does not call Redis."""
-        self._entries.check(self._hot.keys.limit("entries", subject))
+        for network in list_nested_networks(subject):
+            self._entries.check(self._hot.keys.limit("entries", network))
         if attempt is not None:
             self._logins.check(self._build_key(attempt))
 
@@ -111,9 +115,10 @@ class LoginRateLimits:
         await self._count_entry("registrations", network, rule)
 
     async def _count_entry(self, kind: str, subject: str, rule: config.RateLimit) -> None:
+        refusals = self._registrations if kind == "registrations" else self._entries
         for network in list_nested_networks(subject):
             bucket = self._hot.keys.limit(kind, network)
-            self._entries.check(bucket)
+            refusals.check(bucket)
             factor = WIDE_FACTOR if is_wide_network(network) else 1
             item: dict[str, Value] = {
                 "limit": bucket,
@@ -126,7 +131,7 @@ class LoginRateLimits:
                 load_script("consume_rate_limits"), items=[item]
             )
             if not int(is_granted):
-                raise self._entries.add(bucket, int(wait_ms))
+                raise refusals.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
         """Count an attempt; return a copy with the fields that depend on the count.

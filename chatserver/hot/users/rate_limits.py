@@ -118,9 +118,11 @@ class Allowance:
     def owe(self, cost: int) -> bool:
         """Spend tokens, at most `OWED_BYTES_MAX` more than there are; False if that is not enough.
 
-        For requests that a user must be able to make at any time, such as a block.
+        For requests that a user must be able to make at any time, such as a block. A debt in Redis,
+        such as that of an earlier connection, counts as soon as Redis has replied.
         """
-        if self.tokens < cost - OWED_BYTES_MAX:
+        debt = max(0.0, self._available_at - self._limits.now()) * self._rate
+        if self.tokens - debt < cost - OWED_BYTES_MAX:
             return False
         self.charge(cost)
         return True

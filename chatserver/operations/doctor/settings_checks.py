@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chatserver.config import Settings
-from chatserver.errors import BadRequest, ChatError, ConfigError, CorruptData
+from chatserver.errors import ChatError, ConfigError, CorruptData
 from chatserver.extras import describe_missing, is_installed
 from chatserver.operations.doctor.model import Finding
 
@@ -77,7 +77,7 @@ async def check_webhooks(settings: Settings) -> list[Finding]:
                 await outbound.get(
                     url, timeout_s=CONNECT_S_MAX, response_bytes_max=0, is_truncated=True
                 )
-        except (BadRequest, ChatError) as exc:
+        except ChatError as exc:
             findings.append(_problem(f"webhooks.{name}", exc.message, _NETWORK))
         else:
             findings.append(Finding(STORE, "ok", f"webhooks.{name} responds"))

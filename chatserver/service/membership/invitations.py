@@ -177,8 +177,9 @@ class Invitations:
             before it expires.
             Bounded: at most `FROM_ONE_MAX` pending or declined invitations per inviter and user.
                 If a user has the maximum number of pending invitations, one of them or the new
-                one is dropped: that of a new account, then of the inviter with the most pending
-                invitations, then the newest. So many accounts cannot remove earlier invitations.
+                one is dropped: first one from a new account, then one from the inviter with the
+                most pending invitations, then the new one. So many accounts cannot remove earlier
+                invitations.
 
         Raises:
             TooLarge: a user has `FROM_ONE_MAX` invitations from the inviter; the message names the
@@ -237,7 +238,7 @@ class Invitations:
             return name in new_accounts, counts[name]
 
         dropped = max(pending, key=lambda each: (rank(each.inviter), each.created_ms))
-        return dropped if rank(dropped.inviter) >= rank(inviter) else None
+        return dropped if rank(dropped.inviter) > rank(inviter) else None
 
     async def list_pending(
         self, user: UserId, after: str | None, limit: int

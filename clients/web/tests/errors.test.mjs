@@ -32,7 +32,8 @@ test("known causes have a text in the user's language", () => {
     "Das Passwort muss mindestens 10 Zeichen haben.",
   );
   assert.match(getText("password: too common; choose another one"), /zu verbreitet/);
-  assert.match(getText("user: at most 2,000 groups, the maximum (chats.per_user_max); guest42 must leave one first"), /2000 Gruppen/);
+  const full = "user: at most 2,000 groups, the maximum (chats.per_user_max); ann must leave one";
+  assert.match(getText(full), /2000 Gruppen/);
   assert.match(getText("topic: must be at most 250 characters"), /„Thema“/);
   assert.match(getText("user: this name is already taken", "conflict"), /schon vergeben/);
 });

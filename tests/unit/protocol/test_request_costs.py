@@ -54,7 +54,7 @@ def test_profile_change_costs_as_much_as_other_transactions() -> None:
 
 def test_cost_of_a_route_grows_with_its_limit() -> None:
     """A page of 200 costs more than one of 10; an invalid limit has the base cost."""
-    path = "/v1/me/sent"
+    path = "/v1/users/{user:str}/posts"
     assert compute_route_cost("GET", path, None) == BASE
     assert compute_route_cost("GET", path, "200") == BASE + 4
     assert compute_route_cost("GET", path, "9" * 50) == BASE

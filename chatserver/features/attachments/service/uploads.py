@@ -143,7 +143,7 @@ class Uploads:
             metrics.RATE_LIMITED.labels("attachments").inc()
             raise RateLimited(
                 f"attachments: at most {self._settings.day_bytes_max} bytes may be uploaded "
-                "within a day",
+                "within a day; new accounts of a network share a limit",
                 retry_after_ms=wait_ms,
             )
         created = None

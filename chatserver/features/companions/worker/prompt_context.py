@@ -126,7 +126,11 @@ def build_prompt_messages(
 
 def list_answered(entries: Sequence[Message], companion: str) -> list[Message]:
     """Return the entries before the first user message that no response has answered yet."""
-    replies = (entry.reply_to or 0 for entry in entries if entry.sender == companion)
+    replies = (
+        entry.reply_to or 0
+        for entry in entries
+        if entry.sender == companion and _get_end(entry) != "failed"
+    )
     answered_upto = max(replies, default=0)
     for index, entry in enumerate(entries):
         if entry.seq > answered_upto and entry.sender != companion and is_message(entry):
@@ -240,7 +244,11 @@ def build_context(
         selected.append(candidate)
     selected.reverse()
     messages, images = _merge_roles(selected)
-    system = persona.prompt + notes + (REMEMBERED + summary.text if summary is not None else "")
+    system = (
+        persona.prompt
+        + notes
+        + (REMEMBERED + summary.text if summary is not None and summary.text else "")
+    )
     tokens = estimate_tokens(system) + sum(estimate_tokens(message.text) for message in messages)
     tokens += IMAGE_TOKENS * sum(map(len, images))
     return Context(system, messages, tokens, images)

@@ -199,7 +199,8 @@ class SessionSummaries:
         expiries = [message.expires_at for part in parts for message in part]
         expiries += [] if summary is None else [summary.expires_at]
         expires_at = min((each for each in expiries if each is not None), default=None)
-        if text and await self._summaries.put(
+        # What a guardrail refuses is not summarized again, so an empty summary is stored, too.
+        if upto and await self._summaries.put(
             session.chat, SessionSummary(Seq(first), Seq(upto), text, rev, expires_at)
         ):
             metrics.SUMMARIES.labels("written").inc()

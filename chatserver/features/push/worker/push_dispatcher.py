@@ -142,9 +142,22 @@ class PushDispatcher:
         """Return whether a push that had to wait may still be sent.
 
         False if its message has been deleted or has expired, or if the sender has been blocked.
+
+        Raises:
+            Unavailable: Redis or DynamoDB does not respond.
         """
         entries = await self._log.list_range(notice.chat, notice.seq, notice.seq)
-        if not await self._render(notice.chat, entries):
+        if entries:
+            messages = await self._render(notice.chat, entries)
+        else:  # the entry has left Redis
+            history = self._container.warm_history
+            run = await history.read_run(notice.chat, Seq(notice.seq + 1), None, 1, None)
+            messages = [each for each in run.messages if each.seq == notice.seq]
+        now = self._container.clock.time()
+        if not any(
+            is_message(each) and not each.deleted and (each.expires_at or now + 1) > now
+            for each in messages
+        ):
             return False
         return notice.sender not in await self._blocks.list_blocked(user)
 

@@ -300,6 +300,8 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
     assert {record.upto for record in gateway.received(StoredUpdate)} == {1}
     stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
     assert stored == b"2"
+    assert await container.chat_log.get_stored(team.chat) == 1  # for acks with `stored`
+    assert (await container.members.get_reader(team.chat, ALICE)).stored == 1
 
 
 # outages of DynamoDB

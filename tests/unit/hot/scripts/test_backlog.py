@@ -224,6 +224,7 @@ def trim(scripts: ScriptRunner, upto: int, log_max: int) -> int:
                 "over": scripts.keys.over(CHAT),
                 "revs": scripts.keys.revs(CHAT),
                 "upto": upto,
+                "dead": "",
             }
         ],
     )

@@ -54,7 +54,7 @@ export const common = {
     startFailed: "Can't reach the server. Trying again…",
     refused: (origin: string) =>
       "The server responds, but it doesn't accept chat connections from this page. " +
-      `Administrators: allow ${origin} (CHAT_GATEWAY_ORIGINS), and check that the gateway is running.`,
+      `Administrators: allow ${origin} (CHAT_GATEWAY_ORIGINS). Is the gateway running?`,
   },
   errors: {
     unavailable: "Can't reach the server. Check your connection, then try again.",
