@@ -121,6 +121,7 @@ class Chat:
                     "over": keys.over(CHAT),
                     "revs": keys.revs(CHAT),
                     "upto": upto,
+                    "dead": "",
                 }
             ],
         )

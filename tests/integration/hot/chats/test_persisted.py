@@ -19,13 +19,14 @@ def persisted(scripts: Scripts, upto: int, log_max: int) -> int:
 
 
 def item_of(scripts: Scripts) -> dict[str, Value]:
-    """Return the keys of the chat."""
+    """Return the keys of the chat, and that its last entry is no dead letter."""
     keys = scripts.keys
     return {
         "chat": keys.chat(CHAT),
         "log": keys.log(CHAT),
         "over": keys.over(CHAT),
         "revs": keys.revs(CHAT),
+        "dead": "",
     }
 
 
