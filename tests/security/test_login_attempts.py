@@ -9,7 +9,7 @@ from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.client_addresses import get_network, get_subject
 from chatserver.domain.ids import UserId
 from chatserver.errors import Overloaded, RateLimited
-from chatserver.hot.redis.client import LOW_SHARE
+from chatserver.hot.redis.server_health import LOW_SHARE
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.login_rate_limits import GUESSES_FREE, LoginRateLimits
 from tests.support.servers.processes import eventually
@@ -72,7 +72,7 @@ async def test_registration_is_refused_while_redis_is_low_on_memory(
 ) -> None:
     """Logins of existing accounts continue."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        monkeypatch.setattr(hot, "memory_share", LOW_SHARE)
+        monkeypatch.setattr(hot.health, "memory_share", LOW_SHARE)
         login_limits = LoginRateLimits(hot, LIMITS)
 
         with pytest.raises(Overloaded, match="registration is paused") as refused:

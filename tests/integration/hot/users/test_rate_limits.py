@@ -11,8 +11,9 @@ from chatserver import config
 from chatserver.config.rates import MEMORY_BURST_BYTES_MIN
 from chatserver.domain.client_addresses import get_networks, get_subject
 from chatserver.errors import Overloaded, RateLimited
-from chatserver.hot.redis.client import LOW_SHARE, HotClient
+from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.server_health import LOW_SHARE
 from chatserver.hot.users.rate_limits import BLOCK_S, OWED_BYTES_MAX, Allowance, RateLimits
 from tests.integration.hot.support import Scripts, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
@@ -294,7 +295,7 @@ async def test_new_accounts_wait_while_redis_is_low_on_memory(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other accounts continue, and a new account may still protect itself."""
-    monkeypatch.setattr(hot, "memory_share", LOW_SHARE)
+    monkeypatch.setattr(hot.health, "memory_share", LOW_SHARE)
     limits = RateLimits(hot, MEMORY)
     allowance = limits.find_memory("new", ("4-0a0102",))
 
