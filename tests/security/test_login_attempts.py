@@ -9,8 +9,8 @@ from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.client_addresses import get_network, get_subject
 from chatserver.domain.ids import UserId
 from chatserver.errors import Overloaded, RateLimited
-from chatserver.hot.redis.server_health import LOW_SHARE
 from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.server_health import LOW_SHARE
 from chatserver.hot.users.login_rate_limits import GUESSES_FREE, LoginRateLimits
 from tests.support.servers.processes import eventually
 
