@@ -79,18 +79,19 @@ def run_commands(extras: list[str], commands: list[list[str]], folder: Path) -> 
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("extra", ["", *list_extras()])
-def test_every_command_in_an_environment_with_one_extra_says_what_to_install(
-    extra: str, tmp_path: Path
-) -> None:
-    """A command starts, or names the extra; it ends with a code and without a traceback."""
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The output of each command without any extra, with and without `--help`."""
     commands = [[name, *ARGUMENTS.get(name, [])] for name in COMMANDS]
-    if not extra:  # with more libraries, no import fails that succeeds without them
-        commands += [[name, "--help"] for name in COMMANDS]
+    helps = [[name, "--help"] for name in COMMANDS]
+    results = run_commands([], [*commands, *helps], tmp_path_factory.mktemp("bare"))
+    assert_says_what_to_install(results)
+    assert len(results) == 2 * len(COMMANDS)
+    return {result["arguments"][0]: result["output"] for result in results[: len(COMMANDS)]}
 
-    results = run_commands([extra] if extra else [], commands, tmp_path)
 
-    assert len(results) == len(commands)
+def assert_says_what_to_install(results: list[Any]) -> None:
+    """Each command has started or named extras: it ended with a code and without a traceback."""
     bad = [
         result
         for result in results
@@ -100,11 +101,33 @@ def test_every_command_in_an_environment_with_one_extra_says_what_to_install(
         or ("--help" in result["arguments"] and result["code"] != 0)
     ]
     assert bad == []
-    by_name = {result["arguments"][0]: result["output"] for result in results[: len(COMMANDS)]}
-    for name, needed in (("dev", {"api", "aws", "media", "push"}), ("vapid", {"push"})):
-        missing = needed - {extra}
-        named = re.search(r"pip install '\.\[([a-z,]+)\]'", by_name[name])
-        assert set(named[1].split(",")) == missing if missing else named is None, by_name[name]
+
+
+def find_named_extras(output: str) -> set[str]:
+    """Return the extras that an output says to install."""
+    named = re.search(r"pip install '\.\[([a-z,]+)\]'", output)
+    return set(named[1].split(",")) if named else set()
+
+
+def test_every_command_without_extras_says_what_to_install(bare: dict[str, str]) -> None:
+    """`dev` and `vapid` name all that they need."""
+    assert find_named_extras(bare["dev"]) == {"api", "aws", "media", "push"}
+    assert find_named_extras(bare["vapid"]) == {"push"}
+
+
+@pytest.mark.parametrize("extra", list_extras())
+def test_every_command_that_needs_an_extra_gets_further_with_it(
+    extra: str, bare: dict[str, str], tmp_path: Path
+) -> None:
+    """It starts or names another extra. With more libraries, the other commands do not fail."""
+    names = [name for name in COMMANDS if extra in find_named_extras(bare[name])]
+
+    results = run_commands([extra], [[name, *ARGUMENTS.get(name, [])] for name in names], tmp_path)
+
+    assert_says_what_to_install(results)
+    assert len(results) == len(names)
+    for result in results:
+        assert extra not in find_named_extras(result["output"]), result
 
 
 def test_every_optional_module_that_the_code_imports_belongs_to_an_extra() -> None:
