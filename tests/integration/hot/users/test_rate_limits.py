@@ -308,3 +308,16 @@ async def test_new_accounts_wait_while_redis_is_low_on_memory(
     while allowance.owe(4096):
         owed += 4096
     assert OWED_BYTES_MAX - 4096 <= owed <= OWED_BYTES_MAX
+
+
+async def test_debt_in_redis_counts_for_a_new_connection(hot: HotClient) -> None:
+    """A user who reconnects cannot owe the same bytes again."""
+    burst = MEMORY.memory.burst
+    RateLimits(hot, MEMORY).charge_memory("debtor", burst + OWED_BYTES_MAX - 4096)
+    limits = RateLimits(hot, MEMORY)
+    allowance = limits.find_memory("debtor", ())
+
+    assert not await acquire(allowance)
+
+    assert allowance.owe(2048)
+    assert not allowance.owe(8192)
