@@ -97,8 +97,15 @@ async def read_stores(env: Mapping[str, str], tables: Tables, cold: Cold) -> dic
     """Return the keys of Redis with their values, the tables with their items, and the objects."""
     with redis_client(env["CHAT_REDIS_URL"]) as client:
         keys = {key: client.dump(key) for key in client.scan_iter(count=1000)}
-    listed = await tables.client.call("list_tables", {})
-    names = [name for name in listed["TableNames"] if name.startswith(tables.settings.table_prefix)]
+    # Other tests have tables, too, and a page of names has at most 100.
+    names, page = [], {}
+    while True:
+        listed = await tables.client.call("list_tables", page)
+        names += listed["TableNames"]
+        if (last := listed.get("LastEvaluatedTableName")) is None:
+            break
+        page = {"ExclusiveStartTableName": last}
+    names = [name for name in names if name.startswith(tables.settings.table_prefix)]
     items = {name: await tables.client.call("scan", {"TableName": name}) for name in names}
     async with open_s3(cold) as store:
         objects = (await store.call("list_objects_v2")).get("Contents", [])
