@@ -1,4 +1,4 @@
-"""Whether the Redis servers of a process accept writes, and how full their memory is."""
+"""Checks that the Redis servers accept writes, and reads how much of their memory is in use."""
 
 from __future__ import annotations
 
