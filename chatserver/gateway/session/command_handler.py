@@ -283,7 +283,7 @@ class CommandHandler:
                 result = await self._run_request(frame)
                 if result is not None:
                     self._send_frame(result)
-                self._report_stored_again(frame, result)
+                self.session.report_stored_again(frame, result)
             except ChatError as exc:
                 self._refuse(request, exc, ref)
             finally:
@@ -293,15 +293,6 @@ class CommandHandler:
             self._refuse(request, ChatError("internal error; the request failed"), ref)
 
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
-
-    def _report_stored_again(self, frame: object, response: msgspec.Struct | None) -> None:
-        """Send `stored` for a change that was made before: the first one may have been lost."""
-        match frame:
-            case frames.Delete(scope="me"):
-                return
-            case frames.Edit() | frames.Delete() | frames.React():
-                if isinstance(response, frames.Ack) and response.dup:
-                    self.session.report_stored({frame.chat: response.seq})
 
     async def _run_request(
         self, frame: Request | frames.Watch | frames.Auth
@@ -492,11 +483,8 @@ class CommandHandler:
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 
     async def _check_stored(self, chat: ChatId) -> None:
-        """Read the chat's stored seq, and complete the waits for messages up to it."""
         try:
-            self._context.stored_waits.complete(
-                chat, await self._context.container.chat_log.get_stored(chat)
-            )
+            await self._context.stored_waits.check(chat, self._context.container.chat_log)
         except ChatError as exc:
             log.warning("session.stored_unconfirmed", chat=chat, error=exc.message)
 

@@ -224,6 +224,15 @@ class Session:
                 self._report_stored(), f"stored-{self.id}", self._unreported.clear
             )
 
+    def report_stored_again(self, frame: object, response: msgspec.Struct | None) -> None:
+        """Send `stored` for a change that was made before: the first one may have been lost."""
+        match frame:
+            case frames.Delete(scope="me"):
+                return
+            case frames.Edit() | frames.Delete() | frames.React():
+                if isinstance(response, frames.Ack) and response.dup:
+                    self.report_stored({frame.chat: response.seq})
+
     async def _report_stored(self) -> None:
         """Send `stored` for the chats in `_unreported`, one by one; retry while a tier is down."""
         wait_s = RETRY_S
