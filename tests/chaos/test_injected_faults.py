@@ -9,7 +9,8 @@ import pytest
 
 from tests.chaos.world import World
 from tests.support.observations import Acked
-from tests.support.stack import Stack, dynamodb_client
+from tests.support.stack import Stack
+from tests.support.stored_items import dynamodb_client
 
 
 def lose(client: Any, items: list[dict[str, Any]]) -> None:

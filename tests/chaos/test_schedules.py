@@ -14,7 +14,7 @@ from tests.chaos.full_stack import FullStack, open_full_stack
 from tests.chaos.nemesis import FAULTS, Nemesis
 from tests.chaos.schedules import run_seed
 from tests.chaos.simulation import Action
-from tests.support.stack import dynamodb_client
+from tests.support.stored_items import dynamodb_client
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

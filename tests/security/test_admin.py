@@ -14,7 +14,8 @@ from chatserver.auth.api_keys import SCOPES
 from tests.security.support.users import bearer, make_key, open_keys, register, run_cli
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack, read_partitions
+from tests.support.stack import Stack
+from tests.support.stored_items import read_partitions
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
 

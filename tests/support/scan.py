@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.servers.processes import redis_client
-from tests.support.stack import Stack, dynamodb_client
+from tests.support.stack import Stack
+from tests.support.stored_items import dynamodb_client
 
 
 def iter_logs(stack: Stack) -> Iterator[tuple[str, bytes]]:

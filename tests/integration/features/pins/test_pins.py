@@ -13,7 +13,8 @@ from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack, read_partitions
+from tests.support.stack import Stack
+from tests.support.stored_items import read_partitions
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 

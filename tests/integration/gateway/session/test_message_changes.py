@@ -13,7 +13,8 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import apply_entry, is_message
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
-from tests.support.stack import Stack, read_partitions
+from tests.support.stack import Stack
+from tests.support.stored_items import read_partitions
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 

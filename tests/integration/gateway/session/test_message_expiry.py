@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack, dynamodb_client
+from tests.support.stack import Stack
+from tests.support.stored_items import dynamodb_client
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
