@@ -43,7 +43,8 @@ def test_redis_password_that_is_not_percent_encoded_is_refused_and_not_shown(url
 @pytest.mark.parametrize(
     "url",
     ["nonsense", "http://h:6379", "redis://h:port/0", "redis://h:0/0", "redis://h/one", "h:6379",
-     "redis://h:6379/0#1", "redis://h/0?ssl_ca_certs=/ca.pem", "rediss://h?decode_responses=1"],
+     "redis://h:6379/0#1", "redis://h/0?ssl_ca_certs=/ca.pem", "rediss://h?decode_responses=1",
+     "redis://h?db=abc", "unix:///s?db=-1"],
 )  # fmt: skip
 def test_redis_url_of_another_form_is_refused(url: str) -> None:
     """The error names the setting."""

@@ -62,6 +62,12 @@ def test_cost_of_a_route_grows_with_its_limit() -> None:
     assert compute_route_cost("POST", "/v1/me/export", None) == REQUEST_COST_MAX
 
 
+@pytest.mark.parametrize("name", ["messages", "sent", "received"])
+def test_lists_of_all_chats_cost_as_much_as_a_search(name: str) -> None:
+    """Each may read many chats for a page."""
+    assert compute_route_cost("GET", f"/v1/me/{name}", None) == SEARCH
+
+
 def test_search_is_charged_only_for_cpu_time_beyond_its_cost() -> None:
     """A usual search costs what was charged before; a long one pays for all of its CPU time."""
     assert compute_search_charge(SEARCH * CPU_MS_PER_TOKEN / 1000) == 0

@@ -114,6 +114,7 @@ async def test_new_accounts_of_a_network_share_a_daily_budget_of_uploads(store: 
     assert counted == [True] * 5 + [False] * 4
     assert await limit.get_left(UserId("new-8")) == 1000
     assert await limit.consume(UserId("known"), 900) == 0
+    assert await limit.consume(UserId(networks[0]), 900) == 0  # a user with the name of a network
 
 
 async def test_upload_begun_again_with_its_key_is_the_same_file(store: FileStack) -> None:

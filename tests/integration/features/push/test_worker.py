@@ -20,7 +20,7 @@ from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.telemetry.metrics import PUSH_NOTICES
 from tests.integration.features.push.support import PushWorld, open_push_world
-from tests.integration.workers.support import persister_of, running
+from tests.integration.workers.support import is_drained, persister_of, running
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply, open_push_service
@@ -349,6 +349,22 @@ async def test_notify_message_deleted_before_the_retry_is_not_pushed(world: Push
 
     await eventually(lambda: dropped._value.get() > before, what="the push is dropped")
     assert len(browser.taken) == 1
+
+
+@pytest.mark.usefixtures("notifier")
+async def test_notify_message_that_left_redis_before_the_retry_is_pushed(world: PushWorld) -> None:
+    """While Redis is short of memory, DynamoDB has the message, and Redis only the push."""
+    direct = await world.direct()
+    browser = await world.subscribe(world.bob)
+    world.service.set_replies(browser.path, Reply(429, {"Retry-After": "2"}, times=1))
+
+    await world.send(direct, "one")
+    await browser.wait_for(1)
+    async with running(persister_of(world.container).run()):
+        await eventually(lambda: is_drained(world.container))
+    await world.hot.call("XTRIM", world.hot.keys.log(direct.chat), "MAXLEN", 0)
+
+    assert [notice["text"] for notice in await browser.wait_for(2)] == ["one", "one"]
 
 
 @pytest.mark.usefixtures("notifier")

@@ -143,6 +143,8 @@ def test_answered_entries_end_at_the_first_message_without_a_response() -> None:
     assert list_answered(entries, ADA) == entries[:3]
     assert list_answered(entries[:3], ADA) == entries[:3]
     assert list_answered(entries[:1], ADA) == []
+    failed = [entries[0], message(2, ADA, "", reply_to=1, ai=Ai("m", end="failed"))]
+    assert list_answered(failed, ADA) == []
 
 
 def test_context_has_each_answer_after_its_question() -> None:
