@@ -14,16 +14,20 @@ _CORE = {
     ),
     "rpc": Worker("workers.rpc:run_rpc", "serves the gateways' calls to DynamoDB"),
     "archive": Worker(
-        "workers.archive.worker:run_archive", "moves old messages from DynamoDB to S3"
+        "workers.archive.worker:run_archive",
+        "moves old messages from DynamoDB to S3",
+        is_background=True,
     ),
     "holds": Worker(
         "workers.legal_hold_transitions:run_holds",
         "applies legal holds, and deletes held copies when a hold ends",
+        is_background=True,
     ),
 }
 _AUDIT = Worker(
     "chatserver.operations.audit.worker:run_audit",
     "compares the tiers continuously",
+    is_background=True,
     is_in_all=False,  # its reads cost money
 )
 

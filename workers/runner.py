@@ -14,6 +14,7 @@ import structlog
 
 from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer, open_storage_container
+from chatserver.cpu_priority import lower_process_priority
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import add_jitter
@@ -34,6 +35,7 @@ from workers.registry import list_workers
 log = structlog.get_logger()
 
 RESTART_S_MAX = 1.0
+BACKGROUND_NICE = 10
 STOP_S = 8.0
 
 Runner = Callable[[StorageContainer, str], Awaitable[None]]
@@ -56,6 +58,8 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     for name in names:
         if check := workers[name].check:
             load(check)(settings)
+    if all(workers[name].is_background for name in names):
+        lower_process_priority(BACKGROUND_NICE)
     runners: dict[str, Runner] = {name: load(workers[name].run) for name in names}
     arm_failpoint()
     readiness, telemetry = Readiness(), settings.telemetry

@@ -20,10 +20,7 @@ import base64
 import contextlib
 import functools
 import importlib.resources
-import os
 import secrets
-import sys
-import threading
 import time
 import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,6 +32,7 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 
 from chatserver.auth.password_queue import PasswordQueue
 from chatserver.config import Auth
+from chatserver.cpu_priority import lower_thread_priority
 from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.errors import BadRequest, CorruptData, TooLarge
 from chatserver.task_groups import wait_for_shared
@@ -60,8 +58,8 @@ C = TypeVar("C", bound=StoredPassword)
 PASSWORD_BYTES_MAX = 512
 SALT_BYTES = 16
 HASH_BYTES = 32
-UNKNOWN_DEVICE_NICE = 5
-GUESS_NICE = 15
+UNKNOWN_DEVICE_NICE = 10
+GUESS_NICE = 19
 KNOWN_DEVICE_SLOTS = 1
 
 
@@ -78,14 +76,7 @@ class _HashPool:
 
 
 def _open_threads(count: int, nice: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, "argon2", initializer=_lower_priority, initargs=(nice,))
-
-
-def _lower_priority(nice: int) -> None:
-    """Lower the priority of the current thread; do nothing on systems other than Linux."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
+    return ThreadPoolExecutor(count, "argon2", initializer=lower_thread_priority, initargs=(nice,))
 
 
 class Passwords:

@@ -35,6 +35,8 @@ class Worker:
     all_if: str = ""
     check: str = ""  # called with the settings before the start; raises ConfigError
     prepare: str = ""
+    # Nobody waits for its results. A process with only such workers has a low CPU priority.
+    is_background: bool = False
 
     def is_in_all_of(self, settings: Settings) -> bool:
         """Return whether `chatserver worker all` includes this worker."""

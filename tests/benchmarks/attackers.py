@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import hashlib
 import io
 import itertools
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 from PIL import Image
 
+from chatserver.cpu_priority import lower_process_priority
 from tests.support.rawchat import Failed, RawChat
 from tests.support.wire import Ended
 
@@ -61,15 +59,6 @@ SEARCH_QUERY = " ".join(
 )
 SEARCHES = 2  # at once, by one user
 Counts = collections.Counter[str]
-
-
-def lower_priority() -> None:
-    """Lower the priority, because real attackers do not share the CPU of the servers."""
-    os.nice(NICE)
-    # With autogroup, Linux shares the CPU among sessions, and nice works within a session only.
-    if os.getsid(0) == os.getpid():
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def make_progressive_jpeg() -> bytes:
@@ -350,7 +339,7 @@ async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
 
 async def main() -> None:
     """Run the attack described on standard input."""
-    lower_priority()
+    lower_process_priority(NICE)  # real attackers do not share the CPU of the servers
     reader = asyncio.StreamReader(limit=2**24)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

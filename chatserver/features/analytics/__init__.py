@@ -15,6 +15,7 @@ FEATURE = Feature(
         "analytics": Worker(
             "chatserver.features.analytics.worker.export_passes:run_analytics",
             "exports messages as Parquet files for SQL queries",
+            is_background=True,
             is_in_all=False,  # off by default: it stores a second copy of message data
             all_if="analytics.export",
             check="chatserver.features.analytics.package_check:check_extra",

@@ -15,10 +15,12 @@ FEATURE = Feature(
         "media": Worker(
             "chatserver.features.attachments.worker.media:run_media",
             "creates thumbnails of images",
+            is_background=True,
         ),
         "sweep": Worker(
             "chatserver.features.attachments.worker.sweep:run_sweep",
             "deletes unreferenced files and message bodies",
+            is_background=True,
         ),
     },
     ports={

@@ -23,10 +23,12 @@ FEATURE = Feature(
         "exports": Worker(
             "chatserver.features.privacy.worker.export:run_exports",
             "creates data exports for users",
+            is_background=True,
         ),
         "erasures": Worker(
             "chatserver.features.privacy.worker.erasure:run_erasures",
             "erases the data of users on request",
+            is_background=True,
         ),
     },
 )

@@ -7,8 +7,12 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
+
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import free_port
+from tests.support.stack import open_stack
+from workers.runner import BACKGROUND_NICE
 
 CLI = [sys.executable, "-m", "chatserver.cli.main", "worker", "persist"]
 DEADLINE_S = 60
@@ -73,3 +77,14 @@ async def test_worker_without_credentials_exits_and_names_the_settings(
     assert "CHAT_WARM_ACCESS_KEY" in output
     assert "workers.ready" not in output
     assert "Traceback" not in output
+
+
+def test_only_a_process_of_background_workers_has_a_low_priority(tmp_path: Path) -> None:
+    """Nobody waits for their results, so that they do not delay other processes."""
+    with open_stack(tmp_path) as stack:
+        servers = [stack.start_worker("holds", "sweep"), stack.start_worker("persist", "sweep")]
+        processes = [server.process for server in servers]
+        nice = [psutil.Process(process.pid).nice() for process in processes if process is not None]
+
+    base = os.getpriority(os.PRIO_PROCESS, 0)
+    assert nice == [max(base, BACKGROUND_NICE), base]

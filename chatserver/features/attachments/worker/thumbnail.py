@@ -16,13 +16,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import re
 import resource
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+from chatserver.cpu_priority import lower_process_priority
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SIDE_MAX = 65_536
@@ -204,19 +204,6 @@ def _has_alpha(image: Any) -> bool:
     return image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info
 
 
-def lower_priority() -> None:
-    """Set the lowest CPU priority.
-
-    With SCHED_IDLE instead, a thumbnail would take minutes on a busy machine.
-    """
-    os.nice(19)
-    # With autogroup scheduling, Linux compares nice values only between processes of the same POSIX
-    # session. The session as a whole must therefore get the lowest priority, too.
-    if os.getsid(0) == os.getpid():
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text("19")
-
-
 def limit_resources(memory_bytes: int, cpu_s: int) -> None:
     """Limit the memory, CPU time, file size and core dumps of this process."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -250,7 +237,8 @@ def disable_file_access() -> None:
 def main() -> int:
     """Run the command; see the module docstring."""
     pixels_max, jpeg_pixels_max, thumb_px, memory_bytes, cpu_s = map(int, sys.argv[1:6])
-    lower_priority()
+    # With SCHED_IDLE instead, a thumbnail would take minutes on a busy machine.
+    lower_process_priority(19)
     limit_resources(memory_bytes, cpu_s)
     preload_plugins()
     content = sys.stdin.buffer.read()

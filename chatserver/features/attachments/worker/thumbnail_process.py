@@ -83,7 +83,7 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={},
-        start_new_session=True,  # see `thumbnail.lower_priority`
+        start_new_session=True,  # see `lower_process_priority`
         preexec_fn=make_parent_death_hook(),
     )
     try:
