@@ -1,9 +1,11 @@
 """RPC worker: serves the gateways' calls to the warm tier; see `chatserver.hot.bus.rpc`.
 
-At most `CALLS_IN_FLIGHT_MAX` calls run at a time, and at most `CALLS_OF_USER_MAX` for one user.
-Other calls wait in this process. Users are served round-robin, and a call whose caller has timed
-out is skipped. At most `WAITING_OF_USER_MAX` calls per user wait; further calls fail with
-`rate_limited`. This process takes at most `TAKEN_MAX` calls from the stream at a time.
+At most `CALLS_IN_FLIGHT_MAX` calls run at a time, and at most `CALLS_OF_KEY_MAX` with one queue
+key: of a user, or of all new accounts of a network. Other calls wait in this process. Keys are
+served round-robin, and a call whose caller has timed out is skipped. At most `WAITING_OF_KEY_MAX`
+calls per key wait; further calls fail with `rate_limited`. Calls of new accounts, and calls that
+protect a user, such as a block, have their own slots. This process takes at most `TAKEN_MAX` calls
+from the stream at a time.
 
 Bulk calls (a new group or an invite with more than `FEW_USERS` users) run one at a time. After a
 bulk call, the next one waits for as long as the call took, but at most `BULK_PAUSE_S_MAX`. At most
@@ -23,6 +25,7 @@ import msgspec
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.access.caller import is_network_key
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
@@ -34,9 +37,11 @@ from chatserver.telemetry.logs import RepeatLimit
 
 log = structlog.get_logger()
 
-CALLS_IN_FLIGHT_MAX = 64
-CALLS_OF_USER_MAX = 8
-WAITING_OF_USER_MAX = 128
+CALLS_IN_FLIGHT_MAX = 32
+PROTECTIVE_IN_FLIGHT_MAX = 4
+CALLS_OF_KEY_MAX = 4
+CALLS_OF_NEW_ACCOUNTS_MAX = 2
+WAITING_OF_KEY_MAX = 512
 FEW_USERS = 16
 BULK_IN_FLIGHT_MAX = 1
 BULK_WAITING_MAX = 4
@@ -70,14 +75,26 @@ class RpcWorker:
         self._queue = queue or RpcQueue(hot=container.hot, consumer=name, clock=container.clock)
         self._slots = FairSemaphore(
             total_max=in_flight_max,
-            user_max=CALLS_OF_USER_MAX,
-            waiting_max=WAITING_OF_USER_MAX,
+            user_max=CALLS_OF_KEY_MAX,
+            waiting_max=WAITING_OF_KEY_MAX,
             requests="calls",
+        )
+        self._new_account_slots = FairSemaphore(
+            total_max=CALLS_OF_NEW_ACCOUNTS_MAX,
+            user_max=1,
+            waiting_max=WAITING_OF_KEY_MAX,
+            requests="calls of new accounts",
+        )
+        self._protective_slots = FairSemaphore(
+            total_max=PROTECTIVE_IN_FLIGHT_MAX,
+            user_max=1,
+            waiting_max=WAITING_OF_KEY_MAX,
+            requests="calls that protect users",
         )
         self._bulk_slots = FairSemaphore(
             total_max=BULK_IN_FLIGHT_MAX,
             user_max=1,
-            waiting_max=WAITING_OF_USER_MAX,
+            waiting_max=WAITING_OF_KEY_MAX,
             requests="calls about many users",
             all_waiting_max=BULK_WAITING_MAX,
         )
@@ -117,9 +134,9 @@ class RpcWorker:
 
     async def _run_call(self, received: ReceivedCall) -> None:
         call = received.call
-        slots = self._bulk_slots if _is_bulk(call.operation) else self._slots
+        slots = self._choose_slots(call)
         try:
-            async with slots.hold(call.user):
+            async with slots.hold(call.queue_key):
                 if (task := asyncio.current_task()) is not None:
                     self._queued.discard(task)
                 started = self._container.clock.monotonic()
@@ -133,6 +150,13 @@ class RpcWorker:
             raise
         finally:
             self._places.release()
+
+    def _choose_slots(self, call: rpc.Call) -> FairSemaphore:
+        if rpc.is_protective(call.operation):
+            return self._protective_slots
+        if _is_bulk(call.operation):
+            return self._bulk_slots
+        return self._new_account_slots if is_network_key(call.queue_key) else self._slots
 
     async def _pause(self, took_s: float) -> None:
         task = asyncio.current_task()

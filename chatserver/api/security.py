@@ -29,7 +29,7 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import Struct
 
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.access.principals import ACT_AS, Principal
 from chatserver.domain.client_addresses import (
     Network,
@@ -127,14 +127,17 @@ class Guard:
         if principal.kind == "key" and principal.user is not None:
             await self._authenticator.check_acted_for(principal.user)
         connection.state.principal = principal
-        CALLER.set(principal.user or "")
+        networks = get_networks(subject) if principal.is_new_account else ()
+        caller = RequestCaller(principal.user or "", networks)
+        CALLER.set(caller)
         kind = handler.opt.get("limit", "requests")
         cost = compute_cost(connection, handler) if kind == "requests" else 1
         payer = principal.user or str(principal.key)
-        await self._limits.find(kind, payer).pay(f"many {kind}", cost)
+        is_send = kind == "sends" and principal.user is not None
+        limit = self._limits.find_of(kind, caller) if is_send else self._limits.find(kind, payer)
+        await limit.pay(f"many {kind}", cost)
         if principal.user is not None:  # only users have a memory budget
-            networks = get_networks(subject) if principal.is_new_account else ()
-            allowance = self._limits.find_memory(principal.user, networks)
+            allowance = self._limits.find_of("memory", caller)
             memory = _memory_cost(connection, handler)
             if memory and not (_is_protective(connection, handler) and allowance.owe(memory)):
                 await allowance.pay(TOO_MUCH, memory)

@@ -1,4 +1,4 @@
-"""The user whose request the current task processes.
+"""The caller whose request the current task processes.
 
 `CALLER` is a context variable, which tasks inherit. Set it only in the request's own task:
 connection callbacks share one context, so a value set there would apply to every later request.
@@ -7,6 +7,35 @@ connection callbacks share one context, so a value set there would apply to ever
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 from typing import Final
 
-CALLER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("caller", default="")
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestCaller:
+    """A user, or the empty string, and the networks of a new account (else empty).
+
+    `networks`: as returned by `client_addresses.get_networks`.
+    """
+
+    user: str = ""
+    networks: tuple[str, ...] = ()
+
+    @property
+    def queue_key(self) -> str:
+        """The key under which the caller's requests take turns with those of others.
+
+        Accounts are free, so all new accounts of a network share a key. No user id contains "/".
+        """
+        return f"network/{self.networks[-1]}" if self.networks else self.user
+
+
+def is_network_key(queue_key: str) -> bool:
+    """Return whether a `RequestCaller.queue_key` is that of a network of new accounts."""
+    return queue_key.startswith("network/")
+
+
+CALLER: Final[contextvars.ContextVar[RequestCaller]] = contextvars.ContextVar(
+    "caller",
+    default=RequestCaller(),  # noqa: B039 - immutable
+)

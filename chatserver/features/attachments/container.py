@@ -63,7 +63,6 @@ class AttachmentContainer:
             daily_bytes=DailyLimit(
                 self._core.hot, "file_bytes", self._core.settings.attachments.day_bytes_max
             ),
-            get_networks=self._core.limits.get_networks,
         )
 
 

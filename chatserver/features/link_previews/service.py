@@ -17,6 +17,7 @@ import structlog
 from yarl import URL
 
 from chatserver.config import Outbound as OutboundSettings
+from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, NotFound, Overloaded, Unavailable
 from chatserver.features.link_previews.hot import PreviewCache
@@ -164,7 +165,7 @@ class LinkPreviews:
         summary = await self._cache.find(plain)
         if summary is None:
             await self._limits.find("memory", user).pay(TOO_MUCH, CACHE_BYTES)
-            summary = await self._fetcher.fetch_page(plain, self._get_payer(user))
+            summary = await self._fetcher.fetch_page(plain, CALLER.get().queue_key)
             await self._cache.put(plain, summary)
         if summary.is_empty:
             raise NotFound(NO_PREVIEW)
@@ -175,15 +176,10 @@ class LinkPreviews:
         summary = await self.get(user, url)
         picture = None
         if summary.picture:
-            picture = await self._fetcher.fetch_picture(summary.picture, self._get_payer(user))
+            picture = await self._fetcher.fetch_picture(summary.picture, CALLER.get().queue_key)
         if picture is None:
             raise NotFound("url: there is no picture for this page")
         return picture
-
-    def _get_payer(self, user: UserId) -> str:
-        # "/" is in no user id.
-        networks = self._limits.get_networks(user)
-        return f"network/{networks[0]}" if networks else user
 
 
 def _without_fragment(url: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.client_addresses import get_networks, get_subject
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
@@ -306,7 +306,7 @@ class CommandHandler:
             return await self._renew(frame)
         if isinstance(frame, frames.History):
             return await self._read_history(frame)
-        response = await self._context.requests.handle(self.session.user, frame)
+        response = await self._context.requests.handle(self.session.caller, frame)
         if isinstance(response, frames.TooLong | frames.Reset):  # the response to `sync`
             large = self._context.channels.list_places(self.session)
             return msgspec.structs.replace(response, large=large)
@@ -321,7 +321,7 @@ class CommandHandler:
             Unavailable: the device's epoch is outdated, so a `reset` will be sent.
         """
         epoch = self.session.epoch
-        page = await self._context.requests.handle(self.session.user, frame)
+        page = await self._context.requests.handle(self.session.caller, frame)
         if self.session.awaits_reset or self.session.epoch != epoch:
             raise Unavailable(
                 "history: the epoch has changed; try again after `reset`", retry_after_ms=500
@@ -356,9 +356,10 @@ class CommandHandler:
         auth = self.session.auth
         is_new = auth is not None and auth.is_new_account
         networks = get_networks(get_subject(self._connection.peer)) if is_new else ()
-        self._sends_allowed = limits.find("sends", user)
+        self.session.caller = caller = RequestCaller(user, networks)
+        self._sends_allowed = limits.find_of("sends", caller)
         self._others_allowed = limits.find("requests", user)
-        self._memory_allowed = limits.find_memory(user, networks)
+        self._memory_allowed = limits.find_of("memory", caller)
 
     # sending
 
@@ -411,7 +412,7 @@ class CommandHandler:
         container, chat = self._context.container, ChatId(frame.chat)
 
         async def send() -> None:
-            CALLER.set(self.session.user)
+            CALLER.set(self.session.caller)
             try:
                 files: Sequence[frames.Attachment] = ()
                 if is_session_chat(chat):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from chatserver.container.gateway import GatewayContainer
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.cursor_coverage import Coverage, compare_cursor
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
@@ -49,13 +49,14 @@ class RequestDispatcher:
     def __init__(self, container: GatewayContainer) -> None:
         self._container = container
 
-    async def handle(self, user: UserId, frame: Request) -> Response:
+    async def handle(self, caller: RequestCaller, frame: Request) -> Response:
         """Handle a request and return its response; None if the request has no response.
 
         Raises:
             ChatError: the request failed; the error is the response.
         """
-        CALLER.set(user)  # a context variable; other tasks keep their own value
+        CALLER.set(caller)  # a context variable; other tasks keep their own value
+        user = UserId(caller.user)
         match frame:
             case frames.Edit() if (check_edit := self._container.check_edit) is not None:
                 frame = await check_edit(user, frame)

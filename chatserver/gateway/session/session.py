@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
+from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.access.logins import Claims, Marks
 from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, SessionId, UserId, new_id
@@ -58,6 +59,7 @@ class Session:
         "_unreported",
         "activity",
         "auth",
+        "caller",
         "device",
         "id",
         "started_ms",
@@ -88,6 +90,7 @@ class Session:
         self.activity: SessionActivity
         self.id = SessionId(new_id())
         self.user = UserId("")
+        self.caller = RequestCaller()  # set after `authenticate`, and when the token is renewed
         self.device = DeviceId("")
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from chatserver.domain.access.caller import CALLER
 from chatserver.domain.access.logins import Claims
 from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import DeviceId, Epoch, Seq
@@ -88,6 +89,7 @@ class SessionOpening:
             if not self._session.is_live:
                 return
             self._register(claims, frame)
+            CALLER.set(self._session.caller)
             state, _ = await asyncio.gather(
                 self._session.publish_presence(), self._directory.claim([self._session])
             )

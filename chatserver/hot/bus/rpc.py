@@ -18,6 +18,7 @@ import msgspec
 from chatserver.domain.access.caller import CALLER
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as hooks
+from chatserver.protocol.redis_memory_costs import PROTECTIVE
 
 GROUP = "rpc"  # consumer group of all `rpc` workers
 
@@ -221,12 +222,13 @@ AnyOperation = (
 class CallHead(msgspec.Struct):
     """Header of a call. Workers of other versions can also decode it.
 
-    `user` is charged for the call (`chatserver.service.fair_semaphore`).
+    Calls with the same `queue_key` take turns with those of others
+    (`chatserver.service.fair_semaphore`).
     """
 
     id: str
     gateway: str
-    user: str
+    queue_key: str
 
 
 class Call(CallHead):
@@ -330,13 +332,20 @@ def find_author(payload: bytes) -> str | None:
             return None
 
 
-def get_payer(operation: AnyOperation) -> str:
-    """Return the user or chat that is charged for an operation.
+def is_protective(operation: AnyOperation) -> bool:
+    """Return whether an operation protects a user, so that it must not wait for others."""
+    if isinstance(operation, ChangeChat):
+        return isinstance(operation.change, PROTECTIVE)
+    return isinstance(operation, Block | Report | DeclineInvitation)
 
-    This is the user whose request is being processed; if there is none, the operation's user or
-    chat.
+
+def get_queue_key(operation: AnyOperation) -> str:
+    """Return the key under which an operation takes turns with others.
+
+    This is the key of the caller whose request is being processed; if there is none, the
+    operation's user or chat.
     """
     if isinstance(operation, CallBeforeSend):
         return operation.question.sender
     named = getattr(operation, "user", "") or getattr(operation, "chat", "")
-    return CALLER.get() or str(named)
+    return CALLER.get().queue_key or str(named)

@@ -12,7 +12,7 @@ import msgspec
 
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
 from chatserver.domain.membership_periods import Periods
-from chatserver.errors import ERRORS_BY_CODE, CorruptData, Overloaded, Unavailable
+from chatserver.errors import ERRORS_BY_CODE, ChatError, CorruptData, Overloaded, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.gateway_stream import CallResult
 from chatserver.hot.redis.client import HotClient
@@ -20,16 +20,15 @@ from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.replies import translate_reply_error
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as hooks
-from chatserver.protocol.redis_memory_costs import PROTECTIVE
 
 CALLS_MAX = 10_000
 WAITING_MAX = 2_000
 
-# Operations that are accepted even while Redis is full: reads, and those that protect a user.
+# Operations that are accepted even while Redis is full, besides those that protect a user.
 _NEEDED_WHEN_FULL = (
     rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
-    rpc.Block, rpc.ListBlocks, rpc.Report, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions,
-    rpc.FindMessages, rpc.ListInvitations, rpc.DeclineInvitation,
+    rpc.ListBlocks, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions, rpc.FindMessages,
+    rpc.ListInvitations,
 )  # fmt: skip
 
 
@@ -160,7 +159,7 @@ class RpcClient:
         call = rpc.Call(
             new_id(),
             self._gateway,
-            rpc.get_payer(operation),
+            rpc.get_queue_key(operation),
             int(self._timeout_s * 1000),
             operation,
         )
@@ -176,9 +175,7 @@ class RpcClient:
                 future.set_exception(error)
 
         key = key or self._hot.keys.rpc_calls()
-        is_needed = isinstance(operation, _NEEDED_WHEN_FULL) or (
-            isinstance(operation, rpc.ChangeChat) and isinstance(operation.change, PROTECTIVE)
-        )
+        is_needed = rpc.is_protective(operation) or isinstance(operation, _NEEDED_WHEN_FULL)
         send = self._hot.send_write if is_needed else self._hot.send
         send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", rpc.encode_call(call))
         try:
@@ -192,8 +189,12 @@ class RpcClient:
         finally:
             self._waiting.pop(call.id, None)
         if result.code:
-            kind = ERRORS_BY_CODE.get(result.code, CorruptData)
-            error = kind(result.payload.decode(), retry_after_ms=result.retry_after_ms)
-            error.temporary = result.is_temporary
-            raise error
+            raise _make_error(result)  # a local variable would create a reference cycle
         return result.payload
+
+
+def _make_error(result: CallResult) -> ChatError:
+    kind = ERRORS_BY_CODE.get(result.code, CorruptData)
+    error = kind(result.payload.decode(), retry_after_ms=result.retry_after_ms)
+    error.temporary = result.is_temporary
+    return error

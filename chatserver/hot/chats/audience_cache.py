@@ -224,8 +224,8 @@ class Audiences:
                     continue
                 audience = [] if is_light else reply[1]
                 members = dict(zip(audience[::2], audience[1::2], strict=True))
-                if is_loaded and CALLER.get():
-                    self._charge(CALLER.get(), compute_load_cost(len(members)))
+                if is_loaded and (user := CALLER.get().user):
+                    self._charge(user, compute_load_cost(len(members)))
                 return self._make(chat, epoch, head, members, is_whole=is_whole)
             try:
                 await self._load_chat(chat)

@@ -11,11 +11,11 @@ the limited operations need Redis and fail anyway. A cost that is not known in a
 request's memory or the CPU time of a search, is charged afterward and can make the bucket negative;
 further requests wait until it is positive.
 
-Accounts are free, so a limit per user does not limit a person with many accounts. A new account
-therefore gets only a share of the "memory" burst, and its tokens are also taken from the
-"newcomers" bucket of its network, which all new accounts of the network share. While Redis is low
-on memory, new accounts get no "memory" tokens. Requests that protect a user, such as a block, are
-allowed to make the bucket negative (`Allowance.owe`).
+Accounts are free, so a limit per user does not limit a person with many accounts. The "memory" and
+"sends" tokens of a new account are therefore also taken from buckets of its network, which all new
+accounts of the network share ("newcomers", "newcomer_sends"), and it gets only a share of the
+"memory" burst. While Redis is low on memory, new accounts get no "memory" tokens. Requests that
+protect a user, such as a block, are allowed to make the bucket negative (`Allowance.owe`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import structlog
 
 from chatserver import config
 from chatserver.config.rates import MEMORY_BURST_BYTES_MIN
+from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.client_addresses import is_wide_network
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Overloaded, RateLimited
@@ -38,7 +39,16 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-Kind = Literal["sends", "requests", "memory", "newcomers", "connections", "failures", "calls"]
+Kind = Literal[
+    "sends",
+    "requests",
+    "memory",
+    "newcomers",
+    "newcomer_sends",
+    "connections",
+    "failures",
+    "calls",
+]
 
 BLOCK_S = 0.25
 IDLE_S = 10.0
@@ -54,11 +64,15 @@ ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memor
 MEMORY_BLOCK_BYTES = 32_768
 TOO_MUCH = "much data (limits.memory)"  # The error message is "too <this>: slow down".
 MEMORY_PAUSE_S = 1.0  # After a memory bucket had too few tokens, callers wait at least this long.
-# The memory budget of a new account, and of all new accounts of a network, as multiples of
-# `limits.memory`. A wide network (IPv6 /48) has `WIDE_FACTOR` times the budget of a network.
+# The memory budget of a new account, and the budgets of all new accounts of a network, as multiples
+# of `limits.memory` and `limits.sends`. A wide network (IPv6 /48) has `WIDE_FACTOR` times the
+# budgets of a network.
 NEW_ACCOUNT_SHARE = 0.25
 NETWORK_FACTOR = 5
+NETWORK_SENDS_FACTOR = 0.4
 WIDE_FACTOR = 4
+# The kinds of limits that also apply to the networks of new accounts.
+_OF_NETWORK: Final[dict[Kind, Kind]] = {"memory": "newcomers", "sends": "newcomer_sends"}
 OWED_BYTES_MAX = 262_144  # see `Allowance.owe`
 LOW_MEMORY = "Redis is low on memory; new accounts must wait, then try again"
 LOW_MEMORY_PAUSE_MS = 5000
@@ -86,7 +100,7 @@ class Allowance:
         self, *, limits: RateLimits, key: tuple[Kind, str], block: int, rate: float
     ) -> None:
         self.key = key
-        # The networks of a new account ("memory" only): its tokens also come from their buckets.
+        # The networks of a new account (`_OF_NETWORK`): its tokens also come from their buckets.
         self.networks: tuple[str, ...] = ()
         self.is_refused_for_low_memory = False
         self.tokens = 0
@@ -199,8 +213,8 @@ class Allowance:
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 
 
-def _multiply(rule: config.RateLimit, factor: int) -> config.RateLimit:
-    return config.RateLimit(rule.per_s * factor, rule.burst * factor)
+def _multiply(rule: config.RateLimit, factor: float) -> config.RateLimit:
+    return config.RateLimit(rule.per_s * factor, max(1, round(rule.burst * factor)))
 
 
 class RateLimits:
@@ -222,6 +236,7 @@ class RateLimits:
             "requests": settings.requests,
             "memory": settings.memory,
             "newcomers": _multiply(settings.memory, NETWORK_FACTOR),
+            "newcomer_sends": _multiply(settings.sends, NETWORK_SENDS_FACTOR),
             "connections": settings.connections,
             "failures": settings.failures,
             "calls": settings.calls,
@@ -246,19 +261,14 @@ class RateLimits:
             )
         return allowance
 
-    def find_memory(self, user: str, networks: tuple[str, ...]) -> Allowance:
-        """Return this process's "memory" allowance for a user.
+    def find_of(self, kind: Kind, caller: RequestCaller) -> Allowance:
+        """Return this process's allowance for a user, which depends on the networks if it is new.
 
-        `networks`: the networks of a new account (`get_networks`); empty for other accounts.
+        `kind`: "memory" or "sends".
         """
-        allowance = self.find("memory", user)
-        allowance.networks = networks
+        allowance = self.find(kind, caller.user)
+        allowance.networks = caller.networks
         return allowance
-
-    def get_networks(self, user: str) -> tuple[str, ...]:
-        """Return the networks of the last `find_memory` for a user: empty unless it is new."""
-        allowance = self._allowances.get(("memory", user))
-        return () if allowance is None else allowance.networks
 
     def charge(self, kind: Kind, subject: str, cost: int) -> None:
         """Charge a subject for a cost that has already occurred; the balance may become negative.
@@ -287,7 +297,7 @@ class RateLimits:
         if allowance.tokens:
             self._enqueue(None, allowance.key, -allowance.tokens)
             for network in allowance.networks:
-                self._enqueue(None, ("newcomers", network), -allowance.tokens)
+                self._enqueue(None, (_OF_NETWORK[allowance.key[0]], network), -allowance.tokens)
             allowance.tokens = 0
 
     def request_soon(self, allowance: Allowance, wanted: int) -> None:
@@ -331,15 +341,16 @@ class RateLimits:
                 self._grant(allowance, reply[2 * i], reply[2 * i + 1])
 
     async def _request_for_new_account(self, allowance: Allowance, wanted: int) -> None:
-        """Request "memory" tokens from the buckets of the account and of its networks.
+        """Request tokens from the buckets of the account and of its networks.
 
         Tokens of which another bucket has fewer are returned.
         """
-        if self._hot.health.is_low_on_memory:
+        if allowance.key[0] == "memory" and self._hot.health.is_low_on_memory:
             self._grant(allowance, 0, LOW_MEMORY_PAUSE_MS, is_low_on_memory=True)
             return
         granted, wait_ms, taken = wanted, 0, list[tuple[tuple[Kind, str], int]]()
-        keys: list[tuple[Kind, str]] = [("newcomers", network) for network in allowance.networks]
+        kind = _OF_NETWORK[allowance.key[0]]
+        keys: list[tuple[Kind, str]] = [(kind, network) for network in allowance.networks]
         # One call per bucket: in a cluster, each may be in another partition.
         for key in (*keys, allowance.key):
             item = self._make_item(key, granted, share=NEW_ACCOUNT_SHARE)
@@ -360,7 +371,7 @@ class RateLimits:
         """
         kind, subject = key
         rule = self._rules[kind]
-        if kind == "newcomers" and is_wide_network(subject):
+        if kind in _OF_NETWORK.values() and is_wide_network(subject):
             rule = _multiply(rule, WIDE_FACTOR)
         if kind == "memory" and share < 1:
             burst = max(MEMORY_BURST_BYTES_MIN, round(rule.burst * share))

@@ -24,7 +24,7 @@ from typing import Literal, Protocol
 
 import structlog
 
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery
@@ -308,7 +308,7 @@ class MessageSender:
             self.spawn(self._load(draft.chat, payer), f"load-{draft.chat}")
 
     async def _load(self, chat: ChatId, payer: str) -> None:
-        CALLER.set(payer)
+        CALLER.set(RequestCaller(payer))
         error = ChatError("internal error; the request failed")
         audience: Audience | None = None
         try:

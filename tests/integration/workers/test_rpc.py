@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
 from chatserver.errors import NotFound, Overloaded, RateLimited, Unavailable
@@ -41,7 +43,8 @@ from workers import rpc as rpc_worker
 from workers.rpc import (
     BULK_IN_FLIGHT_MAX,
     BULK_WAITING_MAX,
-    CALLS_OF_USER_MAX,
+    CALLS_OF_KEY_MAX,
+    CALLS_OF_NEW_ACCOUNTS_MAX,
     FEW_USERS,
     RpcWorker,
 )
@@ -278,7 +281,7 @@ async def test_rpc_calls_above_the_limit_are_refused_as_overloaded(
     loader = SlowLoader()
     async with running(make_slow_worker(container, loader).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(5)]
-        await eventually(lambda: loader.in_flight == 5)
+        await eventually(lambda: loader.in_flight == CALLS_OF_KEY_MAX)
 
         with pytest.raises(Overloaded) as caught:
             await gateway.calls.load_user(ALICE)
@@ -297,14 +300,56 @@ async def test_rpc_call_of_another_user_is_started_before_queued_calls_of_one_us
     loader = SlowLoader()
     async with running(make_slow_worker(container, loader).run()):
         flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
-        await eventually(lambda: loader.in_flight >= CALLS_OF_USER_MAX)
+        await eventually(lambda: loader.in_flight >= CALLS_OF_KEY_MAX)
 
         other = asyncio.create_task(gateway.calls.load_user(BOB))
         await eventually(lambda: BOB in loader.started)
-        assert loader.started.count(ALICE) == CALLS_OF_USER_MAX
+        assert loader.started.count(ALICE) == CALLS_OF_KEY_MAX
 
         loader.resume.set()
         await asyncio.gather(other, *flood)
+
+
+async def test_rpc_calls_of_new_accounts_do_not_delay_those_of_other_users(
+    container: StorageContainer, gateway: Gateway
+) -> None:
+    """New accounts of a network run one call at a time, and of all networks only a few."""
+    loader = SlowLoader()
+    async with running(make_slow_worker(container, loader).run()):
+        flood = []
+        for number in range(100):
+            context = contextvars.copy_context()
+            user = UserId(f"new-{number}")
+            context.run(CALLER.set, RequestCaller(user, (f"4-0a010{number % 4}",)))
+            call = gateway.calls.load_user(user)
+            flood.append(asyncio.create_task(call, context=context))
+        await eventually(lambda: loader.in_flight == CALLS_OF_NEW_ACCOUNTS_MAX)
+
+        other = asyncio.create_task(gateway.calls.load_user(BOB))
+        await eventually(lambda: BOB in loader.started)
+        assert loader.most_in_flight == CALLS_OF_NEW_ACCOUNTS_MAX + 1
+        networks = {int(user.partition("-")[2]) % 4 for user in loader.started if user != BOB}
+        assert len(networks) == CALLS_OF_NEW_ACCOUNTS_MAX
+
+        loader.resume.set()
+        await asyncio.gather(other, *flood)
+
+
+async def test_block_does_not_wait_while_all_slots_are_taken(
+    container: StorageContainer, gateway: Gateway
+) -> None:
+    """Calls that protect a user have their own slots."""
+    await make_users(container, ALICE, BOB)
+    loader = SlowLoader()
+    async with running(make_slow_worker(container, loader, in_flight_max=1).run()):
+        flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
+        await eventually(lambda: loader.in_flight == 1)
+
+        await gateway.calls.block(BOB, ALICE, is_blocked=True)
+
+        assert loader.done == 0
+        loader.resume.set()
+        await asyncio.gather(*flood)
 
 
 async def test_rpc_calls_with_many_users_do_not_block_other_calls(
@@ -339,10 +384,10 @@ async def test_rpc_calls_of_one_user_above_the_limit_are_rate_limited(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of a user's queued calls is limited, and the error has a retry time."""
-    monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
+    monkeypatch.setattr(rpc_worker, "WAITING_OF_KEY_MAX", 3)
     loader = SlowLoader()
     async with running(make_slow_worker(container, loader).run()):
-        accepted = CALLS_OF_USER_MAX + 3
+        accepted = CALLS_OF_KEY_MAX + 3
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(accepted + 2)]
         refused = [
             task

@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-from collections.abc import Callable
 from typing import NamedTuple
 
 from chatserver.config import Attachments as Settings
+from chatserver.domain.access.caller import CALLER
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.errors import NotFound, RateLimited
@@ -72,7 +72,6 @@ class Uploads:
         settings: Settings,
         clock: Clock,
         daily_bytes: DailyLimit,
-        get_networks: Callable[[UserId], tuple[str, ...]],
     ) -> None:
         self._rows = rows
         self._objects = objects
@@ -86,7 +85,6 @@ class Uploads:
         )
         self._bounds = Bounds(settings.size_bytes_max, WAITING_MAX, settings.user_bytes_max)
         self._daily_bytes = daily_bytes
-        self._get_networks = get_networks
 
     async def begin(
         self,
@@ -134,7 +132,7 @@ class Uploads:
     async def _create(self, file: File) -> File:
         """Store an announced file, and count its bytes. A retry counts them once."""
         check_size(file.size, self._bounds)
-        networks = self._get_networks(file.owner)
+        networks = CALLER.get().networks
         wait_ms = await self._daily_bytes.consume(file.owner, file.size, networks)
         if wait_ms:
             existing = await self._rows.find_file(file.id)

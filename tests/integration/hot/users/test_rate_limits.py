@@ -9,12 +9,19 @@ import pytest
 
 from chatserver import config
 from chatserver.config.rates import MEMORY_BURST_BYTES_MIN
+from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.client_addresses import get_networks, get_subject
 from chatserver.errors import Overloaded, RateLimited
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.server_health import LOW_SHARE
-from chatserver.hot.users.rate_limits import BLOCK_S, OWED_BYTES_MAX, Allowance, RateLimits
+from chatserver.hot.users.rate_limits import (
+    BLOCK_S,
+    NETWORK_SENDS_FACTOR,
+    OWED_BYTES_MAX,
+    Allowance,
+    RateLimits,
+)
 from tests.integration.hot.support import Scripts, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
@@ -241,7 +248,7 @@ NETWORK_BYTES = 5 * 400_000  # of the new accounts of one network
 
 async def take_memory(limits: RateLimits, user: str, address: str, piece: int = 10_000) -> int:
     """Take as much memory as a new account gets at once; return the bytes."""
-    allowance = limits.find_memory(user, get_networks(get_subject(address)))
+    allowance = limits.find_of("memory", RequestCaller(user, get_networks(get_subject(address))))
     taken = 0
     while taken < 4 * NETWORK_BYTES:
         try:
@@ -261,7 +268,25 @@ async def test_new_accounts_of_a_network_share_its_memory_budget(hot: HotClient)
     assert max(taken) <= MEMORY_BURST_BYTES_MIN  # a new account has a smaller burst
     assert 0.8 * NETWORK_BYTES <= sum(taken) <= NETWORK_BYTES * 1.01
     assert await take_memory(limits, "new-elsewhere", "10.1.3.1") > 0
-    await limits.find_memory("known", ()).pay("memory", 390_000)
+    await limits.find_of("memory", RequestCaller("known")).pay("memory", 390_000)
+
+
+async def test_new_accounts_of_a_network_share_its_sends(hot: HotClient) -> None:
+    """However many accounts an attacker registers, one network sends at a bounded rate."""
+    limits = RateLimits(hot, config.Limits(sends=config.RateLimit(0.01, 500)))
+    burst = 500 * NETWORK_SENDS_FACTOR
+
+    sent = 0
+    for number in range(20):
+        allowance = limits.find_of("sends", RequestCaller(f"new-{number}", ("4-0a0102",)))
+        with pytest.raises(RateLimited):
+            while True:
+                await allowance.pay("many sends")
+                sent += 1
+    await limits.find_of("sends", RequestCaller("known")).pay("many sends", 500)
+    await limits.find_of("sends", RequestCaller("new", ("4-0a0103",))).pay("many sends", 100)
+
+    assert 0.9 * burst <= sent <= burst + 1
 
 
 async def test_new_accounts_of_an_ipv6_site_share_its_memory_budget(hot: HotClient) -> None:
@@ -282,7 +307,8 @@ async def test_memory_that_new_accounts_do_not_use_is_returned_to_their_network(
     """Accounts that connect and send little do not use up the budget of their neighbors."""
     limits = RateLimits(hot, MEMORY)
     for number in range(100):  # each takes a block of 32 KB: 3.2 MB, more than the budget
-        await limits.find_memory(f"calm-{number}", ("4-0a0102",)).pay("memory", 1000)
+        caller = RequestCaller(f"calm-{number}", ("4-0a0102",))
+        await limits.find_of("memory", caller).pay("memory", 1000)
         limits.return_tokens("memory", f"calm-{number}")
 
     # Tokens are returned in the background.
@@ -297,11 +323,11 @@ async def test_new_accounts_wait_while_redis_is_low_on_memory(
     """Other accounts continue, and a new account may still protect itself."""
     monkeypatch.setattr(hot.health, "memory_share", LOW_SHARE)
     limits = RateLimits(hot, MEMORY)
-    allowance = limits.find_memory("new", ("4-0a0102",))
+    allowance = limits.find_of("memory", RequestCaller("new", ("4-0a0102",)))
 
     with pytest.raises(Overloaded, match="new accounts must wait") as refused:
         await allowance.pay("memory", 1000)
-    await limits.find_memory("known", ()).pay("memory", 1000)
+    await limits.find_of("memory", RequestCaller("known")).pay("memory", 1000)
 
     assert refused.value.retry_after_ms
     owed = 0
@@ -315,7 +341,7 @@ async def test_debt_in_redis_counts_for_a_new_connection(hot: HotClient) -> None
     burst = MEMORY.memory.burst
     RateLimits(hot, MEMORY).charge_memory("debtor", burst + OWED_BYTES_MAX - 4096)
     limits = RateLimits(hot, MEMORY)
-    allowance = limits.find_memory("debtor", ())
+    allowance = limits.find_of("memory", RequestCaller("debtor"))
 
     assert not await acquire(allowance)
 

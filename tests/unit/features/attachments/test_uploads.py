@@ -78,7 +78,6 @@ class _FakeStores:
             settings=Settings(),
             clock=SystemClock(),
             daily_bytes=self,
-            get_networks=lambda _user: (),
         )
 
 

@@ -1,4 +1,4 @@
-"""The user or chat to which an rpc call is charged."""
+"""The key under which an rpc call takes turns with others."""
 
 from __future__ import annotations
 
@@ -6,27 +6,54 @@ import contextvars
 
 import pytest
 
-from chatserver.domain.access.caller import CALLER
-from chatserver.hot.bus.rpc import AnyOperation, LoadChat, LoadKeys, OpenDirect, get_payer
+from chatserver.domain.access.caller import CALLER, RequestCaller
+from chatserver.hot.bus.rpc import (
+    AnyOperation,
+    Block,
+    ChangeChat,
+    LoadChat,
+    LoadKeys,
+    OpenDirect,
+    get_queue_key,
+    is_protective,
+)
+from chatserver.protocol import frames
 
 
 @pytest.mark.parametrize(
-    ("caller", "operation", "payer"),
+    ("caller", "operation", "key"),
     [
-        ("", OpenDirect("alice", "bob"), "alice"),
-        ("carol", OpenDirect("alice", "bob"), "carol"),
-        ("", LoadChat("c1"), "c1"),
-        ("carol", LoadChat("c1"), "carol"),
-        ("", LoadKeys(), ""),
+        (RequestCaller(), OpenDirect("alice", "bob"), "alice"),
+        (RequestCaller("carol"), OpenDirect("alice", "bob"), "carol"),
+        (RequestCaller(), LoadChat("c1"), "c1"),
+        (RequestCaller("carol"), LoadChat("c1"), "carol"),
+        (RequestCaller(), LoadKeys(), ""),
+        (RequestCaller("new", ("4-0a0102",)), OpenDirect("new", "bob"), "network/4-0a0102"),
+        (RequestCaller("new", ("6-1", "6-0")), LoadChat("c1"), "network/6-0"),
     ],
 )
-def test_payer_of_a_call_is_the_user_whose_request_caused_it(
-    caller: str, operation: AnyOperation, payer: str
+def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
+    caller: RequestCaller, operation: AnyOperation, key: str
 ) -> None:
-    """A chat loaded for a request is charged to its user, one loaded for a send to itself."""
+    """New accounts of a network share a key. A chat that a send loads has its own."""
 
     def find() -> str:
         CALLER.set(caller)
-        return get_payer(operation)
+        return get_queue_key(operation)
 
-    assert contextvars.copy_context().run(find) == payer
+    assert contextvars.copy_context().run(find) == key
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (Block("alice", "bob", is_blocked=True), True),
+        (ChangeChat("alice", frames.Leave(1, "c1", "r1")), True),
+        (ChangeChat("alice", frames.Invite(1, "c1", "r1", ["bob"])), False),
+        (OpenDirect("alice", "bob"), False),
+    ],
+)
+def test_only_calls_that_protect_a_user_are_protective(
+    operation: AnyOperation, expected: bool
+) -> None:
+    assert is_protective(operation) is expected

@@ -129,7 +129,7 @@ class Audiences:
     async def get(self, chat: ChatId) -> Audience:
         if chat in self.known and not self.is_slow:
             return self.known[chat]
-        self.callers.append(CALLER.get())
+        self.callers.append(CALLER.get().user)
         if chat not in self.loading:
             self.loading[chat] = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self.loading[chat])

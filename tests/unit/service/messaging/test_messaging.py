@@ -221,7 +221,7 @@ async def test_send_loads_its_chat_as_the_sender(unloaded: World) -> None:
     await unloaded.send("r1", sender=BOB)
 
     assert unloaded.audiences.callers == [BOB]
-    assert CALLER.get() == ""
+    assert CALLER.get().user == ""
     await unloaded.audiences.loaded(audience_of(ALICE, BOB))
 
 
