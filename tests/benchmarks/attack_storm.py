@@ -13,7 +13,8 @@ calm period and in the storm. Exits with 1 if a response was wrong; latencies do
 
 Real attackers have their own machines. Here they share the cores of the servers, so their
 process has a low priority: the benchmark measures the work that they cause, not their own work.
-The bystander has a separate process too.
+The bystander has a separate process too. All data are on a RAM disk if there is one, because the
+servers would otherwise wait for the disk of the emulated DynamoDB, which writes synchronously.
 """
 
 from __future__ import annotations
@@ -285,7 +286,7 @@ async def _attacker(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=Path(__file__).parents[2],
-        start_new_session=True,  # see `attackers.lower_priority`
+        start_new_session=True,  # see `lower_process_priority`
         preexec_fn=make_parent_death_hook(),
     )
     stdin, stdout = process.stdin, process.stdout
@@ -345,7 +346,9 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65_536)), hard))
     size = Size(options.calm, options.storm, options.half_open)
-    with tempfile.TemporaryDirectory(prefix="chatserver-storm-") as folder:
+    ram_disk = Path("/dev/shm")
+    parent = ram_disk if ram_disk.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="chatserver-storm-", dir=parent) as folder:
         result = asyncio.run(run_storm(Path(folder), size))
     out = [table(result), "", f"attacks: {json.dumps(result.attacks)}"]
     out.append(f"Redis memory in use at the end: {result.memory_share:.0%}")
