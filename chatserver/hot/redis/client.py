@@ -112,26 +112,26 @@ class HotClient(abc.ABC):
             if not isinstance(reply, Unconfirmed):
                 on_reply(reply)
                 return
-            confirmation = self._confirm(on_reply, reply, partition, epoch)
+            confirmation = self._confirm(reply, partition, epoch)
             task = asyncio.create_task(confirmation, name=f"confirm-{partition}")
             self._confirmations.add(task)
             task.add_done_callback(self._confirmations.discard)
+            # A task that is cancelled before it starts runs no code of its own.
+            task.add_done_callback(
+                lambda task: on_reply(reply if task.cancelled() else task.result())
+            )
 
         self._send_and_wait(on_waited, args)
 
-    async def _confirm(
-        self, on_reply: OnReply, unconfirmed: Unconfirmed, partition: int, epoch: Epoch
-    ) -> None:
-        """Pass the reply of a write to `on_reply` once DynamoDB has it, or else the error."""
-        result: Reply = unconfirmed
+    async def _confirm(self, unconfirmed: Unconfirmed, partition: int, epoch: Epoch) -> Reply:
+        """Return the reply of a write once DynamoDB has it, or else the error."""
         try:
             async with asyncio.timeout(self.settings.call_timeout_s):
                 await self._wait_persisted(partition, epoch)
-            result = unconfirmed.reply
         except (ChatError, TimeoutError) as exc:
             log.warning("hot.write_unconfirmed", partition=partition, error=str(exc))
-        finally:
-            on_reply(result)
+            return unconfirmed
+        return unconfirmed.reply
 
     async def _wait_persisted(self, partition: int, epoch: Epoch) -> None:
         """Wait until DynamoDB has everything that is in the partition's backlog now.
