@@ -19,13 +19,13 @@ from litestar.types import ASGIApp
 
 from chatserver.api.authentication import make_authentication
 from chatserver.api.blocked_tenant import BlockedTenant
-from chatserver.api.head_requests import HeadRequests
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreResponses
 from chatserver.api.openapi import document_config, document_route, prepare_document
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.query_parameters import check_query
 from chatserver.api.request_bodies import fill_empty_body
+from chatserver.api.request_forms import RequestForms
 from chatserver.api.response_headers import CommonHeaders
 from chatserver.api.routes.admin_chats import build_admin_chats_routes
 from chatserver.api.routes.admin_users import build_admin_users_routes
@@ -95,7 +95,7 @@ def create_app(settings: Settings, clock: Clock, container: StorageContainer) ->
         if feature.middleware:
             app = load(feature.middleware)(app, container)
     app = BlockedTenant(app, container.hot)
-    return HeadRequests(CommonHeaders(app, settings.api, settings.cold.client_urls))
+    return RequestForms(CommonHeaders(app, settings.api, settings.cold.client_urls))
 
 
 def create_litestar(settings: Settings, clock: Clock, container: StorageContainer) -> Litestar:

@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import make_wsgi_app
 
 from chatserver.errors import ConfigError
+from chatserver.request_targets import to_origin_form
 from chatserver.telemetry.metrics import READY
 
 # If there is no heartbeat for this long, the event loop is stuck.
@@ -82,7 +83,7 @@ def make_app(
         return _ABSENT, "not found; the endpoints are /metrics, /healthz and /readyz\n"
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
+        path = to_origin_form(environ["PATH_INFO"])
         if path == "/metrics":
             READY.set(0 if find_problem() else 1)
             response: Iterable[bytes] = metrics(environ, start_response)

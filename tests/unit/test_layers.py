@@ -52,10 +52,10 @@ def loaded_by(module: str) -> set[str]:
 # From the bottom up. Packages of one layer do not import each other.
 LAYERS = (
     {"compiled", "errors"},
-    {"domain", "extras"},
+    {"domain", "extras", "request_targets"},
     {
-        *("protocol", "config", "telemetry", "process_runtime", "connection_acceptor"),
-        *("task_groups", "aws_session"),
+        *("protocol", "config", "telemetry", "process_runtime", "cpu_priority"),
+        *("connection_acceptor", "task_groups", "aws_session"),
     },
     {"outbound", "aws_errors", "encryption"},
     {"hot", "warm", "cold", "auth"},

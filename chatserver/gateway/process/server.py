@@ -61,6 +61,7 @@ from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.protocol.error_codes import Close
+from chatserver.request_targets import to_origin_form
 from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
 from chatserver.telemetry import metrics
 from chatserver.telemetry.loop_lag import watch_loop_lag
@@ -141,7 +142,7 @@ class GatewayServer:
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
             return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"
-        path = request.path.partition("?")[0]
+        path = to_origin_form(request.path).partition("?")[0]
         if path == "/healthz":
             return HTTPStatus.OK, "ok\n"
         if path == "/readyz":

@@ -272,6 +272,16 @@ async def test_http_1_0_request_is_answered_and_closed(api: Server) -> None:
     writer.close()
 
 
+async def test_absolute_request_target_is_served_like_its_path(api: Server) -> None:
+    """Every server must accept it (RFC 9112 section 3.2.2)."""
+    for path, status in ((b"/v1/client-config", b"200"), (b"/v1/me?x=1", b"401")):
+        reader, writer = await connect(api)
+        writer.write(b"GET http://a%s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % path)
+        answer = await read_all(reader)
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 " + status), answer
+
+
 async def test_connections_of_one_client_behind_a_proxy_are_limited(stack: Stack) -> None:
     """The limit applies to the forwarded address, not to the proxy; probes are exempt."""
     api = start_api(stack, CONNECTIONS_PER_ADDRESS_MAX=4, trusted_proxies='["127.0.4.1"]')

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 from litestar import Litestar
 
-from chatserver.api.head_requests import HeadRequests
 from chatserver.api.problems import EXCEPTION_HANDLERS
+from chatserver.api.request_forms import RequestForms
 from chatserver.api.response_headers import CommonHeaders
 from chatserver.api.routes.static_files import (
     CLIENT_PAGES,
@@ -34,7 +34,7 @@ def open_client(folder: Path) -> httpx.AsyncClient:
         exception_handlers=EXCEPTION_HANDLERS,
         openapi_config=None,
     )
-    transport = httpx.ASGITransport(HeadRequests(CommonHeaders(app, Api())))
+    transport = httpx.ASGITransport(RequestForms(CommonHeaders(app, Api())))
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
 
 
