@@ -10,15 +10,17 @@ from pathlib import Path
 
 
 def lower_process_priority(nice: int) -> None:
-    """Give this process a nice value of at least `nice`.
+    """Give this process a nice value of at least `nice`. Call it before other threads start.
 
     With autogroup scheduling, Linux compares nice values only between processes of the same POSIX
     session. If this process leads a session, the session as a whole therefore gets `nice`, too.
     """
     os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
     if os.getsid(0) == os.getpid():
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(nice))
+        with contextlib.suppress(OSError, ValueError):
+            autogroup = Path("/proc/self/autogroup")
+            current = int(autogroup.read_text().rpartition("nice")[2])
+            autogroup.write_text(str(max(nice, current)))
 
 
 def lower_thread_priority(nice: int) -> None:

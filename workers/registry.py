@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatserver.features.registry import Worker, list_features
+from chatserver.features.registry import BACKGROUND_NICE, Worker, list_features
 
 _CORE = {
     "persist": Worker(
@@ -16,18 +16,18 @@ _CORE = {
     "archive": Worker(
         "workers.archive.worker:run_archive",
         "moves old messages from DynamoDB to S3",
-        is_background=True,
+        nice=BACKGROUND_NICE,
     ),
     "holds": Worker(
         "workers.legal_hold_transitions:run_holds",
         "applies legal holds, and deletes held copies when a hold ends",
-        is_background=True,
+        nice=BACKGROUND_NICE,
     ),
 }
 _AUDIT = Worker(
     "chatserver.operations.audit.worker:run_audit",
     "compares the tiers continuously",
-    is_background=True,
+    nice=BACKGROUND_NICE,
     is_in_all=False,  # its reads cost money
 )
 

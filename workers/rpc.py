@@ -3,9 +3,11 @@
 At most `CALLS_IN_FLIGHT_MAX` calls run at a time, and at most `CALLS_OF_KEY_MAX` with one queue
 key: of a user, or of all new accounts of a network. Other calls wait in this process. Keys are
 served round-robin, and a call whose caller has timed out is skipped. At most `WAITING_OF_KEY_MAX`
-calls per key wait; further calls fail with `rate_limited`. Calls of new accounts, and calls that
-protect a user, such as a block, have their own slots. This process takes at most `TAKEN_MAX` calls
-from the stream at a time.
+calls per key wait; further calls fail with `rate_limited`. With `TAKEN_MAX` calls running or
+waiting, further calls fail with `overloaded`.
+
+Calls that protect a user, such as a block, have their own slots and are taken above `TAKEN_MAX`.
+Calls of new accounts have few slots, unless the worker is almost idle.
 
 Bulk calls (a new group or an invite with more than `FEW_USERS` users) run one at a time. After a
 bulk call, the next one waits for as long as the call took, but at most `BULK_PAUSE_S_MAX`. At most
@@ -27,7 +29,7 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.caller import is_network_key
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
-from chatserver.errors import ChatError, RateLimited, Unavailable
+from chatserver.errors import ChatError, Overloaded, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue, make_stopping_error
 from chatserver.protocol import frames
@@ -38,15 +40,19 @@ from chatserver.telemetry.logs import RepeatLimit
 log = structlog.get_logger()
 
 CALLS_IN_FLIGHT_MAX = 32
-PROTECTIVE_IN_FLIGHT_MAX = 4
+PROTECTIVE_IN_FLIGHT_MAX = 16
+PROTECTIVE_WAITING_MAX = 1_000
 CALLS_OF_KEY_MAX = 4
-CALLS_OF_NEW_ACCOUNTS_MAX = 2
-WAITING_OF_KEY_MAX = 512
+CALLS_OF_NEW_ACCOUNTS_MAX = 2  # while more than `IDLE_CALLS_MAX` calls run
+IDLE_CALLS_MAX = 4
+WAITING_OF_KEY_MAX = 128
+WAITING_OF_NETWORK_MAX = 512  # calls of new accounts, of one network and of all of them
 FEW_USERS = 16
 BULK_IN_FLIGHT_MAX = 1
 BULK_WAITING_MAX = 4
 BULK_PAUSE_S_MAX = 1.0
 TAKEN_MAX = 2_000
+TOO_MANY = "too many calls are waiting for a worker; try again"
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -69,27 +75,31 @@ class RpcWorker:
         name: str,
         queue: RpcQueue | None = None,
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
+        of_key_max: int = CALLS_OF_KEY_MAX,
     ) -> None:
         self._container = container
         self._refusals = RepeatLimit()
         self._queue = queue or RpcQueue(hot=container.hot, consumer=name, clock=container.clock)
         self._slots = FairSemaphore(
             total_max=in_flight_max,
-            user_max=CALLS_OF_KEY_MAX,
+            user_max=of_key_max,
             waiting_max=WAITING_OF_KEY_MAX,
             requests="calls",
         )
         self._new_account_slots = FairSemaphore(
             total_max=CALLS_OF_NEW_ACCOUNTS_MAX,
             user_max=1,
-            waiting_max=WAITING_OF_KEY_MAX,
+            waiting_max=WAITING_OF_NETWORK_MAX,
             requests="calls of new accounts",
+            all_waiting_max=WAITING_OF_NETWORK_MAX,
+            users="network",
         )
         self._protective_slots = FairSemaphore(
             total_max=PROTECTIVE_IN_FLIGHT_MAX,
-            user_max=1,
+            user_max=CALLS_OF_KEY_MAX,
             waiting_max=WAITING_OF_KEY_MAX,
             requests="calls that protect users",
+            all_waiting_max=PROTECTIVE_WAITING_MAX,
         )
         self._bulk_slots = FairSemaphore(
             total_max=BULK_IN_FLIGHT_MAX,
@@ -98,7 +108,6 @@ class RpcWorker:
             requests="calls about many users",
             all_waiting_max=BULK_WAITING_MAX,
         )
-        self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._queued: set[asyncio.Task[None]] = set()  # waiting tasks, cancelled on shutdown
 
@@ -111,7 +120,7 @@ class RpcWorker:
         try:
             async with contextlib.aclosing(self._queue.iter_calls()) as calls:
                 async for received in calls:
-                    await self._start_call(received)
+                    self._start_call(received)
         finally:
             await asyncio.sleep(0)  # let new tasks start, so that they can respond when cancelled
             for task in self._queued:
@@ -119,13 +128,11 @@ class RpcWorker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
 
-    async def _start_call(self, received: ReceivedCall) -> None:
+    def _start_call(self, received: ReceivedCall) -> None:
         call = received.call
-        try:
-            await self._places.acquire()
-        except asyncio.CancelledError:
-            self._queue.fail(call, make_stopping_error())
-            raise
+        if len(self._tasks) >= TAKEN_MAX and not rpc.is_protective(call.operation):
+            self._queue.fail(call, Overloaded(TOO_MANY, retry_after_ms=1000))
+            return
         task = asyncio.create_task(self._run_call(received), name=f"call-{call.id}")
         self._tasks.add(task)
         self._queued.add(task)
@@ -148,15 +155,15 @@ class RpcWorker:
         except asyncio.CancelledError:
             self._queue.fail(call, make_stopping_error())
             raise
-        finally:
-            self._places.release()
 
     def _choose_slots(self, call: rpc.Call) -> FairSemaphore:
         if rpc.is_protective(call.operation):
             return self._protective_slots
         if _is_bulk(call.operation):
             return self._bulk_slots
-        return self._new_account_slots if is_network_key(call.queue_key) else self._slots
+        is_busy = self._slots.held_count > IDLE_CALLS_MAX
+        is_new_account = is_network_key(call.queue_key)
+        return self._new_account_slots if is_new_account and is_busy else self._slots
 
     async def _pause(self, took_s: float) -> None:
         task = asyncio.current_task()

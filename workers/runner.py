@@ -35,7 +35,6 @@ from workers.registry import list_workers
 log = structlog.get_logger()
 
 RESTART_S_MAX = 1.0
-BACKGROUND_NICE = 10
 STOP_S = 8.0
 
 Runner = Callable[[StorageContainer, str], Awaitable[None]]
@@ -55,11 +54,10 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
         raise ConfigError(
             [f"worker {name}: does not exist; see `chatserver worker --help`" for name in unknown]
         )
+    lower_process_priority(min(workers[name].nice for name in names))
     for name in names:
         if check := workers[name].check:
             load(check)(settings)
-    if all(workers[name].is_background for name in names):
-        lower_process_priority(BACKGROUND_NICE)
     runners: dict[str, Runner] = {name: load(workers[name].run) for name in names}
     arm_failpoint()
     readiness, telemetry = Readiness(), settings.telemetry

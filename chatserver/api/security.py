@@ -133,11 +133,13 @@ class Guard:
         kind = handler.opt.get("limit", "requests")
         cost = compute_cost(connection, handler) if kind == "requests" else 1
         payer = principal.user or str(principal.key)
-        is_send = kind == "sends" and principal.user is not None
-        limit = self._limits.find_of(kind, caller) if is_send else self._limits.find(kind, payer)
+        if kind == "sends" and principal.user is not None:
+            limit = self._limits.find_for_caller("sends", caller)
+        else:
+            limit = self._limits.find(kind, payer)
         await limit.pay(f"many {kind}", cost)
         if principal.user is not None:  # only users have a memory budget
-            allowance = self._limits.find_of("memory", caller)
+            allowance = self._limits.find_for_caller("memory", caller)
             memory = _memory_cost(connection, handler)
             if memory and not (_is_protective(connection, handler) and allowance.owe(memory)):
                 await allowance.pay(TOO_MUCH, memory)

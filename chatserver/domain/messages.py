@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.ids import ChatId, Epoch, Mid, Ref, Seq, Ts, UserId
 from chatserver.domain.write_restrictions import is_chat_blocked, is_session_ended
 from chatserver.errors import ChatError
@@ -165,6 +166,9 @@ class InboxPositions:
 
 class SendListener(Protocol):
     """Callbacks of the session for the outcome of a draft; exactly one is called."""
+
+    def get_caller(self) -> RequestCaller:
+        """Return the user who sends the message."""
 
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """The message was committed at `seq`."""

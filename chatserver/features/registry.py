@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from chatserver.config import Settings
 
 
+BACKGROUND_NICE = 10  # of workers whose results nobody waits for
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Worker:
     """A background worker. `run` is called with the container and the process name.
@@ -35,8 +38,7 @@ class Worker:
     all_if: str = ""
     check: str = ""  # called with the settings before the start; raises ConfigError
     prepare: str = ""
-    # Nobody waits for its results. A process with only such workers has a low CPU priority.
-    is_background: bool = False
+    nice: int = 0  # CPU priority; a process has the highest one of its workers
 
     def is_in_all_of(self, settings: Settings) -> bool:
         """Return whether `chatserver worker all` includes this worker."""

@@ -23,7 +23,7 @@ class FairSemaphore:
 
     At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
     `requests` is the word for requests in error messages and in the metric of held and waiting
-    slots, for example "searches".
+    slots, for example "searches". `users` is the word for who is limited.
     """
 
     def __init__(
@@ -34,16 +34,22 @@ class FairSemaphore:
         waiting_max: int,
         requests: str,
         all_waiting_max: int = sys.maxsize,
+        users: str = "user",
     ) -> None:
         self._free = total_max
         self._user_max = user_max
         self._waiting_max = waiting_max
         self._requests = requests
+        self._users = users
         self._held = metrics.SLOTS.labels(requests, "held")
         self._waits = metrics.SLOTS.labels(requests, "waiting")
         self._all_waiting_max = all_waiting_max
         self._held_by_user: dict[str, int] = {}
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def held_count(self) -> int:
+        return sum(self._held_by_user.values())
 
     @contextlib.asynccontextmanager
     async def hold(self, user: str) -> AsyncIterator[None]:
@@ -65,7 +71,8 @@ class FairSemaphore:
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
             raise _refuse(
-                f"at most {self._waiting_max} {self._requests} per user may be waiting; try again"
+                f"at most {self._waiting_max} {self._requests} per {self._users} may be waiting; "
+                "try again"
             )
         if sum(map(len, self._queues.values())) >= self._all_waiting_max:
             raise _refuse(f"too many {self._requests} are waiting; try again")

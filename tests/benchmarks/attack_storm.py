@@ -13,8 +13,8 @@ calm period and in the storm. Exits with 1 if a response was wrong; latencies do
 
 Real attackers have their own machines. Here they share the cores of the servers, so their
 process has a low priority: the benchmark measures the work that they cause, not their own work.
-The bystander has a separate process too. All data are on a RAM disk if there is one, because the
-servers would otherwise wait for the disk of the emulated DynamoDB, which writes synchronously.
+The bystander has a separate process too. All data are on a RAM disk if it is large enough, because
+the servers would otherwise wait for the emulated DynamoDB, which writes synchronously to its disk.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import dataclasses
 import itertools
 import json
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -63,6 +64,7 @@ RATES = {
 }
 ROOM_BYTES = 40_000_000  # of Redis memory when the storm begins
 RATIO_WANTED = 3.0
+RAM_DISK_BYTES_MIN = 2_000_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,7 +349,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65_536)), hard))
     size = Size(options.calm, options.storm, options.half_open)
     ram_disk = Path("/dev/shm")
-    parent = ram_disk if ram_disk.is_dir() else None
+    is_large = ram_disk.is_dir() and shutil.disk_usage(ram_disk).free > RAM_DISK_BYTES_MIN
+    parent = ram_disk if is_large else None
     with tempfile.TemporaryDirectory(prefix="chatserver-storm-", dir=parent) as folder:
         result = asyncio.run(run_storm(Path(folder), size))
     out = [table(result), "", f"attacks: {json.dumps(result.attacks)}"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.ids import (
     ID_CHARS_MAX,
     ChatId,
@@ -71,6 +72,10 @@ class FakeDevices:
         """Do nothing."""
 
     push = notify_seq = publish = notify_channel_seq = send_signal = send_channel_signal = ignore
+
+    def get_caller(self) -> RequestCaller:
+        """Return no caller."""
+        return RequestCaller()
 
     def on_acked(self, *_: Any, **__: Any) -> None:
         """Count a committed message."""

@@ -23,9 +23,10 @@ class RequestCaller:
 
     @property
     def queue_key(self) -> str:
-        """The key under which the caller's requests take turns with those of others.
+        """The key by which the caller's requests are queued round-robin.
 
-        Accounts are free, so all new accounts of a network share a key. No user id contains "/".
+        Accounts are free, so all new accounts of a network (IPv4 /24, IPv6 /48) share a key. No
+        user id contains "/".
         """
         return f"network/{self.networks[-1]}" if self.networks else self.user
 

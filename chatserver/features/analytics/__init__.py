@@ -6,7 +6,7 @@ files, and rewrites them after changes and erasures. `warm.py` has the export st
 table definitions for Athena and Glue. Requires the extra `analytics`.
 """
 
-from chatserver.features.registry import Feature, Worker
+from chatserver.features.registry import BACKGROUND_NICE, Feature, Worker
 
 FEATURE = Feature(
     name="analytics",
@@ -15,7 +15,7 @@ FEATURE = Feature(
         "analytics": Worker(
             "chatserver.features.analytics.worker.export_passes:run_analytics",
             "exports messages as Parquet files for SQL queries",
-            is_background=True,
+            nice=BACKGROUND_NICE,
             is_in_all=False,  # off by default: it stores a second copy of message data
             all_if="analytics.export",
             check="chatserver.features.analytics.package_check:check_extra",

@@ -5,7 +5,7 @@ Start with `model` (rules), `service.uploads` and `service.download_links` (use 
 thumbnails. `worker.sweep` deletes files that no message references.
 """
 
-from chatserver.features.registry import Feature, Worker
+from chatserver.features.registry import BACKGROUND_NICE, Feature, Worker
 
 FEATURE = Feature(
     name="attachments",
@@ -15,12 +15,12 @@ FEATURE = Feature(
         "media": Worker(
             "chatserver.features.attachments.worker.media:run_media",
             "creates thumbnails of images",
-            is_background=True,
+            nice=BACKGROUND_NICE,
         ),
         "sweep": Worker(
             "chatserver.features.attachments.worker.sweep:run_sweep",
             "deletes unreferenced files and message bodies",
-            is_background=True,
+            nice=BACKGROUND_NICE,
         ),
     },
     ports={

@@ -1,14 +1,14 @@
-"""Queue of images that take long, in Redis. Users take turns.
+"""Queue of images that take long, in Redis, round-robin by user.
 
 Keys:
 
-- ``{media}:slow`` (zset): image → its turn. The images of a user get consecutive turns, beginning
-  with the current one, so the first image of each user comes before the second image of any user.
+- ``{media}:slow`` (zset): image → its position. The images of a user get consecutive positions,
+  from the current one on, so the first image of each user comes before the second of any user.
 - ``{media}:held`` (zset): image that is being processed or has failed → when it may be claimed
   again (ms).
 - ``{media}:images`` (hash): image → ``<attempts> <owner>``, for the images in both zsets.
-- ``{media}:turns`` (hash): user → turn of the user's last image. The field ``*`` is the current
-  turn. Deleted when the queue is empty.
+- ``{media}:turns`` (hash): user → position of the user's last image. The field ``*`` is the
+  current position. Deleted when the queue is empty.
 """
 
 from __future__ import annotations

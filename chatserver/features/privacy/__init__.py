@@ -4,7 +4,7 @@ Start with `service` (use cases) and `worker.job_worker` (job execution). `worke
 `worker.erasure` implement the two kinds of jobs.
 """
 
-from chatserver.features.registry import Feature, Worker
+from chatserver.features.registry import BACKGROUND_NICE, Feature, Worker
 
 FEATURE = Feature(
     name="privacy",
@@ -23,12 +23,12 @@ FEATURE = Feature(
         "exports": Worker(
             "chatserver.features.privacy.worker.export:run_exports",
             "creates data exports for users",
-            is_background=True,
+            nice=BACKGROUND_NICE,
         ),
         "erasures": Worker(
             "chatserver.features.privacy.worker.erasure:run_erasures",
             "erases the data of users on request",
-            is_background=True,
+            nice=BACKGROUND_NICE,
         ),
     },
 )

@@ -14,7 +14,7 @@ FEATURE = Feature(
         "search": Worker(
             "chatserver.features.search.worker.indexer:run_search",
             "keeps the search index up to date",
-            is_background=True,
+            nice=5,  # an index and its searches matter less than messages
             check="chatserver.features.search.engines.registry:check_engine",
             prepare="chatserver.features.search.container:preload_engine",
         ),

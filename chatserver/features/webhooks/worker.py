@@ -38,6 +38,7 @@ from workers.rpc import RpcWorker
 log = structlog.get_logger()
 
 CALLS_IN_FLIGHT_MAX = 512
+CALLS_OF_SENDER_MAX = 64  # the sends that a session may have in flight
 LEASE_S = 60.0
 ATTEMPTS_MAX = 12  # maximum attempts per event, which then becomes a dead letter
 BACKOFF_S = 2.0  # delay before the second attempt; doubled after each further attempt
@@ -63,7 +64,8 @@ class BeforeSendCaller(RpcWorker):
             clock=container.clock,
             key=container.hot.keys.hook_calls(),
         )
-        super().__init__(container, name, queue, CALLS_IN_FLIGHT_MAX)
+        # A webhook may be slow: all sends of a session may wait for it at the same time.
+        super().__init__(container, name, queue, CALLS_IN_FLIGHT_MAX, CALLS_OF_SENDER_MAX)
         settings = container.settings.webhooks
         self._webhook = Webhook(
             outbound=container.outbound,

@@ -279,6 +279,7 @@ class CommandHandler:
         ref: str | None = getattr(frame, "ref", None)
 
         async def run() -> None:
+            CALLER.set(self.session.caller)
             try:
                 result = await self._run_request(frame)
                 if result is not None:
@@ -357,9 +358,9 @@ class CommandHandler:
         is_new = auth is not None and auth.is_new_account
         networks = get_networks(get_subject(self._connection.peer)) if is_new else ()
         self.session.caller = caller = RequestCaller(user, networks)
-        self._sends_allowed = limits.find_of("sends", caller)
+        self._sends_allowed = limits.find_for_caller("sends", caller)
         self._others_allowed = limits.find("requests", user)
-        self._memory_allowed = limits.find_of("memory", caller)
+        self._memory_allowed = limits.find_for_caller("memory", caller)
 
     # sending
 
@@ -449,6 +450,10 @@ class CommandHandler:
         )
         if dup:
             self.session.report_stored({draft.chat: seq})  # the first `stored` may have been lost
+
+    def get_caller(self) -> RequestCaller:
+        """Return the session's user."""
+        return self.session.caller
 
     def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Send the error for a message that was not committed, or whose outcome is unknown."""

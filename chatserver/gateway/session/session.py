@@ -22,7 +22,7 @@ from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, SessionId, UserI
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.presence import SessionActivity
-from chatserver.errors import ChatError, NotFound, Unavailable
+from chatserver.errors import ChatError, NotFound, RateLimited, Unavailable
 from chatserver.gateway.delivery.large_chat_channel import (
     ChannelPlace,
     LargeChatPositions,
@@ -137,7 +137,7 @@ class Session:
         if not state.is_known:
             try:
                 await container.warm.load_user(self.user)
-            except Unavailable as exc:
+            except (Unavailable, RateLimited) as exc:
                 # The session works without DynamoDB; loading the user is retried later.
                 log.warning("session.user_not_loaded", user=self.user, error=exc.message)
             # Read the state again, because the inbox may have grown while the user was loaded.

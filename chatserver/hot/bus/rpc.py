@@ -222,8 +222,7 @@ AnyOperation = (
 class CallHead(msgspec.Struct):
     """Header of a call. Workers of other versions can also decode it.
 
-    Calls with the same `queue_key` take turns with those of others
-    (`chatserver.service.fair_semaphore`).
+    Calls are queued round-robin by `queue_key` (`chatserver.service.fair_semaphore`).
     """
 
     id: str
@@ -340,12 +339,15 @@ def is_protective(operation: AnyOperation) -> bool:
 
 
 def get_queue_key(operation: AnyOperation) -> str:
-    """Return the key under which an operation takes turns with others.
+    """Return the key by which an operation is queued round-robin.
 
     This is the key of the caller whose request is being processed; if there is none, the
-    operation's user or chat.
+    operation's user or chat. An operation that protects a user has the user's own key, so that it
+    does not wait for new accounts of the same network.
     """
     if isinstance(operation, CallBeforeSend):
         return operation.question.sender
     named = getattr(operation, "user", "") or getattr(operation, "chat", "")
+    if is_protective(operation):
+        return str(named)
     return CALLER.get().queue_key or str(named)

@@ -33,7 +33,10 @@ _NEEDED_WHEN_FULL = (
 
 
 class RpcClient:
-    """Calls the workers. With `WAITING_MAX` calls pending, a new call raises `Overloaded`."""
+    """Calls the workers. With `WAITING_MAX` calls pending, a new call raises `Overloaded`.
+
+    Calls that protect a user may be twice as many.
+    """
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot
@@ -152,7 +155,8 @@ class RpcClient:
     async def _call(
         self, operation: rpc.AnyOperation, key: str | None = None, worker: str = "rpc"
     ) -> bytes:
-        if len(self._waiting) >= WAITING_MAX:
+        is_protective = rpc.is_protective(operation)
+        if len(self._waiting) >= (2 * WAITING_MAX if is_protective else WAITING_MAX):
             raise Overloaded(
                 "too many requests are waiting for the warm tier; try again", retry_after_ms=1000
             )
@@ -175,7 +179,7 @@ class RpcClient:
                 future.set_exception(error)
 
         key = key or self._hot.keys.rpc_calls()
-        is_needed = rpc.is_protective(operation) or isinstance(operation, _NEEDED_WHEN_FULL)
+        is_needed = is_protective or isinstance(operation, _NEEDED_WHEN_FULL)
         send = self._hot.send_write if is_needed else self._hot.send
         send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", rpc.encode_call(call))
         try:

@@ -7,7 +7,7 @@ import collections
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, is_network_key
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.messages import Audience, get_generation_phase
@@ -130,7 +130,7 @@ class Audiences:
         self._hot = hot
         self._load_chat = load_chat
         self._cache: collections.OrderedDict[ChatId, Audience] = collections.OrderedDict()
-        self._loading: dict[ChatId, asyncio.Task[Audience]] = {}
+        self._loading: dict[tuple[ChatId, bool], asyncio.Task[Audience]] = {}
         hot.on_epoch.append(self._cache.clear)
 
     def find(self, chat: ChatId) -> Audience | None:
@@ -143,18 +143,21 @@ class Audiences:
         """Read the current audience from Redis; load the chat if necessary.
 
         Guarantees:
-            Concurrency: concurrent calls for the same chat share one read.
+            Concurrency: concurrent calls for the same chat share one read; those of new accounts
+                share another one.
             Cost: one Redis round trip, plus a warm-tier call if the chat is not loaded.
 
         Raises:
             NotFound: the chat does not exist.
             Unavailable: Redis or the warm tier does not respond.
         """
-        task = self._loading.get(chat)
+        # The load waits in the queue of the first caller. Others must not wait for new accounts.
+        key = (chat, is_network_key(CALLER.get().queue_key))
+        task = self._loading.get(key)
         if task is None:
             task = asyncio.create_task(self._load(chat), name=f"audience-{chat}")
-            self._loading[chat] = task
-            task.add_done_callback(lambda _: self._loading.pop(chat, None))
+            self._loading[key] = task
+            task.add_done_callback(lambda _: self._loading.pop(key, None))
         return await wait_for_shared(task)
 
     async def get_fresh(self, chat: ChatId) -> Audience:

@@ -103,10 +103,10 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{cost}:flushes:<day>`` | hash  | process → number of the last usage report that was added to |
 |                         |        | the totals; expires                                         |
 | ``{media}:jobs``        | stream | uploads to process, bounded; one consumer group             |
-| ``{media}:slow``        | zset   | uploads that take long → turn; users take turns; bounded    |
+| ``{media}:slow``        | zset   | uploads that take long → position, round-robin by user      |
 | ``{media}:held``        | zset   | those being processed or retried → when they are due (ms)   |
 | ``{media}:images``      | hash   | those in both → ``<attempts> <owner>``                      |
-| ``{media}:turns``       | hash   | user → turn of the user's last upload; ``*``: current turn  |
+| ``{media}:turns``       | hash   | user → position of the last upload; ``*``: current position |
 | ``{figures}:log``       | stream | process statistics, every two seconds, bounded; expires     |
 | ``{audit}:rounds``      | hash   | partition → result of the audit's last pass over its chats  |
 | ``{audit}:findings``    | stream | latest findings of the audit, bounded                       |

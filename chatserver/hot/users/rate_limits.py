@@ -13,9 +13,9 @@ further requests wait until it is positive.
 
 Accounts are free, so a limit per user does not limit a person with many accounts. The "memory" and
 "sends" tokens of a new account are therefore also taken from buckets of its network, which all new
-accounts of the network share ("newcomers", "newcomer_sends"), and it gets only a share of the
-"memory" burst. While Redis is low on memory, new accounts get no "memory" tokens. Requests that
-protect a user, such as a block, are allowed to make the bucket negative (`Allowance.owe`).
+accounts of the network share ("newcomers", "newcomer_sends"), and its own buckets are smaller.
+While Redis is low on memory, new accounts get no "memory" tokens. Requests that protect a user,
+such as a block, are allowed to make the bucket negative (`Allowance.owe`).
 """
 
 from __future__ import annotations
@@ -64,12 +64,15 @@ ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memor
 MEMORY_BLOCK_BYTES = 32_768
 TOO_MUCH = "much data (limits.memory)"  # The error message is "too <this>: slow down".
 MEMORY_PAUSE_S = 1.0  # After a memory bucket had too few tokens, callers wait at least this long.
-# The memory budget of a new account, and the budgets of all new accounts of a network, as multiples
-# of `limits.memory` and `limits.sends`. A wide network (IPv6 /48) has `WIDE_FACTOR` times the
-# budgets of a network.
+# The budgets of a new account, and of all new accounts of a network, as multiples of
+# `limits.memory` and `limits.sends`. A wide network (IPv6 /48) has `WIDE_FACTOR` times the budgets
+# of a network.
 NEW_ACCOUNT_SHARE = 0.25
+NEW_ACCOUNT_SENDS_SHARE = 0.1
 NETWORK_FACTOR = 5
 NETWORK_SENDS_FACTOR = 0.4
+NEW_ACCOUNT_SENDS_BURST_MIN = 20
+NEW_ACCOUNT_BLOCK = 2  # sends taken at once: idle accounts must not hold those of their network
 WIDE_FACTOR = 4
 # The kinds of limits that also apply to the networks of new accounts.
 _OF_NETWORK: Final[dict[Kind, Kind]] = {"memory": "newcomers", "sends": "newcomer_sends"}
@@ -113,6 +116,10 @@ class Allowance:
         self._available_at = 0.0
         self._is_requesting = False
         self._waiting: list[Callable[[], None]] | None = None  # called after the next reply
+
+    def set_block(self, block: int) -> None:
+        """Set how many tokens are requested at once."""
+        self._block, self._low = block, block // 2
 
     def spend(self, cost: int = 1) -> bool:
         """Spend `cost` tokens; return False if there are too few. See `wait_ms` and `request`."""
@@ -252,22 +259,28 @@ class RateLimits:
         if allowance is None:
             if len(self._allowances) >= CACHE_MAX:
                 self.return_tokens(*next(iter(self._allowances)))
-            burst, rate = self._rules[kind].burst, self._rules[kind].per_s
-            block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
-            if kind == "memory":
-                block = min(burst, MEMORY_BLOCK_BYTES)
             allowance = self._allowances[key] = Allowance(
-                limits=self, key=key, block=block, rate=rate
+                limits=self, key=key, block=self._get_block(kind), rate=self._rules[kind].per_s
             )
         return allowance
 
-    def find_of(self, kind: Kind, caller: RequestCaller) -> Allowance:
-        """Return this process's allowance for a user, which depends on the networks if it is new.
+    def _get_block(self, kind: Kind) -> int:
+        burst, rate = self._rules[kind].burst, self._rules[kind].per_s
+        if kind == "memory":
+            return min(burst, MEMORY_BLOCK_BYTES)
+        return 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
 
-        `kind`: "memory" or "sends".
+    def find_for_caller(self, kind: Literal["memory", "sends"], caller: RequestCaller) -> Allowance:
+        """Return this process's allowance for a user.
+
+        That of a new account also takes tokens from the buckets of its networks.
         """
         allowance = self.find(kind, caller.user)
-        allowance.networks = caller.networks
+        if allowance.networks != caller.networks:
+            self._return_unspent(allowance)
+            allowance.networks = caller.networks
+            if kind == "sends":
+                allowance.set_block(NEW_ACCOUNT_BLOCK if caller.networks else self._get_block(kind))
         return allowance
 
     def charge(self, kind: Kind, subject: str, cost: int) -> None:
@@ -353,7 +366,7 @@ class RateLimits:
         keys: list[tuple[Kind, str]] = [(kind, network) for network in allowance.networks]
         # One call per bucket: in a cluster, each may be in another partition.
         for key in (*keys, allowance.key):
-            item = self._make_item(key, granted, share=NEW_ACCOUNT_SHARE)
+            item = self._make_item(key, granted, is_new_account=True)
             granted, key_wait_ms = await self._consume([item])
             wait_ms = max(wait_ms, key_wait_ms)
             taken.append((key, granted))
@@ -363,19 +376,25 @@ class RateLimits:
         self._grant(allowance, granted, wait_ms)
 
     def _make_item(
-        self, key: tuple[Kind, str], wanted: int, *, is_charge: bool = False, share: float = 1
+        self,
+        key: tuple[Kind, str],
+        wanted: int,
+        *,
+        is_charge: bool = False,
+        is_new_account: bool = False,
     ) -> dict[str, Value]:
-        """Return the input of `consume_rate_limits` for a bucket.
-
-        `share` is the share of the burst that the user may have ("memory" only).
-        """
+        """Return the input of `consume_rate_limits` for a bucket."""
         kind, subject = key
         rule = self._rules[kind]
         if kind in _OF_NETWORK.values() and is_wide_network(subject):
             rule = _multiply(rule, WIDE_FACTOR)
-        if kind == "memory" and share < 1:
-            burst = max(MEMORY_BURST_BYTES_MIN, round(rule.burst * share))
+        if kind == "memory" and is_new_account:
+            burst = max(MEMORY_BURST_BYTES_MIN, round(rule.burst * NEW_ACCOUNT_SHARE))
             rule = config.RateLimit(rule.per_s, burst)
+        if kind == "sends" and is_new_account:
+            share = _multiply(rule, NEW_ACCOUNT_SENDS_SHARE)
+            burst = min(rule.burst, max(NEW_ACCOUNT_SENDS_BURST_MIN, share.burst))
+            rule = config.RateLimit(share.per_s, burst)
         return {
             "limit": self._hot.keys.limit(kind, subject),
             "burst": rule.burst,

@@ -83,6 +83,10 @@ class Draft:
 class _Outcome:
     def __init__(self) -> None:
         self.ack: asyncio.Future[frames.Ack] = asyncio.get_running_loop().create_future()
+        self._caller = CALLER.get()
+
+    def get_caller(self) -> RequestCaller:
+        return self._caller
 
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         if not self.ack.done():
@@ -304,11 +308,11 @@ class MessageSender:
         # Sort by order of acceptance: `on_chat_closed` may add a draft that precedes others.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
-            payer = "" if draft.is_system else draft.sender
-            self.spawn(self._load(draft.chat, payer), f"load-{draft.chat}")
+            caller = RequestCaller() if draft.is_system else draft.listener.get_caller()
+            self.spawn(self._load(draft.chat, caller), f"load-{draft.chat}")
 
-    async def _load(self, chat: ChatId, payer: str) -> None:
-        CALLER.set(RequestCaller(payer))
+    async def _load(self, chat: ChatId, caller: RequestCaller) -> None:
+        CALLER.set(caller)
         error = ChatError("internal error; the request failed")
         audience: Audience | None = None
         try:

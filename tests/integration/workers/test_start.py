@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 
+from chatserver.features.registry import BACKGROUND_NICE
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import free_port
 from tests.support.stack import open_stack
-from workers.runner import BACKGROUND_NICE
 
 CLI = [sys.executable, "-m", "chatserver.cli.main", "worker", "persist"]
 DEADLINE_S = 60

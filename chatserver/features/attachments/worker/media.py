@@ -10,8 +10,8 @@
 
 Fairness: an image that needs more CPU time than `FAST_CPU_S` is moved to the slow queue, which has
 its own worker. The images of a user whose recent images took `USER_CPU_S` or more are moved too. In
-the normal queue, an image waits at most a few seconds for the images of one other user. In the slow
-queue, users take turns.
+the normal queue, an image waits at most a few seconds for the images of one other user. The slow
+queue is round-robin by user.
 
 A busy machine, a killed worker and an unavailable store say nothing about the image. Only an image
 that cannot be decoded, or needs too much CPU time or memory, remains without a thumbnail.

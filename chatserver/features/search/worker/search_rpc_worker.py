@@ -14,6 +14,7 @@ from chatserver.features.search.container import SearchContainer
 from chatserver.features.search.model import Order
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import RpcQueue
+from chatserver.service.fair_semaphore import FairSemaphore
 from workers.rpc import RpcWorker
 
 CALLS_IN_FLIGHT_MAX = 256  # maximum accepted calls; `SEARCHES_MAX` run, others wait
@@ -30,6 +31,9 @@ class SearchRpcWorker(RpcWorker):
             key=container.hot.keys.search_calls(),
         )
         super().__init__(container, name, queue, CALLS_IN_FLIGHT_MAX)
+
+    def _choose_slots(self, call: rpc.Call) -> FairSemaphore:
+        return self._slots  # searches have fair slots of their own (`SearchContainer`)
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
         if not isinstance(operation, rpc.FindMessages):

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from chatserver.dev.servers import Server
+from chatserver.hot.bus import rpc
 from tests.support.rawchat import Failed, RawChat
 from tests.support.received_frames import Fields
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import Stack
 from tests.support.wire import TEXT, Ended, RawSocket, Refused, Response
 
@@ -173,11 +175,12 @@ async def test_new_accounts_of_a_network_share_a_memory_limit(
     stack: Stack, east: Server, chat: tuple[str, str], new_name: Callable[[str], str]
 ) -> None:
     """Accounts are free: with a limit per account only, one network could fill Redis."""
+    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "1000/s burst 1000"})
     acks = 0
     for number in range(8):
         user = new_name("cheap")
         sender = Sender(stack, user, "d1")
-        await sender.start(east, f"198.51.100.{number + 1}", stack.token_of_new_account(user))
+        await sender.start(gateway, f"198.51.100.{number + 1}", stack.token_of_new_account(user))
         await sender.ws.send_json({"type": "open_direct", "id": 99, "user": chat[0]})
         while (opened := await sender.ws.recv_json()).get("id") != 99:
             pass
@@ -194,6 +197,60 @@ async def test_new_accounts_of_a_network_share_a_memory_limit(
     (answer,) = await sender.send_many(1, type="send", chat=chat[1], body="from a known account")
     assert answer["type"] == "ack"
     await sender.ws.abort()
+
+
+async def test_new_accounts_of_a_network_share_a_limit_of_sends(
+    stack: Stack, new_name: Callable[[str], str]
+) -> None:
+    """Each has a small burst, and all of them together have one."""
+    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "0.01/s burst 125"})
+    acks = []
+    for number in range(4):
+        user = new_name("cheap")
+        await stack.add_users([f"{user}-peer"])
+        sender = Sender(stack, user, "d1")
+        await sender.start(gateway, f"198.51.77.{number + 1}", stack.token_of_new_account(user))
+        await sender.ws.send_json({"type": "open_direct", "id": 99, "user": f"{user}-peer"})
+        while (opened := await sender.ws.recv_json()).get("id") != 99:
+            pass
+        assert opened["type"] == "ok", opened
+        answers = await sender.send_many(30, type="send", chat=opened["chat"]["chat"])
+        acks.append(sum(answer["type"] == "ack" for answer in answers))
+        await sender.ws.abort()
+
+    assert acks == [20, 20, 10, 0]
+
+
+async def test_calls_of_a_new_account_are_queued_by_its_network(
+    stack: Stack, east: Server, new_name: Callable[[str], str]
+) -> None:
+    """Also those that a send causes; a block has the account's own key."""
+    user, peer = new_name("cheap"), new_name("peer")
+    await stack.add_users([peer])
+    sender = Sender(stack, user, "d1")
+    await sender.start(east, "198.51.66.7", stack.token_of_new_account(user))
+    frames = [
+        {"type": "open_direct", "user": peer},
+        {"type": "block", "user": peer},
+        {"type": "send", "chat": "absent", "ref": "r", "body": "to a chat that is not loaded"},
+    ]
+    for number, frame in enumerate(frames):
+        await sender.ws.send_json({"id": number, **frame})
+        while (await sender.ws.recv_json()).get("id") != number:
+            pass
+    await sender.ws.abort()
+
+    with redis_client(stack.redis_url) as redis:
+        calls = [rpc.decode_call(fields[b"c"]) for _, fields in redis.xrange("{rpc}:calls")]
+    found = {
+        type(call.operation).__name__: call.queue_key
+        for call in calls
+        if user in msgspec.json.encode(call.operation).decode() or "absent" in str(call)
+    }
+    network = "network/4-c63342"
+    assert found == {
+        "LoadUser": network, "OpenDirect": network, "Block": user, "LoadChat": network
+    }  # fmt: skip
 
 
 async def test_sends_of_one_user_at_two_gateways_share_the_limit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -18,6 +19,7 @@ from chatserver.hot.redis.server_health import LOW_SHARE
 from chatserver.hot.users.rate_limits import (
     BLOCK_S,
     NETWORK_SENDS_FACTOR,
+    NEW_ACCOUNT_SENDS_SHARE,
     OWED_BYTES_MAX,
     Allowance,
     RateLimits,
@@ -248,7 +250,8 @@ NETWORK_BYTES = 5 * 400_000  # of the new accounts of one network
 
 async def take_memory(limits: RateLimits, user: str, address: str, piece: int = 10_000) -> int:
     """Take as much memory as a new account gets at once; return the bytes."""
-    allowance = limits.find_of("memory", RequestCaller(user, get_networks(get_subject(address))))
+    caller = RequestCaller(user, get_networks(get_subject(address)))
+    allowance = limits.find_for_caller("memory", caller)
     taken = 0
     while taken < 4 * NETWORK_BYTES:
         try:
@@ -268,7 +271,18 @@ async def test_new_accounts_of_a_network_share_its_memory_budget(hot: HotClient)
     assert max(taken) <= MEMORY_BURST_BYTES_MIN  # a new account has a smaller burst
     assert 0.8 * NETWORK_BYTES <= sum(taken) <= NETWORK_BYTES * 1.01
     assert await take_memory(limits, "new-elsewhere", "10.1.3.1") > 0
-    await limits.find_of("memory", RequestCaller("known")).pay("memory", 390_000)
+    await limits.find_for_caller("memory", RequestCaller("known")).pay("memory", 390_000)
+
+
+async def send_until_refused(limits: RateLimits, caller: RequestCaller) -> int:
+    """Return how many messages a user may send at once."""
+    allowance = limits.find_for_caller("sends", caller)
+    sent = 0
+    with contextlib.suppress(RateLimited):
+        while True:
+            await allowance.pay("many sends")
+            sent += 1
+    return sent
 
 
 async def test_new_accounts_of_a_network_share_its_sends(hot: HotClient) -> None:
@@ -276,17 +290,24 @@ async def test_new_accounts_of_a_network_share_its_sends(hot: HotClient) -> None
     limits = RateLimits(hot, config.Limits(sends=config.RateLimit(0.01, 500)))
     burst = 500 * NETWORK_SENDS_FACTOR
 
-    sent = 0
-    for number in range(20):
-        allowance = limits.find_of("sends", RequestCaller(f"new-{number}", ("4-0a0102",)))
-        with pytest.raises(RateLimited):
-            while True:
-                await allowance.pay("many sends")
-                sent += 1
-    await limits.find_of("sends", RequestCaller("known")).pay("many sends", 500)
-    await limits.find_of("sends", RequestCaller("new", ("4-0a0103",))).pay("many sends", 100)
+    sent = [
+        await send_until_refused(limits, RequestCaller(f"new-{number}", ("4-0a0102",)))
+        for number in range(20)
+    ]
 
-    assert 0.9 * burst <= sent <= burst + 1
+    assert sent[0] == 500 * NEW_ACCOUNT_SENDS_SHARE  # one account leaves sends for the others
+    assert 0.9 * burst <= sum(sent) <= burst + 1
+    assert await send_until_refused(limits, RequestCaller("new", ("4-0a0103",))) == sent[0]
+    assert await send_until_refused(limits, RequestCaller("known")) == 500
+
+
+async def test_idle_new_accounts_hold_few_sends_of_their_network(hot: HotClient) -> None:
+    """Sixty new people of an office greet each other at the same time."""
+    limits = RateLimits(hot, config.Limits())
+
+    for number in range(60):
+        caller = RequestCaller(f"new-{number}", ("4-0a0102",))
+        await limits.find_for_caller("sends", caller).pay("many sends")
 
 
 async def test_new_accounts_of_an_ipv6_site_share_its_memory_budget(hot: HotClient) -> None:
@@ -308,7 +329,7 @@ async def test_memory_that_new_accounts_do_not_use_is_returned_to_their_network(
     limits = RateLimits(hot, MEMORY)
     for number in range(100):  # each takes a block of 32 KB: 3.2 MB, more than the budget
         caller = RequestCaller(f"calm-{number}", ("4-0a0102",))
-        await limits.find_of("memory", caller).pay("memory", 1000)
+        await limits.find_for_caller("memory", caller).pay("memory", 1000)
         limits.return_tokens("memory", f"calm-{number}")
 
     # Tokens are returned in the background.
@@ -323,11 +344,11 @@ async def test_new_accounts_wait_while_redis_is_low_on_memory(
     """Other accounts continue, and a new account may still protect itself."""
     monkeypatch.setattr(hot.health, "memory_share", LOW_SHARE)
     limits = RateLimits(hot, MEMORY)
-    allowance = limits.find_of("memory", RequestCaller("new", ("4-0a0102",)))
+    allowance = limits.find_for_caller("memory", RequestCaller("new", ("4-0a0102",)))
 
     with pytest.raises(Overloaded, match="new accounts must wait") as refused:
         await allowance.pay("memory", 1000)
-    await limits.find_of("memory", RequestCaller("known")).pay("memory", 1000)
+    await limits.find_for_caller("memory", RequestCaller("known")).pay("memory", 1000)
 
     assert refused.value.retry_after_ms
     owed = 0
@@ -341,7 +362,7 @@ async def test_debt_in_redis_counts_for_a_new_connection(hot: HotClient) -> None
     burst = MEMORY.memory.burst
     RateLimits(hot, MEMORY).charge_memory("debtor", burst + OWED_BYTES_MAX - 4096)
     limits = RateLimits(hot, MEMORY)
-    allowance = limits.find_of("memory", RequestCaller("debtor"))
+    allowance = limits.find_for_caller("memory", RequestCaller("debtor"))
 
     assert not await acquire(allowance)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatserver.config import Webhooks
+from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
@@ -108,6 +109,9 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.refusals: list[tuple[str, ChatError]] = []
+
+    def get_caller(self) -> RequestCaller:
+        return RequestCaller(ALICE)
 
     def on_acked(self, draft: PendingDraft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
         raise AssertionError("no message is committed in these tests")

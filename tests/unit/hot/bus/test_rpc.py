@@ -1,4 +1,4 @@
-"""The key under which an rpc call takes turns with others."""
+"""The key by which an rpc call is queued."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from chatserver.protocol import frames
         (RequestCaller(), LoadKeys(), ""),
         (RequestCaller("new", ("4-0a0102",)), OpenDirect("new", "bob"), "network/4-0a0102"),
         (RequestCaller("new", ("6-1", "6-0")), LoadChat("c1"), "network/6-0"),
+        (RequestCaller("new", ("4-0a0102",)), Block("new", "bob", is_blocked=True), "new"),
     ],
 )
 def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
     caller: RequestCaller, operation: AnyOperation, key: str
 ) -> None:
-    """New accounts of a network share a key. A chat that a send loads has its own."""
+    """New accounts of a network share a key, but not for calls that protect them."""
 
     def find() -> str:
         CALLER.set(caller)

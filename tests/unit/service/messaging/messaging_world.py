@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.inboxes import AppendResult, Delivery
 from chatserver.domain.messages import Audience, InboxPositions, PendingDraft
@@ -42,6 +42,10 @@ class Client:
 
     def __init__(self) -> None:
         self.outcomes_received: list[Acked | Refused] = []
+        self.caller = RequestCaller()
+
+    def get_caller(self) -> RequestCaller:
+        return self.caller
 
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         self.outcomes_received.append(Acked(draft.ref, seq, mid, dup))
@@ -117,7 +121,7 @@ class Audiences:
         self.dropped: list[ChatId] = []
         self.is_slow = False
         self.fresh_reads = 0
-        self.callers: list[str] = []  # the user of each load
+        self.callers: list[RequestCaller] = []  # the caller of each load
 
     def find(self, chat: ChatId) -> Audience | None:
         return self.known.get(chat)
@@ -129,7 +133,7 @@ class Audiences:
     async def get(self, chat: ChatId) -> Audience:
         if chat in self.known and not self.is_slow:
             return self.known[chat]
-        self.callers.append(CALLER.get().user)
+        self.callers.append(CALLER.get())
         if chat not in self.loading:
             self.loading[chat] = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self.loading[chat])

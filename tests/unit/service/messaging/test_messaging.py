@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.messages import format_place
 from chatserver.errors import (
@@ -218,9 +218,11 @@ async def test_send_while_the_chat_loads_waits_in_order(unloaded: World) -> None
 
 async def test_send_loads_its_chat_as_the_sender(unloaded: World) -> None:
     """Connections share a context, so the caller is not set after the call."""
+    caller = unloaded.client.caller = RequestCaller(BOB, ("4-0a0102",))
+
     await unloaded.send("r1", sender=BOB)
 
-    assert unloaded.audiences.callers == [BOB]
+    assert unloaded.audiences.callers == [caller]
     assert CALLER.get().user == ""
     await unloaded.audiences.loaded(audience_of(ALICE, BOB))
 
