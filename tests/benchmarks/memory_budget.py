@@ -26,7 +26,7 @@ import redis
 
 from chatserver import config
 from chatserver.dev.servers import Server, redis_launch
-from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
 from chatserver.domain.text_validation import BODY_CHARS_MAX
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
@@ -184,7 +184,7 @@ def idle_chats(members: int) -> Way:
     """Read chats that were evicted from Redis."""
 
     async def spend(day: Day, budget: int) -> None:
-        CALLER.set(HOSTILE)
+        CALLER.set(RequestCaller(HOSTILE))
         while day.charged < budget:
             chat = derived_chat_id(HOSTILE, Ref(new_id()))
             await day.read_again(chat, day.contacts(members - 1))
