@@ -486,13 +486,8 @@ class CommandHandler:
                 draft, Unavailable("too many sends are waiting to be stored; try again")
             )
             return
-        self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
-
-    async def _check_stored(self, chat: ChatId) -> None:
-        try:
-            await self._context.stored_waits.check(chat, self._context.container.chat_log)
-        except ChatError as exc:
-            log.warning("session.stored_unconfirmed", chat=chat, error=exc.message)
+        check = self._context.stored_waits.check(draft.chat, self._context.container.chat_log)
+        self._context.tasks.spawn(check, f"stored-{self.session.id}")
 
     async def _renew(self, frame: frames.Auth) -> frames.Ok | None:
         assert self.session.auth is not None

@@ -121,16 +121,15 @@ class StoredWaits:
             await asyncio.sleep(self._poll_s)
             for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
                 self._waits[chat] = self._waits.pop(chat)  # poll this chat last in the next round
-                with contextlib.suppress(ChatError):
-                    await self.check(chat, log)
+                await self.check(chat, log)
 
     async def check(self, chat: ChatId, log: ChatLog) -> None:
         """Read the chat's last stored seq, and complete the waits for messages up to it.
 
-        Raises:
-            Unavailable: Redis does not respond; `run` tries again.
+        If Redis does not respond, the waits continue, and `run` tries again.
         """
-        self.complete(chat, await log.get_stored(chat))
+        with contextlib.suppress(ChatError):
+            self.complete(chat, await log.get_stored(chat))
 
     def _decrease_count(self, chat: ChatId, count: int) -> None:
         self._count -= count
