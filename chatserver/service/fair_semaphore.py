@@ -23,7 +23,8 @@ class FairSemaphore:
 
     At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
     `requests` is the word for requests in error messages and in the metric of held and waiting
-    slots, for example "searches". `users` is the word for who is limited.
+    slots, for example "searches". `users` is the word in error messages for those who are limited,
+    for example "network".
     """
 
     def __init__(

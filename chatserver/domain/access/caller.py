@@ -36,7 +36,7 @@ def is_network_key(queue_key: str) -> bool:
     return queue_key.startswith("network/")
 
 
+_NOBODY: Final = RequestCaller()
 CALLER: Final[contextvars.ContextVar[RequestCaller]] = contextvars.ContextVar(
-    "caller",
-    default=RequestCaller(),  # noqa: B039 - immutable
+    "caller", default=_NOBODY
 )
