@@ -68,10 +68,9 @@ MEMORY_PAUSE_S = 1.0  # After a memory bucket had too few tokens, callers wait a
 # `limits.memory` and `limits.sends`. A wide network (IPv6 /48) has `WIDE_FACTOR` times the budgets
 # of a network.
 NEW_ACCOUNT_SHARE = 0.25
-NEW_ACCOUNT_SENDS_SHARE = 0.1
+NEW_ACCOUNT_SENDS_SHARE = 0.1  # of the rate, and half of the burst: people try out scripts
 NETWORK_FACTOR = 5
-NETWORK_SENDS_FACTOR = 0.4
-NEW_ACCOUNT_SENDS_BURST_MIN = 20
+NETWORK_SENDS_FACTOR = 0.4  # of the rate, and the whole burst
 NEW_ACCOUNT_BLOCK = 2  # sends taken at once: idle accounts must not hold those of their network
 WIDE_FACTOR = 4
 # The kinds of limits that also apply to the networks of new accounts.
@@ -220,8 +219,8 @@ class Allowance:
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 
 
-def _multiply(rule: config.RateLimit, factor: float) -> config.RateLimit:
-    return config.RateLimit(rule.per_s * factor, max(1, round(rule.burst * factor)))
+def _multiply(rule: config.RateLimit, factor: int) -> config.RateLimit:
+    return config.RateLimit(rule.per_s * factor, rule.burst * factor)
 
 
 class RateLimits:
@@ -243,7 +242,9 @@ class RateLimits:
             "requests": settings.requests,
             "memory": settings.memory,
             "newcomers": _multiply(settings.memory, NETWORK_FACTOR),
-            "newcomer_sends": _multiply(settings.sends, NETWORK_SENDS_FACTOR),
+            "newcomer_sends": config.RateLimit(
+                settings.sends.per_s * NETWORK_SENDS_FACTOR, settings.sends.burst
+            ),
             "connections": settings.connections,
             "failures": settings.failures,
             "calls": settings.calls,
@@ -392,9 +393,8 @@ class RateLimits:
             burst = max(MEMORY_BURST_BYTES_MIN, round(rule.burst * NEW_ACCOUNT_SHARE))
             rule = config.RateLimit(rule.per_s, burst)
         if kind == "sends" and is_new_account:
-            share = _multiply(rule, NEW_ACCOUNT_SENDS_SHARE)
-            burst = min(rule.burst, max(NEW_ACCOUNT_SENDS_BURST_MIN, share.burst))
-            rule = config.RateLimit(share.per_s, burst)
+            burst = math.ceil(rule.burst / 2)
+            rule = config.RateLimit(rule.per_s * NEW_ACCOUNT_SENDS_SHARE, burst)
         return {
             "limit": self._hot.keys.limit(kind, subject),
             "burst": rule.burst,

@@ -118,27 +118,27 @@ async def test_sends_of_a_user_have_their_own_limit(
 async def test_sends_of_new_accounts_of_a_network_are_limited_together(
     stack: Stack, new_name: NewName
 ) -> None:
-    """By HTTP as by frames: each has a burst of 20, and all of them have 0.4 times the burst."""
+    """By HTTP as by frames: each has half of the burst, and all of them have one burst."""
     settings = Settings(
         redis=Redis(url=stack.redis_url, call_timeout_s=20),
         warm=stack.warm,
         auth=Auth(secret=SecretStr(stack.secret)),
         api=Api(trusted_proxies=[PROXY]),
-        limits=Limits.model_validate({"sends": f"{SLOW}/s burst 75"}),
+        limits=Limits.model_validate({"sends": f"{SLOW}/s burst 20"}),
     )
     peer, found = new_name("peer"), []
     await stack.add_users([peer])
     async with open_api(settings) as app:
-        for number in range(2):
+        for number in range(3):
             user = new_name("cheap")
             async with client_of(stack, app, user, f"198.18.7.{number + 1}") as client:
                 client.headers["Authorization"] = f"Bearer {stack.token_of_new_account(user)}"
                 chat = (await client.put(f"/v1/direct-chats/{peer}")).json()["chat"]
                 path = f"/v1/chats/{chat}/messages"
-                statuses = await statuses_of(client, 25, "POST", path, json={"body": "x"})
+                statuses = await statuses_of(client, 12, "POST", path, json={"body": "x"})
                 found.append(statuses.count(201))
 
-    assert found == [20, 10]
+    assert found == [10, 10, 0]
 
 
 async def test_forwarded_address_from_an_untrusted_hop_is_ignored(

@@ -203,7 +203,7 @@ async def test_new_accounts_of_a_network_share_a_limit_of_sends(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
     """Each has a small burst, and all of them together have one."""
-    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "0.01/s burst 125"})
+    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "0.01/s burst 50"})
     acks = []
     for number in range(4):
         user = new_name("cheap")
@@ -218,7 +218,7 @@ async def test_new_accounts_of_a_network_share_a_limit_of_sends(
         acks.append(sum(answer["type"] == "ack" for answer in answers))
         await sender.ws.abort()
 
-    assert acks == [20, 20, 10, 0]
+    assert acks == [25, 25, 0, 0]
 
 
 async def test_calls_of_a_new_account_are_queued_by_its_network(
