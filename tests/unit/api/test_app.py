@@ -22,7 +22,6 @@ from chatserver.config import Api, Auth, Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ConfigError
-from chatserver.request_targets import to_origin_form
 from tests.support.apiparts import open_offline_container
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -261,20 +260,6 @@ async def test_head_of_every_route_has_the_headers_of_get_and_no_body(client: Cl
                 assert head.headers.get(name) == get.headers.get(name), (path, name)
 
     assert len(paths) > 80
-
-
-@pytest.mark.parametrize(
-    ("target", "path"),
-    [
-        ("/healthz?a=http://b", "/healthz?a=http://b"),
-        ("http://chat.example/v1/me?x=1", "/v1/me?x=1"),
-        ("HTTPS://chat.example:8443", "/"),
-        ("http://chat.example?x=1", "/?x=1"),
-        ("*", "*"),
-    ],
-)
-def test_absolute_request_target_is_reduced_to_its_path(target: str, path: str) -> None:
-    assert to_origin_form(target) == path
 
 
 async def test_refused_method_names_the_allowed_ones(client: Client) -> None:
