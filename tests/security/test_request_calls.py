@@ -222,11 +222,11 @@ async def run_route(
     wanted = UNSTORED.get(operation, row.but.get("owner", row.ok))
     assert answer.status_code == wanted, (operation, answer.status_code, answer.text)
     if operation == "POST /v1/admin/broadcasts":
-        await _wait_for_broadcast(client, answer.json()["broadcast"], headers)
+        await wait_for_broadcast(client, answer.json()["broadcast"], headers)
     return counted
 
 
-async def _wait_for_broadcast(client: httpx.AsyncClient, job: str, headers: dict[str, str]) -> None:
+async def wait_for_broadcast(client: httpx.AsyncClient, job: str, headers: dict[str, str]) -> None:
     """Wait until a broadcast, which runs in the background, is done."""
 
     async def is_done() -> bool:

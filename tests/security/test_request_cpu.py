@@ -36,7 +36,12 @@ from tests.security.support.dearest_inputs import DEAREST, OTHERS, WIDE, WORDS, 
 from tests.security.support.loop_bounds import MEASURED_MS, get_bounds, render_table
 from tests.security.support.loop_meter import LoopMeter, LoopTime
 from tests.security.support.users import make_key
-from tests.security.test_request_calls import DESTRUCTIVE, NO_RESPONSE, _limit_of
+from tests.security.test_request_calls import (
+    DESTRUCTIVE,
+    NO_RESPONSE,
+    _limit_of,
+    wait_for_broadcast,
+)
 from tests.support.loop_ticks import FOLDER, TickReader
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
@@ -300,6 +305,8 @@ async def run_route(
     )
     if dearest.fields or dearest.query:
         assert answer.is_success, (operation, answer.status_code, answer.text)
+    if operation == "POST /v1/admin/broadcasts":
+        await wait_for_broadcast(client, answer.json()["broadcast"], headers)
     return used
 
 

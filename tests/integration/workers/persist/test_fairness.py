@@ -189,12 +189,14 @@ async def test_next_persist_worker_continues_at_the_position_of_each_chat(
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
 
-    async def is_busy_stored() -> bool:
-        return await get_stored_seq(container, busy.chat) == 500
+    partition = container.hot.keys.get_partition(busy.chat)
+
+    async def is_position_recorded() -> bool:
+        return (await Backlog(container.hot, partition).get_progress()).get(busy.chat) == 500
 
     async with open_behind_proxy(fault_proxy, container) as others:
         async with running(persister_of(others).run()):
-            await eventually(is_busy_stored, 60)
+            await eventually(is_position_recorded, 60)
         fault_proxy.rules.remove(rule)
         fault_proxy.calls.clear()
         async with running(persister_of(others, "w2").run()):
