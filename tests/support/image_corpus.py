@@ -6,6 +6,7 @@ its colors and its orientation. `list_images` builds all of them in a few second
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import io
 import struct
@@ -22,6 +23,8 @@ QUADRANTS = (RED, GREEN, BLUE, YELLOW)  # upper left, upper right, lower left, l
 GRAYS = tuple((level, level, level) for level in (30, 110, 170, 235))
 SIZE = (96, 64)
 JPEG, PNG, GIF, WEBP = "image/jpeg", "image/png", "image/gif", "image/webp"
+HEIC, AVIF, BMP, TIFF = "image/heic", "image/avif", "image/bmp", "image/tiff"
+_CENTERS = tuple((SIZE[0] * x // 4, SIZE[1] * y // 4) for y in (1, 3) for x in (1, 3))
 ORIENTATION = 0x0112
 # Where the quadrants of the stored image appear for each EXIF orientation.
 _ORIENTED = {
@@ -91,6 +94,9 @@ def list_images() -> list[SampleImage]:
         _gifs,
         _webps,
         _shapes,
+        _heifs,
+        _avifs,
+        _bitmaps,
         _other_formats,
     )
     return [image for source in sources for image in source()]
@@ -311,18 +317,88 @@ def _shapes() -> Iterator[SampleImage]:
 
 def _other_formats() -> Iterator[SampleImage]:
     picture = draw()
-    for kind in ("BMP", "TIFF", "ICO", "AVIF"):
-        type_ = {"ICO": "image/vnd.microsoft.icon"}.get(kind, f"image/{kind.lower()}")
-        yield SampleImage(kind, type_, save(picture, kind), None)
+    yield SampleImage("ICO", "image/vnd.microsoft.icon", save(picture, "ICO"), None)
     yield SampleImage("WebP declared as JPEG", JPEG, save(picture, "WEBP", quality=90))
     yield SampleImage("PNG declared as WebP", WEBP, save(picture, "PNG"))
-    yield SampleImage("AVIF declared as JPEG", JPEG, save(picture, "AVIF"), None)
+    yield SampleImage("AVIF declared as JPEG", JPEG, save(picture, "AVIF"))
     svg = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
     yield SampleImage("SVG", "image/svg+xml", svg, None)
-    heic = struct.pack(">I", 24) + b"ftypheic" + b"\0\0\0\0mif1heic" + b"\0" * 200
-    yield SampleImage("HEIC", "image/heic", heic, None)
 
 
+def make_phone_heic() -> bytes:
+    """Return a HEIC of `SIZE` that is displayed after a rotation."""
+    return base64.b64decode(_HEIC_TURNED)
+
+
+def _heifs() -> Iterator[SampleImage]:
+    content, turned = base64.b64decode(_HEIC), make_phone_heic()
+    sides = tuple(QUADRANTS[place] for place in _ORIENTED[6])
+    yield SampleImage("HEIC", HEIC, content)
+    yield SampleImage("HEIC of a phone", HEIC, turned, sides, SIZE[::-1])
+    yield SampleImage("HEIC declared as JPEG", JPEG, content)
+    yield SampleImage("HEIC cut", HEIC, content[:300], None)
+    yield SampleImage("HEIC that is only a header", HEIC, content[:28] + bytes(200), None)
+
+
+def _avifs() -> Iterator[SampleImage]:
+    picture = draw()
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    sides = tuple(QUADRANTS[place] for place in _ORIENTED[6])
+    yield SampleImage("AVIF", AVIF, save(picture, "AVIF"))
+    yield SampleImage("AVIF turned", AVIF, save(picture, "AVIF", exif=exif), sides, SIZE[::-1])
+    yield SampleImage("AVIF with alpha", AVIF, save(picture.convert("RGBA"), "AVIF"))
+    yield SampleImage("AVIF cut", AVIF, save(picture, "AVIF")[:250], None)
+
+
+def _bitmaps() -> Iterator[SampleImage]:
+    picture = draw()
+    gray = picture.convert("L")
+    levels = tuple((level, level, level) for level in map(gray.getpixel, _CENTERS))
+    for name, type_ in (("BMP", BMP), ("TIFF", TIFF)):
+        yield SampleImage(name, type_, save(picture, name))
+        yield SampleImage(f"{name}, gray", type_, save(gray, name), levels)
+        yield SampleImage(f"{name}, palette", type_, save(picture.convert("P"), name), tolerance=60)
+    for method in ("tiff_lzw", "tiff_deflate", "packbits", "jpeg"):
+        content = save(picture, "TIFF", compression=method)
+        yield SampleImage(f"TIFF, {method}", TIFF, content, tolerance=40)
+    pages = save(picture, "TIFF", save_all=True, append_images=[draw(colors=QUADRANTS[::-1])])
+    yield SampleImage("TIFF of two pages", TIFF, pages)
+    yield SampleImage("TIFF, CMYK", TIFF, save(picture.convert("CMYK"), "TIFF"), tolerance=60)
+    yield SampleImage("TIFF bomb", TIFF, _make_tiff_bomb(), None)
+
+
+def _make_tiff_bomb() -> bytes:
+    """Return a small TIFF that declares more pixels than are decoded."""
+    tags = ((256, 60_000), (257, 60_000), (258, 8), (259, 1), (262, 1), (273, 8), (279, 100))
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4)
+
+
+# `draw()` as HEIC, without and with a rotation, because the library only decodes this format.
+_HEIC = (
+    "AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAVZtZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAA"
+    "AAAAAAAAACJpbG9jAAAAAERAAAEAAQAAAAABegABAAAAAAAAAMkAAAAjaWluZgAAAAAAAQAAABVpbmZlAgAAAAABAABo"
+    "dmMxAAAAAA5waXRtAAAAAAABAAAA1mlwcnAAAAC3aXBjbwAAAHhodmNDAQNwAAAAkAAAAAAAHvAA/P34+AAADwNgAAEA"
+    "GEABDAH//wNwAAADAJAAAAMAAAMAHroCQGEAAQArQgEBA3AAAAMAkAAAAwAAAwAeoDCBBZbqSSmubgIaDAgAAAMAyAAA"
+    "AwAIQGIAAQAHRAHBcrAiQAAAABNjb2xybmNseAABAA0ABoAAAAAUaXNwZQAAAAAAAABgAAAAQAAAABBwaXhpAAAAAAMI"
+    "CAgAAAAXaXBtYQAAAAAAAAABAAEEgQIDBAAAANFtZGF0AAAAxSgBrwR42DIBiTcf8yA3//w6/2X9vdQT9WbG/Pv//4cj"
+    "//XWpRsF1t5WoIA4ZQkttcx0COxqpVrjhQEqd1NP4K8NAKmEU9I0Z7VHm4ggcdjahD6lX+r+b/MfkXv/9Eabx/GI/f/0"
+    "S+3SEKPFi/mQbCaidUMrDF+Lhu4WEpaG0NJnybqqP98VFvhtNzVqKnwfg9ty8+Ny/l+H/20H//1loD/C4/Xf/klXr8ew"
+    "DdMgtqJReyES6CnPEelNJg87Dz4Qjrm/9jWP"
+)
+_HEIC_TURNED = (
+    "AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAaFtZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAA"
+    "AAAAAAAAADRpbG9jAAAAAERAAAIAAQAAAAABxQABAAAAAAAAAMkAAgAAAAACjgABAAAAAAAAACQAAAA4aWluZgAAAAAA"
+    "AgAAABVpbmZlAgAAAAABAABodmMxAAAAABVpbmZlAgAAAQACAABFeGlmAAAAAA5waXRtAAAAAAABAAAA4GlwcnAAAADA"
+    "aXBjbwAAAHhodmNDAQNwAAAAkAAAAAAAHvAA/P34+AAADwNgAAEAGEABDAH//wNwAAADAJAAAAMAAAMAHroCQGEAAQAr"
+    "QgEBA3AAAAMAkAAAAwAAAwAeoDCBBZbqSSmubgIaDAgAAAMAyAAAAwAIQGIAAQAHRAHBcrAiQAAAABNjb2xybmNseAAB"
+    "AA0ABoAAAAAUaXNwZQAAAAAAAABgAAAAQAAAABBwaXhpAAAAAAMICAgAAAAJaXJvdAMAAAAYaXBtYQAAAAAAAAABAAEF"
+    "gQIDBIUAAAAaaXJlZgAAAAAAAAAOY2RzYwACAAEAAQAAAPVtZGF0AAAAxSgBrwR42DIBiTcf8yA3//w6/2X9vdQT9WbG"
+    "/Pv//4cj//XWpRsF1t5WoIA4ZQkttcx0COxqpVrjhQEqd1NP4K8NAKmEU9I0Z7VHm4ggcdjahD6lX+r+b/MfkXv/9Eab"
+    "x/GI/f/0S+3SEKPFi/mQbCaidUMrDF+Lhu4WEpaG0NJnybqqP98VFvhtNzVqKnwfg9ty8+Ny/l+H/20H//1loD/C4/Xf"
+    "/klXr8ewDdMgtqJReyES6CnPEelNJg87Dz4Qjrm/9jWPAAAABkV4aWYAAE1NACoAAAAIAAEBEgADAAAAAQAGAAAAAAAA"
+)
 # 8 x 8 pixels of red, with Adam7 interlacing.
 _INTERLACED = (
     "89504e470d0a1a0a0000000d49484452000000080000000808020000013c6a194a000000154944415478da63"

@@ -15,8 +15,10 @@ SNIFF_BYTES = 1024
 OCTETS = "application/octet-stream"
 
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
+# Image types that all browsers and models decode.
+WEB_IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 # Image types that get thumbnails.
-RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+RASTER_TYPES = WEB_IMAGE_TYPES | {"image/avif", "image/bmp", "image/heic", "image/tiff"}
 # These types are served as declared. All other types are served as `OCTETS`.
 _PLAIN_TYPES = RASTER_TYPES | {
     "application/pdf",
@@ -30,23 +32,33 @@ _PLAIN_TYPES = RASTER_TYPES | {
     "video/mp4",
     "video/webm",
 }
+# Other names of the same formats.
+_ALIASES = {
+    "image/heif": "image/heic",
+    "image/jpg": "image/jpeg",
+    "image/pjpeg": "image/jpeg",
+    "image/x-ms-bmp": "image/bmp",
+}
 _SIGNATURES: tuple[tuple[str, int, bytes], ...] = (
     ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
     ("image/jpeg", 0, b"\xff\xd8\xff"),
     ("image/gif", 0, b"GIF87a"),
     ("image/gif", 0, b"GIF89a"),
     ("image/webp", 8, b"WEBP"),
+    ("image/tiff", 0, b"II*\x00"),
+    ("image/tiff", 0, b"MM\x00*"),
+    ("image/bmp", 0, b"BM"),
     ("application/pdf", 0, b"%PDF-"),
     ("video/mp4", 4, b"ftyp"),
     ("application/zip", 0, b"PK\x03\x04"),
 )
-# BMP, TIFF, and the formats in ISO base media files: HEIC and AVIF.
-_OTHER_IMAGE = re.compile(rb"BM|II\*\x00|MM\x00\*|[\s\S]{4}ftyp(?:hei|hev|mif1|msf1|avi[fs])")
+# The brands of images in ISO base media files. `mif1` is any of them: the further brands tell.
+_IMAGE_BRANDS = re.compile(rb"[\s\S]{4}ftyp(?:(avi[fs])|hei[cxms]|hev[cxms]|(mif1|msf1))")
 _SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
 
 
 def parse_type(text: str) -> str:
-    """Normalize a media type: lowercase, without parameters.
+    """Normalize a media type: lowercase, without parameters, the usual name of an image format.
 
     Raises:
         BadRequest: `text` is not a media type.
@@ -54,11 +66,16 @@ def parse_type(text: str) -> str:
     text = text.partition(";")[0].strip().lower()
     if len(text) > TYPE_CHARS_MAX or _TYPE.fullmatch(text) is None:
         raise BadRequest(f"type: must be a media type of at most {TYPE_CHARS_MAX} characters")
-    return text
+    return _ALIASES.get(text, text)
 
 
 def detect_type(head: bytes) -> str | None:
     """Return the type detected from the first bytes of a file, or None if it is unknown."""
+    brand = _IMAGE_BRANDS.match(head)
+    if brand is not None:
+        brands = head[16 : int.from_bytes(head[:4])]
+        is_avif = brand[1] or (brand[2] and b"avif" in brands)
+        return "image/avif" if is_avif else "image/heic"
     for name, offset, magic in _SIGNATURES:
         if head[offset : offset + len(magic)] == magic and (
             name != "image/webp" or head[:4] == b"RIFF"
@@ -70,8 +87,7 @@ def detect_type(head: bytes) -> str | None:
 def find_actual_type(type_: str, head: bytes) -> str:
     """Return the type of a file that is declared as `type_`, from its first bytes.
 
-    Images often have the file name, and thus the declared type, of another format. An image in a
-    format without thumbnails, such as HEIC, is `OCTETS`.
+    Images often have the file name, and thus the declared type, of another format.
 
     Raises:
         BadRequest: the file is declared as an image or a PDF, but is not one.
@@ -81,8 +97,6 @@ def find_actual_type(type_: str, head: bytes) -> str:
     detected = detect_type(head)
     if detected == type_ or (type_ in RASTER_TYPES and detected in RASTER_TYPES):
         return detected
-    if type_ in RASTER_TYPES and _OTHER_IMAGE.match(head) is not None:
-        return OCTETS
     raise BadRequest(f"content: is not {type_}")
 
 

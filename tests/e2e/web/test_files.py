@@ -18,6 +18,7 @@ from chatserver.client import ChatClient
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.pages_support import make_picture, open_caller, record_video
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
+from tests.support.image_corpus import SIZE, make_phone_heic
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
@@ -124,6 +125,31 @@ async def test_picture_is_viewed_and_saved_by_members_and_refused_to_others(
     thumb = ben.page.get_by_role("button", name="Open image Café am See.png").locator("img")
     await expect(thumb).to_have_js_property("naturalWidth", 480)  # the owner gets the original
     await check_refused(web, a, b, c)
+
+
+async def test_picture_that_browsers_cannot_show_appears_as_its_thumbnail(
+    web: WebStack, visit: Visit
+) -> None:
+    """A HEIC, for sender and receiver, in the chat and in the viewer; the type is unknown."""
+    a, b = web.new_users(2)
+    ann, ben = await visit(a), await visit(b)
+    await ann.log_in()
+    await ben.log_in()
+    await ann.start_chat(b)
+    await attach(ann, payload("IMG_1.HEIC", "", make_phone_heic()))
+    await ann.send("from my phone")
+    await ben.open_chat(a)
+
+    for person in (ann, ben):
+        tile = person.page.get_by_role("button", name="Open image IMG_1.HEIC")
+        await expect(tile.locator("img")).to_have_js_property("naturalWidth", SIZE[1])
+        await tile.click()
+        viewer = person.page.get_by_role("dialog", name="Media viewer")
+        image = viewer.get_by_role("img", name="Image: IMG_1.HEIC")
+        await expect(image).to_have_js_property("naturalHeight", SIZE[0])
+        await expect(viewer.get_by_role("alert")).to_have_count(0)
+        assert await save(person.page, "Download", "IMG_1.HEIC") == make_phone_heic()
+        await person.check_is_clean()
 
 
 async def check_refused(web: WebStack, a: str, b: str, outsider: str) -> None:

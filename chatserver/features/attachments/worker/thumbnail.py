@@ -24,7 +24,7 @@ from typing import Any
 
 from chatserver.cpu_priority import lower_process_priority
 
-FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "HEIF", "AVIF", "BMP", "TIFF")
 SIDE_MAX = 65_536
 # Decoding a progressive JPEG takes one pass per scan. About ten scans are usual, but a file can
 # have hundreds.
@@ -216,15 +216,19 @@ def limit_resources(memory_bytes: int, cpu_s: int) -> None:
 
 def preload_plugins() -> None:
     """Make the image library load its plugins: create a thumbnail of an image in each format."""
-    from PIL import Image, ImageCms, MpoImagePlugin  # noqa: F401  JPEG files may be MPO files
+    import pi_heif
+    from PIL import AvifImagePlugin, Image, ImageCms
+    from PIL import MpoImagePlugin as MpoImagePlugin  # JPEG files may be MPO files
 
+    pi_heif.register_heif_opener(thumbnails=False, decode_threads=1)
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    for name in FORMATS:
+    for name in set(FORMATS) - {"HEIF"}:  # which the library only decodes
         sample = io.BytesIO()
         picture = Image.new("RGB", (2, 2))
         exif = picture.getexif()
         exif[ORIENTATION] = 6
-        more = {} if name == "GIF" else {"exif": exif, "icc_profile": profile}
+        more = {} if name in ("BMP", "GIF") else {"exif": exif, "icc_profile": profile}
         picture.save(sample, name, **more)
         make_thumb(sample.getvalue(), 4, 4, 1)
 

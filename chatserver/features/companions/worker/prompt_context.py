@@ -15,6 +15,7 @@ import bisect
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from chatserver.features.attachments.file_types import RASTER_TYPES
 from chatserver.features.companions.model import Companion, SessionSummary
 from chatserver.features.companions.providers.interface import Image, ModelMessage, Role
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
@@ -29,8 +30,6 @@ FULL_SHARE = 0.75
 KEPT_SHARE = 0.4  # maximum share that the messages fill after the oldest were summarized
 KEPT_MIN = 2
 IMAGE_TOKENS = 1_600  # estimated tokens per image; models scale larger images down
-# Image types that both the Converse API and the OpenAI API accept.
-IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 UNAVAILABLE = "\n\n[an image is not available]"
 
 
@@ -187,7 +186,7 @@ def _choose_images(messages: Sequence[Message], companion: str, images_max: int)
         for message in reversed(messages)
         if message.sender != companion
         for file in reversed(message.attachments)
-        if file.type in IMAGE_TYPES
+        if file.type in RASTER_TYPES
     ]
     return set(ids[:images_max])
 

@@ -15,7 +15,7 @@ from chatserver.cold.client import ObjectMissing
 from chatserver.domain.ids import ChatId
 from chatserver.errors import TooLarge
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX, Files
-from chatserver.features.attachments.file_types import RASTER_TYPES, detect_type
+from chatserver.features.attachments.file_types import WEB_IMAGE_TYPES, detect_type
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.companions.providers.interface import Image
@@ -57,8 +57,10 @@ class PromptImages:
         return images
 
     async def _read(self, file: File) -> Image | None:
-        fits = file.size <= IMAGE_BYTES_MAX and max(file.width or 0, file.height or 0) <= (
-            IMAGE_PIXELS_MAX
+        fits = (
+            file.type in WEB_IMAGE_TYPES
+            and file.size <= IMAGE_BYTES_MAX
+            and max(file.width or 0, file.height or 0) <= IMAGE_PIXELS_MAX
         )
         try:
             if fits:
@@ -70,4 +72,4 @@ class PromptImages:
         except (ObjectMissing, TooLarge):
             return None
         type_ = detect_type(content)
-        return None if type_ is None or type_ not in RASTER_TYPES else Image(type_, content)
+        return None if type_ is None or type_ not in WEB_IMAGE_TYPES else Image(type_, content)

@@ -20,7 +20,7 @@ from chatserver.domain.membership_periods import Reader
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.attachments.cold import Files
-from chatserver.features.attachments.file_types import RASTER_TYPES
+from chatserver.features.attachments.file_types import WEB_IMAGE_TYPES
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import (
     NO_SUCH_FILE,
@@ -85,8 +85,8 @@ class SocialPictures:
             row = check_sendable(row, owner, get_picture_space(owner), self._clock.time())
         if row.owner != owner or row.chat != get_picture_space(owner):
             raise NotFound(NO_SUCH_FILE)
-        if row.type not in RASTER_TYPES:
-            raise BadRequest(f"image: must be one of {', '.join(sorted(RASTER_TYPES))}")
+        if row.type not in WEB_IMAGE_TYPES:
+            raise BadRequest(f"image: must be one of {', '.join(sorted(WEB_IMAGE_TYPES))}")
         await self._change_file(file, lambda file_: with_message(file_, get_use_number(use), None))
 
     async def remove_use(self, file: str | None, use: str) -> None:

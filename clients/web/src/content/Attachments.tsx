@@ -11,7 +11,7 @@ import { formatBytes } from "../i18n/format";
 import { AudioPlayer } from "./AudioPlayer";
 import styles from "./content.module.css";
 import { FileName } from "./FileName";
-import { getFileKind } from "./file_kinds";
+import { getFileKind, hasOnlyThumbnail } from "./file_kinds";
 import { computeLayout, SHOWN_MAX } from "./gallery_layout";
 import { useLateThumbnails } from "./late_thumbnails";
 import { saveFile, useMedia } from "./use_media";
@@ -98,7 +98,8 @@ function Tile({ file, seq, hidden, onOpen }: TileProps) {
   const words = useText().content;
   const isVideo = getFileKind(file) === "video";
   const isThumb = file.thumb === true;
-  const media = useMedia(file, seq, { isThumb, isEnabled: isThumb || !isVideo });
+  const isThumbNeeded = isVideo || hasOnlyThumbnail(file);
+  const media = useMedia(file, seq, { isThumb, isEnabled: isThumb || !isThumbNeeded });
   const label = isVideo ? words.openVideo(file.name) : words.openImage(file.name);
   return (
     <>
@@ -109,7 +110,7 @@ function Tile({ file, seq, hidden, onOpen }: TileProps) {
         onClick={() => onOpen(file)}
       >
         {media.url !== null && <img src={media.url} alt="" draggable={false} />}
-        {media.hasFailed && <ImageOff aria-hidden />}
+        {(media.hasFailed || (!isVideo && !isThumb && isThumbNeeded)) && <ImageOff aria-hidden />}
         {isVideo && (
           <span className={styles["play"]}>
             <Play size={22} aria-hidden />

@@ -20,7 +20,7 @@ import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import styles from "./Viewer.module.css";
 import { FileName } from "./FileName";
-import { getFileKind } from "./file_kinds";
+import { getFileKind, hasOnlyThumbnail } from "./file_kinds";
 import { saveFile, useMedia } from "./use_media";
 
 /** A file and the message that contains it. */
@@ -168,7 +168,8 @@ interface ImageViewProps {
 function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewProps) {
   const words = useText().content;
   const stage = useRef<HTMLDivElement>(null);
-  const full = useMedia(file, seq);
+  const isShowable = !hasOnlyThumbnail(file);
+  const full = useMedia(file, seq, { isEnabled: isShowable });
   const thumb = useMedia(file, seq, { isThumb: true, isEnabled: file.thumb === true });
   const [offset, setOffset] = useState({ x: 0, y: 0 });
   const drag = useRef<{ x: number; y: number } | null>(null);
@@ -197,6 +198,7 @@ function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewPro
     drag.current = { x: event.clientX, y: event.clientY };
   };
   const url = full.url ?? thumb.url;
+  const isUnshowable = !isShowable && (file.thumb !== true || thumb.hasFailed);
   const { width, height } = file;
   return (
     <div
@@ -225,7 +227,8 @@ function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewPro
         />
       )}
       {full.hasFailed && <p role="alert">{words.fileFailed}</p>}
-      {url === null && !full.hasFailed && <span className={styles["spinner"]} />}
+      {isUnshowable && <p role="alert">{words.imageUnshowable}</p>}
+      {url === null && !full.hasFailed && !isUnshowable && <span className={styles["spinner"]} />}
     </div>
   );
 }

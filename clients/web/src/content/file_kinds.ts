@@ -5,7 +5,24 @@ import type { Attachment, Message } from "tierchat";
 /** The way a file is shown. */
 export type FileKind = "image" | "video" | "audio" | "file";
 
-const IMAGES: ReadonlySet<string> = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const BROWSER_IMAGES: readonly string[] = [
+  "image/png",
+  "image/jpeg",
+  "image/gif",
+  "image/webp",
+  "image/avif",
+  "image/bmp",
+];
+/** Images that only the server decodes. The client shows their thumbnails. */
+const OTHER_IMAGES: readonly string[] = ["image/heic", "image/heif", "image/tiff"];
+const IMAGES: ReadonlySet<string> = new Set([...BROWSER_IMAGES, ...OTHER_IMAGES]);
+const TYPE_BY_EXTENSION: Readonly<Record<string, string>> = {
+  avif: "image/avif",
+  heic: "image/heic",
+  heif: "image/heic",
+  tif: "image/tiff",
+  tiff: "image/tiff",
+};
 const VOICE_NAME = /^voice-\d+(?:-(\d{1,5})s)?\.(?:webm|ogg|m4a|mp4)$/;
 /** Larger media are offered as downloads, because the client plays media from memory. */
 export const MEDIA_BYTES_MAX = 64_000_000;
@@ -17,6 +34,17 @@ export function getFileKind({ type, size }: Pick<Attachment, "type" | "size">): 
   if (IMAGES.has(mediaType)) return "image";
   if (mediaType.startsWith("video/")) return "video";
   return mediaType.startsWith("audio/") ? "audio" : "file";
+}
+
+/** Return whether browsers can only show the thumbnail of an image, not the image. */
+export function hasOnlyThumbnail({ type }: Pick<Attachment, "type">): boolean {
+  return OTHER_IMAGES.includes(type);
+}
+
+/** Return the type of a chosen file. Browsers report none if the system does not know it. */
+export function getFileType({ name, type }: File): string {
+  const extension = /\.([^.]+)$/u.exec(name)?.[1]?.toLowerCase() ?? "";
+  return type || (TYPE_BY_EXTENSION[extension] ?? "");
 }
 
 /** Return whether a file was recorded as a voice message. */

@@ -7,7 +7,7 @@ import { useClient } from "tierchat/react";
 import { navigate, buildPath } from "../app/router";
 import { AudioPlayer } from "../content/AudioPlayer";
 import { FileName } from "../content/FileName";
-import { getFileKind } from "../content/file_kinds";
+import { getFileKind, hasOnlyThumbnail } from "../content/file_kinds";
 import { saveFile } from "../content/use_media";
 import { VideoPreview } from "../content/VideoPreview";
 import { Viewer, type ViewerItem } from "../content/Viewer";
@@ -81,7 +81,7 @@ function MediaTile({ shared: { file, seq }, onOpen }: { shared: ViewerItem; onOp
   const isVideo = getFileKind(file) === "video";
   const hasThumb = file.thumb === true;
   const address = { file: file.id, seq, ...(hasThumb ? { thumb: 1 as const } : {}) };
-  const picture = useApi("get_link", hasThumb || !isVideo ? address : null);
+  const picture = useApi("get_link", hasThumb || !(isVideo || hasOnlyThumbnail(file)) ? address : null);
   return (
     <li className={styles["item"]}>
       {isVideo && !hasThumb && <VideoPreview file={file} seq={seq} />}

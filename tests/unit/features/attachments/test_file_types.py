@@ -20,6 +20,14 @@ from chatserver.features.attachments.file_types import (
         (b"GIF89a", "image/gif"),
         (b"RIFF....WEBPVP8 ", "image/webp"),
         (b"RIFX....WEBPVP8 ", None),
+        (b"\0\0\0\x18ftypheic", "image/heic"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "image/heic"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1avif", "image/avif"),
+        (b"\0\0\0\x1cftypavif", "image/avif"),
+        (b"\0\0\0\x18ftypisom", "video/mp4"),
+        (b"BM\x1a\0", "image/bmp"),
+        (b"II*\0", "image/tiff"),
+        (b"MM\0*", "image/tiff"),
         (b"%PDF-1.7", "application/pdf"),
         (b"<html>", None),
         (b"", None),
@@ -44,10 +52,7 @@ def test_content_of_another_type_is_refused() -> None:
     [
         (b"RIFF....WEBPVP8 ", "image/webp"),
         (b"\x89PNG\r\n\x1a\n", "image/png"),
-        (b"\0\0\0\x18ftypheic", "application/octet-stream"),
-        (b"\0\0\0\x1cftypavif", "application/octet-stream"),
-        (b"BM\x1a\0", "application/octet-stream"),
-        (b"II*\0", "application/octet-stream"),
+        (b"\0\0\0\x18ftypheic", "image/heic"),
     ],
 )
 def test_image_with_the_file_name_of_another_format_gets_its_actual_type(
@@ -59,6 +64,7 @@ def test_image_with_the_file_name_of_another_format_gets_its_actual_type(
 
 def test_types_are_in_lower_case_without_parameters() -> None:
     assert parse_type("Text/HTML; charset=utf-8") == "text/html"
+    assert parse_type("image/heif") == "image/heic"
     for text in ("text", "a/b\r\nc"):
         with pytest.raises(BadRequest):
             parse_type(text)

@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 import type { Upload } from "tierchat/react";
 import { getErrorText } from "../../app/errors";
 import { FileName } from "../../content/FileName";
-import { getFileKind } from "../../content/file_kinds";
+import { getFileKind, hasOnlyThumbnail } from "../../content/file_kinds";
 import { IconButton } from "../../design";
 import { useText, type Catalog } from "../../i18n";
 import { formatBytes } from "../../i18n/format";
@@ -70,7 +70,7 @@ function getErrorReason(error: Error, type: string, words: Catalog["conversation
 function usePicture(file: Blob): string | null {
   const [url, setUrl] = useState<string | null>(null);
   useEffect(() => {
-    if (getFileKind(file) !== "image") return undefined;
+    if (getFileKind(file) !== "image" || hasOnlyThumbnail(file)) return undefined;
     const created = URL.createObjectURL(file);
     setUrl(created);
     return () => URL.revokeObjectURL(created);

@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useMemo, useRef } from "react";
 import type { Attachment } from "tierchat";
 import { useClient, useUpload, type Upload } from "tierchat/react";
-import { cleanName } from "../../content/file_kinds";
+import { cleanName, getFileType, hasOnlyThumbnail } from "../../content/file_kinds";
 import { putFile } from "../../content/known_files";
 import { getMediaCache } from "../../content/use_media";
 import { showToast } from "../../design";
@@ -44,7 +44,7 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
         }
         if (file.size === 0) showError(words.fileEmpty);
         else if (file.size > bytesMax) showError(words.fileTooLarge(formatBytes(bytesMax)));
-        else accepted.push(new File([file], cleanName(file.name), { type: file.type }));
+        else accepted.push(new File([file], cleanName(file.name), { type: getFileType(file) }));
       }
       if (options.isSentAlone === true) {
         for (const { name } of accepted) voiceNames.current.add(name);
@@ -65,7 +65,7 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
       if (attachment === null || processed.current.has(attachment)) continue;
       processed.current.add(attachment);
       putFile(attachment);
-      getMediaCache(client).put(attachment.id, file);
+      if (!hasOnlyThumbnail(attachment)) getMediaCache(client).put(attachment.id, file);
     }
     const isDone = uploads.length === 1 && uploads[0]?.attachment != null;
     if (isDone && voiceNames.current.has(uploads[0]?.name ?? "")) {
