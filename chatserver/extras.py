@@ -19,7 +19,7 @@ EXTRAS = {
     "api": ("argon2", "h11", "litestar", "uvicorn"),
     "aws": ("aioboto3", "aiobotocore", "aiohttp", "boto3", "botocore", "stamina", "yarl",
             "zstandard"),
-    "media": ("PIL",),
+    "media": ("PIL", "pi_heif"),
     "otel": ("opentelemetry",),
     "push": ("h2", "py_vapid", "pywebpush"),
     "search": ("lancedb",),

@@ -72,7 +72,7 @@ async def _run_all(container: StorageContainer, users: int, requests: int) -> di
     async def begin(name: UserId) -> Grant:
         async with slots:
             await container.directory.put_user_if_absent(name, None, 1.0)
-            return await logins.begin(name, None)
+            return await logins.begin(name, None, created_ms=0)
 
     first = await asyncio.gather(*map(begin, names))
     many, granted = await _measure(endpoint, [logins.refresh(g.refresh_token) for g in first])

@@ -11,7 +11,15 @@ import httpx
 import pytest
 
 from chatserver.auth.api_keys import SCOPES
-from tests.security.support.users import bearer, make_key, open_keys, register, run_cli
+from tests.security.support.users import (
+    bearer,
+    log_in,
+    make_key,
+    open_keys,
+    register,
+    run_any_cli,
+    run_cli,
+)
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
@@ -234,3 +242,24 @@ async def test_broadcast_reaches_each_user_once(
     assert [(chat["kind"], chat["top"]) for chat in chats] == [("direct", 1)]
     other = bearer(await make_key(stack, "users:read"))
     assert (await client.get(f"/v1/admin/broadcasts/{job}", headers=other)).status_code == 403
+
+
+async def test_password_command_creates_a_user_only_with_an_allowed_password(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """A refused password, and a name that cannot log in, leave no account."""
+    ann = new_name("ann")
+    keys = bearer(await make_key(stack, *SCOPES))
+    short = await run_any_cli(stack, "password", ann, "--password", "short")
+    large = await run_any_cli(stack, "password", ann.upper(), "--password", "a long password")
+    found = [
+        (await client.get(f"/v1/admin/users/{user}", headers=keys)).status_code
+        for user in (ann, ann.upper())
+    ]
+    for password in ("the first password", "the second password"):
+        await run_cli(stack, "password", ann, "--password", password)
+
+    assert (short.returncode, large.returncode) == (1, 1)
+    assert "password: " in short.stderr and "uppercase" in large.stderr
+    assert found == [404, 404]
+    assert (await log_in(client, ann, "the second password"))["user"] == ann

@@ -45,6 +45,7 @@ async def _set_password(settings: Settings, user: UserId, password: str) -> None
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
         accounts = container.get(AccountContainer)
+        accounts.password_logins.parse_password(user, password)  # before an account is created
         with contextlib.suppress(Conflict):  # the user exists
             await accounts.profiles.create(user, None)
         await accounts.password_logins.set_password(user, password)

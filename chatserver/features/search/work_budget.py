@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -20,7 +21,8 @@ class WorkBudget:
     """
 
     def __init__(self, time_s_max: float) -> None:
-        self.cpu_s = 0.0  # used by finished work
+        self.cpu_s = 0.0  # used by finished work, in all threads
+        self._adding = threading.Lock()
         self.matched_chars = 0
         self.charged = 0  # tokens that the user was charged for `cpu_s`
         self._ends_at = time.monotonic() + time_s_max
@@ -55,4 +57,6 @@ class WorkBudget:
         try:
             return work()
         finally:
-            self.cpu_s += time.thread_time() - started
+            used_s = time.thread_time() - started
+            with self._adding:
+                self.cpu_s += used_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -48,14 +49,15 @@ def bearer(token: str) -> dict[str, str]:
 
 async def run_cli(stack: Stack, *args: str) -> str:
     """Run a `chatserver` command; return its output."""
+    done = await run_any_cli(stack, *args)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def run_any_cli(stack: Stack, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run a `chatserver` command that may fail."""
     env = {**os.environ, **stack.environment()}
-
-    def run() -> str:
-        done = run_process([*CLI, *args], env, 60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return await asyncio.to_thread(run)
+    return await asyncio.to_thread(run_process, [*CLI, *args], env, 60)
 
 
 @contextlib.asynccontextmanager

@@ -98,7 +98,7 @@ class LoginTokens:
         )
 
     async def begin(
-        self, user: UserId, name: str | None, key: str | None = None, *, created_ms: int = 0
+        self, user: UserId, name: str | None, key: str | None = None, *, created_ms: int
     ) -> Grant:
         """Store a login and return its first tokens. The account was created at `created_ms`.
 
@@ -139,7 +139,7 @@ class LoginTokens:
         return existing_login
 
     async def find_previous(
-        self, user: UserId, name: str | None, key: str, *, created_ms: int = 0
+        self, user: UserId, name: str | None, key: str, *, created_ms: int
     ) -> Grant | None:
         """Return the tokens of the login that was created with `key`; None if there is none.
 

@@ -146,6 +146,18 @@ class PasswordLogins:
             raise Banned(BANNED)
         return await self._logins.find_previous(user, login.name, key, created_ms=record.created_ms)
 
+    def parse_password(self, user: UserId, password: str) -> str:
+        """Return a new password of a user, normalized.
+
+        Raises:
+            BadRequest, TooLarge: the password or the name is not allowed for password logins.
+        """
+        if parse_user_name(user) != user:
+            raise BadRequest(
+                "user: contains uppercase letters, so this user cannot log in with a password"
+            )
+        return self._passwords.parse(password, user)
+
     async def set_password(self, user: UserId, password: str) -> None:
         """Set a user's password and end all of the user's logins.
 
@@ -154,12 +166,8 @@ class PasswordLogins:
             NotFound: the user does not exist.
             Unavailable: the password may have been set; retry.
         """
+        text = self.parse_password(user, password)
         await self._profiles.get(user)
-        if parse_user_name(user) != user:
-            raise BadRequest(
-                "user: contains uppercase letters, so this user cannot log in with a password"
-            )
-        text = self._passwords.parse(password, user)
         hash_ = await self._passwords.hash(text, LoginAttempt(user, "host", is_known=True))
         await self._rows.set_hash(user, hash_, self._now_ms())
         await self._revocation.end_all(user, "the password was changed")

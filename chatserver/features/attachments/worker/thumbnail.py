@@ -216,7 +216,7 @@ def limit_resources(memory_bytes: int, cpu_s: int) -> None:
 
 def preload_plugins() -> None:
     """Make the image library load its plugins: create a thumbnail of an image in each format."""
-    import pi_heif
+    import pi_heif  # type: ignore[import-untyped]  # no type information
     from PIL import AvifImagePlugin, Image, ImageCms
     from PIL import MpoImagePlugin as MpoImagePlugin  # JPEG files may be MPO files
 

@@ -42,7 +42,7 @@ async def log_in(container: StorageContainer, users: Sequence[UserId]) -> list[G
     """Create users and log them in."""
     await make_users(container, *users)
     logins = container.get(AccountContainer).logins
-    return list(await asyncio.gather(*(logins.begin(user, None) for user in users)))
+    return list(await asyncio.gather(*(logins.begin(user, None, created_ms=0) for user in users)))
 
 
 async def test_refresh_token_used_by_concurrent_requests_gives_one_next_token(

@@ -111,7 +111,7 @@ class LoginScenario:
 
 
 async def begin(scenario: LoginScenario) -> Grant:
-    return await scenario.logins.begin(ZOE, "Laptop")
+    return await scenario.logins.begin(ZOE, "Laptop", created_ms=0)
 
 
 async def test_refresh_repeated_within_the_grace_period_gets_the_same_token() -> None:
@@ -226,9 +226,9 @@ async def test_login_with_an_idempotency_key_is_created_once() -> None:
     scenario = LoginScenario()
     scenario.lost_creation_races = 1
 
-    slower = await scenario.logins.begin(ZOE, "Laptop", "k1")
-    again = await scenario.logins.begin(ZOE, "Laptop", "k1")
-    other = await scenario.logins.begin(ZOE, "Laptop", "k2")
+    slower = await scenario.logins.begin(ZOE, "Laptop", "k1", created_ms=0)
+    again = await scenario.logins.begin(ZOE, "Laptop", "k1", created_ms=0)
+    other = await scenario.logins.begin(ZOE, "Laptop", "k2", created_ms=0)
 
     assert again.refresh_token == slower.refresh_token
     assert (await scenario.logins.refresh(again.refresh_token)).login == slower.login
@@ -240,7 +240,7 @@ async def test_login_with_an_idempotency_key_is_created_once() -> None:
 async def test_idempotency_key_of_a_changed_login_is_a_conflict(change: str) -> None:
     """The response for a login that has changed is not repeated."""
     scenario = LoginScenario()
-    granted = await scenario.logins.begin(ZOE, "Laptop", "k1")
+    granted = await scenario.logins.begin(ZOE, "Laptop", "k1", created_ms=0)
     match change:
         case "refreshed":
             await scenario.logins.refresh(granted.refresh_token)
@@ -250,7 +250,9 @@ async def test_idempotency_key_of_a_changed_login_is_a_conflict(change: str) -> 
             scenario.now += KEY_S + 1
 
     with pytest.raises(Conflict, match="Idempotency-Key"):
-        await scenario.logins.begin(ZOE, "Phone" if change == "another name" else "Laptop", "k1")
+        await scenario.logins.begin(
+            ZOE, "Phone" if change == "another name" else "Laptop", "k1", created_ms=0
+        )
 
 
 async def test_tokens_of_an_account_say_that_it_is_new_for_seven_days() -> None:
