@@ -410,8 +410,11 @@ class PersistWorker:
             return
         tops = find_tops(settled)
         await self._eviction.record_active(self._partition, tops, self._container.clock.time())
-        stored_tops = find_tops(stored)
-        dead = [chat for chat, seq in tops.items() if stored_tops.get(chat) != seq]
+        stored_seqs = {(write.chat, write.committed.seq) for write in stored}
+        dead: dict[ChatId, list[Seq]] = {}
+        for write in settled:
+            if (write.chat, write.committed.seq) not in stored_seqs:
+                dead.setdefault(write.chat, []).append(write.committed.seq)
         await self._backlog.record_persisted(tops, dead)
         epoch = self._container.hot.get_epoch(self._partition)
         newest = {

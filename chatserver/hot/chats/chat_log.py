@@ -11,8 +11,8 @@ writes, so readers check that the result is contiguous.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Sequence, Set
+from typing import Any, NamedTuple
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts
 from chatserver.domain.messages import ChatHead, LogEntry
@@ -28,9 +28,25 @@ def _parse(entry: list[Any]) -> LogEntry:
     return LogEntry(Seq(int(name.split(b"-")[0])), Ts(int(ts)), tail)
 
 
-def parse_stored(stored: bytes | None, dead: bytes | None) -> Seq:
-    """Return the last stored seq; `dead` is the seq of the chat's newest dead letter."""
-    return Seq(int(stored or 0) - (stored is not None and stored == dead))
+class StoredSeqs(NamedTuple):
+    """The warm tier has the entries up to `upto`, except `dead`: of these, it has tombstones."""
+
+    upto: Seq
+    dead: Set[int] = frozenset()
+
+    @property
+    def top(self) -> Seq:
+        """The newest stored seq that is no dead letter."""
+        top = self.upto
+        while top in self.dead:
+            top = Seq(top - 1)
+        return top
+
+
+def parse_stored(stored: bytes | None, dead: bytes | None) -> StoredSeqs:
+    """Parse two fields of a chat."""
+    seqs = [int(seq) for seq in (dead or b"").split(b",") if seq]
+    return StoredSeqs(Seq(int(stored or 0)), frozenset(seqs))
 
 
 class ChatLog:
@@ -51,8 +67,8 @@ class ChatLog:
         is_open = (gate or b"").startswith(f"{epoch}:".encode())
         return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
 
-    async def get_stored(self, chat: ChatId) -> Seq:
-        """Return the seq up to which the warm tier has stored the chat, dead letters excluded.
+    async def get_stored(self, chat: ChatId) -> StoredSeqs:
+        """Return the seq up to which the warm tier has the chat, and its newest dead letters.
 
         Raises:
             Unavailable: the chat was loaded in a later epoch than this process knows. In that

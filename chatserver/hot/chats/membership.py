@@ -282,7 +282,7 @@ class MemberCheck:
                 break
             joined = parse_member_status(member).joined
             first = Seq(1 if history == b"all" else max(1, joined))
-            return Reader(first, Seq(int(seq)), parse_stored(stored, dead))
+            return Reader(first, Seq(int(seq)), parse_stored(stored, dead).top)
         else:
             raise Unavailable(f"chat {chat}: could not be loaded; try again")
         raise NotFound(NOT_A_MEMBER)

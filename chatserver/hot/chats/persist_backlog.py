@@ -311,11 +311,11 @@ class Backlog:
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def record_persisted(
-        self, tops: Mapping[ChatId, Seq], dead: Collection[ChatId] = ()
+        self, tops: Mapping[ChatId, Seq], dead: Mapping[ChatId, Collection[Seq]]
     ) -> None:
         """Record the persisted seqs, and trim persisted entries from logs longer than `log_max`.
 
-        `dead`: the chats whose last such entry is a dead letter.
+        `dead`: the seqs of dead letters among these entries.
 
         While Redis is short of memory, a log keeps only `PRESSURE_LOG_MAX` persisted entries.
         """
@@ -335,7 +335,7 @@ class Backlog:
                         "over": keys.over(chat),
                         "revs": keys.revs(chat),
                         "upto": upto,
-                        "dead": "1" if chat in dead else "",
+                        "dead": ",".join(map(str, sorted(dead.get(chat, ())))),
                     }
                     for chat, upto in chats[start : start + 200]
                 ],

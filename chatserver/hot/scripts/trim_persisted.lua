@@ -12,7 +12,8 @@
 -- item key over  hash    seq to current state of the entry
 -- item key revs  zset    seq of an entry in `over`, score: seq of its last change
 -- item arg upto  integer
--- item arg dead  string   "1": the entry at `upto` is a dead letter, so it is not acked as stored
+-- item arg dead  string   seqs of dead letters up to `upto`, separated by commas: they are not acked
+--                         as stored; the chat keeps the newest 100 or so
 --
 -- returns the number of entries trimmed from the logs
 local call = redis.call
@@ -22,7 +23,12 @@ for k = 1, #KEYS, 4 do
   local seq = tonumber(call('HGET', KEYS[k], 'seq') or 0)
   if upto <= seq and upto > tonumber(call('HGET', KEYS[k], 'stored') or 0) then
     call('HSET', KEYS[k], 'stored', upto)
-    if ARGV[a + 1] == '1' then call('HSET', KEYS[k], 'dead', upto) end
+    if ARGV[a + 1] ~= '' then
+      local dead = (call('HGET', KEYS[k], 'dead') or '') .. ',' .. ARGV[a + 1]
+      -- The text before the first comma is empty, or the rest of a number that was cut.
+      dead = string.gsub(string.sub(dead, -1000), '^[^,]*,', ',', 1)
+      call('HSET', KEYS[k], 'dead', dead)
+    end
   end
   local first = math.min(upto, seq - log_max) + 1
   if first > 1 then

@@ -1,4 +1,8 @@
-"""Sends with `durability: "stored"`: their acks wait for the persist worker."""
+"""Sends with `durability: "stored"`: their acks wait for the persist worker.
+
+A notification of the worker says that a chat has newly stored entries. Which entries, is read from
+Redis: entries before them can be dead letters, whose waits must time out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from collections.abc import Callable
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, Overloaded, Unavailable
-from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.chat_log import ChatLog, StoredSeqs
 
 WAITS_MAX = 50_000
 POLL_S = 0.5
@@ -41,6 +45,8 @@ class StoredWaits:
         self._waits: dict[ChatId, list[_Wait]] = {}
         self._count = 0
         self._added = asyncio.Event()
+        self._noticed: dict[ChatId, None] = {}
+        self._is_noticed = asyncio.Event()
 
     def add(
         self,
@@ -89,15 +95,21 @@ class StoredWaits:
             raise Overloaded("too many sends are waiting to be stored; try again")
         await stored
 
-    def complete(self, chat: ChatId, upto: Seq) -> None:
-        """Complete the waits for messages up to `upto`, which are now in the warm tier."""
+    def notice(self, chat: ChatId) -> None:
+        """Make `run` check a chat soon, because it has newly stored messages."""
+        if chat in self._waits:
+            self._noticed[chat] = None
+            self._is_noticed.set()
+
+    def complete(self, chat: ChatId, stored: StoredSeqs) -> None:
+        """Complete the waits for messages that are now in the warm tier."""
         waits = self._waits.get(chat)
         if waits is None:
             return
-        done = [wait for wait in waits if wait.seq <= upto]
-        waits[:] = [wait for wait in waits if wait.seq > upto]
+        done = {wait for wait in waits if wait.seq <= stored.upto and wait.seq not in stored.dead}
+        waits[:] = [wait for wait in waits if wait not in done]
         self._decrease_count(chat, len(done))
-        for wait in done:
+        for wait in sorted(done, key=lambda wait: wait.seq):
             wait.timer.cancel()
             wait.on_stored()
 
@@ -109,22 +121,31 @@ class StoredWaits:
             wait.on_timeout()
 
     async def run(self, log: ChatLog) -> None:
-        """Until cancelled, poll the last stored seq of each chat in which sends are waiting.
+        """Until cancelled, check the chats of notifications, and poll all chats with waits.
 
         Polling is needed if a notification from the worker is lost, if a send is retried on another
         gateway, and in processes without a gateway stream.
         """
+        loop = asyncio.get_running_loop()
+        polled_at = loop.time()
         while True:
             if not self._waits:
                 self._added.clear()
                 await self._added.wait()
-            await asyncio.sleep(self._poll_s)
-            for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
-                self._waits[chat] = self._waits.pop(chat)  # poll this chat last in the next round
-                await self.check(chat, log)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(polled_at + self._poll_s):
+                    await self._is_noticed.wait()
+            self._is_noticed.clear()
+            due, self._noticed = self._noticed, {}
+            if loop.time() >= polled_at + self._poll_s:
+                polled_at = loop.time()
+                due |= dict.fromkeys(list(self._waits)[:CHATS_PER_POLL_MAX])
+            for chat in due.keys() & self._waits.keys():
+                self._waits[chat] = self._waits.pop(chat)  # polled last in the next round
+            await asyncio.gather(*(self.check(chat, log) for chat in due))
 
     async def check(self, chat: ChatId, log: ChatLog) -> None:
-        """Read the chat's last stored seq, and complete the waits for messages up to it.
+        """Read which of the chat's messages are stored, and complete the waits for them.
 
         If Redis does not respond, the waits continue, and `run` tries again.
         """

@@ -381,7 +381,7 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     (entry, *_) = await backlog.list_after("0-0", 1)
     if isinstance(entry, CommitEntry):
         await backlog.add_dead_letter(entry.messages[0], "why not")
-    await backlog.record_persisted({chat: Seq(1)})
+    await backlog.record_persisted({chat: Seq(1)}, {})
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
     with contextlib.suppress(TimeoutError):  # not persisted yet
         async with asyncio.timeout(0.1):

@@ -300,8 +300,15 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
     assert {record.upto for record in gateway.received(StoredUpdate)} == {1}
     stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
     assert stored == b"2"
-    assert await container.chat_log.get_stored(team.chat) == 1  # for acks with `stored`
+    assert await container.chat_log.get_stored(team.chat) == (2, {2})  # for acks with `stored`
     assert (await container.members.get_reader(team.chat, ALICE)).stored == 1
+
+    await gateway.send(team, "later")
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
+
+    assert await container.chat_log.get_stored(team.chat) == (3, {2})
+    assert (await container.members.get_reader(team.chat, ALICE)).stored == 3
 
 
 # outages of DynamoDB

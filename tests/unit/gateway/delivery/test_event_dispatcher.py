@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
+from collections.abc import AsyncIterator
 from typing import Any, Literal, cast
 
 import msgspec
@@ -26,8 +29,10 @@ from chatserver.hot.bus.gateway_stream import (
     UserSignal,
 )
 from chatserver.hot.bus.rpc_client import RpcClient
+from chatserver.hot.chats.chat_log import StoredSeqs
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.stored_waits import StoredWaits
+from tests.support.servers.processes import eventually
 
 LOCAL, REMOTE = GatewayId("gw-local"), GatewayId("gw-remote")
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
@@ -108,7 +113,7 @@ class World:
 @pytest.fixture
 async def world() -> World:
     """Return a dispatcher and its fakes."""
-    registry, backend, stored = LocalSessions(), FakeBackend(), StoredWaits(60)
+    registry, backend, stored = LocalSessions(), FakeBackend(), StoredWaits(60, 60)
     devices = [Device(), Device()]
     for device in devices:
         registry.add(ALICE, cast(Any, device))
@@ -276,14 +281,32 @@ def test_handle_result_passes_it_to_the_warm_calls(world: World) -> None:
     assert world.backend.results == [result]
 
 
+@contextlib.asynccontextmanager
+async def checking(waits: StoredWaits) -> AsyncIterator[list[ChatId]]:
+    """Run the checks; yield the chats that were read. All messages are stored."""
+    read: list[ChatId] = []
+
+    class Log:
+        async def get_stored(self, chat: ChatId) -> StoredSeqs:
+            read.append(chat)
+            return StoredSeqs(Seq(9))
+
+    task = asyncio.create_task(waits.run(Log()))
+    try:
+        yield read
+    finally:
+        task.cancel()
+
+
 async def test_handle_stored_update_ends_waits_and_notifies_the_sender(world: World) -> None:
     """Sends that wait are acked, and every device of the sender gets the watermark."""
     completed: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: completed.append("stored"), lambda: None)
 
-    world.dispatcher.handle(StoredUpdate(ALICE, "c1", 7, EPOCH))
+    async with checking(world.stored):
+        world.dispatcher.handle(StoredUpdate(ALICE, "c1", 7, EPOCH))
+        await eventually(lambda: completed == ["stored"])
 
-    assert completed == ["stored"]
     ((kind, frame),) = world.devices[1].received
     assert kind == "frame"
     assert msgspec.json.decode(frame[2:], type=frames.Stored) == frames.Stored("c1", 7)
@@ -294,17 +317,20 @@ async def test_handle_stored_update_of_an_offline_user_ends_waits(world: World) 
     completed: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: completed.append("stored"), lambda: None)
 
-    world.dispatcher.handle(StoredUpdate(BOB, "c1", 8, EPOCH))
-
-    assert completed == ["stored"]
+    async with checking(world.stored):
+        world.dispatcher.handle(StoredUpdate(BOB, "c1", 8, EPOCH))
+        await eventually(lambda: completed == ["stored"])
 
 
 async def test_handle_stored_update_of_another_epoch_is_dropped(world: World) -> None:
     """In another epoch, the seq may belong to another message, which may be lost."""
-    completed: list[str] = []
-    world.stored.add(ChatId("c1"), Seq(7), lambda: completed.append("stored"), lambda: None)
+    for chat in ("c1", "c2"):
+        world.stored.add(ChatId(chat), Seq(7), lambda: None, lambda: None)
 
-    world.dispatcher.handle(StoredUpdate(ALICE, "c1", 7, "an-older-one"))
+    async with checking(world.stored) as read:
+        world.dispatcher.handle(StoredUpdate(ALICE, "c1", 7, "an-older-one"))
+        world.dispatcher.handle(StoredUpdate(BOB, "c2", 7, EPOCH))
+        await eventually(lambda: read)
 
-    assert completed == []
+    assert read == ["c2"]
     assert world.devices[1].received == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import ChatId
+from chatserver.hot.chats.chat_log import parse_stored
 from tests.unit.hot.scripts.script_runner import START_MS, ScriptRunner
 
 CHAT = ChatId("c1")
@@ -212,7 +213,7 @@ def test_record_pending_responses_records_each_entry_once(scripts: ScriptRunner)
     assert checkpoint(scripts, "heard") == "11-0"
 
 
-def trim(scripts: ScriptRunner, upto: int, log_max: int) -> int:
+def trim(scripts: ScriptRunner, upto: int, log_max: int, dead: str = "") -> int:
     """Record that the chat is persisted up to a seq, and trim its log."""
     gone: int = scripts.run(
         "trim_persisted",
@@ -224,11 +225,24 @@ def trim(scripts: ScriptRunner, upto: int, log_max: int) -> int:
                 "over": scripts.keys.over(CHAT),
                 "revs": scripts.keys.revs(CHAT),
                 "upto": upto,
-                "dead": "",
+                "dead": dead,
             }
         ],
     )
     return gone
+
+
+def test_chat_keeps_the_newest_dead_letters(scripts: ScriptRunner) -> None:
+    """A limited number, all of them complete."""
+    scripts.redis.hset(scripts.keys.chat(CHAT), mapping={"seq": 1_000})
+    for seq in range(1, 1_001, 2):
+        trim(scripts, seq, 10, f"{seq - 1},{seq}" if seq > 1 else "1")
+        trim(scripts, seq, 10, f"{seq}")  # repeated
+
+    fields = scripts.redis.hgetall(scripts.keys.chat(CHAT))
+    upto, dead = parse_stored(fields["stored"].encode(), fields["dead"].encode())
+    assert upto == 999
+    assert len(dead) >= 200 and set(range(1_000 - len(dead), 1_000)) == dead
 
 
 def test_trim_persisted_never_trims_entries_that_are_not_persisted(scripts: ScriptRunner) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Overloaded, Unavailable
+from chatserver.hot.chats.chat_log import StoredSeqs
 from chatserver.service.messaging import stored_waits
 from chatserver.service.messaging.stored_waits import StoredWaits
 from tests.support.servers.processes import eventually
@@ -41,16 +42,28 @@ class Callbacks(NamedTuple):
 
 
 async def test_stored_watermark_ends_all_waits_up_to_it() -> None:
-    """A watermark covers every message before it; waits end in their order."""
+    """A watermark covers every message before it; waits end in the order of the chat."""
     waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
     for seq in (3, 1, 2, 5):
         assert waits.add(CHAT, Seq(seq), *callbacks.for_wait(seq))
 
-    waits.complete(CHAT, Seq(3))
+    waits.complete(CHAT, StoredSeqs(Seq(3)))
 
-    assert callbacks == ([3, 1, 2], [])
-    waits.complete(CHAT, Seq(5))
-    assert callbacks == ([3, 1, 2, 5], [])
+    assert callbacks == ([1, 2, 3], [])
+    waits.complete(CHAT, StoredSeqs(Seq(5)))
+    assert callbacks == ([1, 2, 3, 5], [])
+
+
+async def test_dead_letter_before_a_stored_message_is_not_acked() -> None:
+    """Its wait times out, whatever is stored after it."""
+    waits, callbacks = StoredWaits(0.05), Callbacks([], [])
+    for seq in (1, 2, 3):
+        waits.add(CHAT, Seq(seq), *callbacks.for_wait(seq))
+
+    waits.complete(CHAT, StoredSeqs(Seq(3), frozenset({2})))
+
+    assert callbacks == ([1, 3], [])
+    await eventually(lambda: callbacks.timed_out == [2], 20)
 
 
 async def test_stored_watermark_of_one_chat_does_not_end_waits_of_another() -> None:
@@ -58,7 +71,7 @@ async def test_stored_watermark_of_one_chat_does_not_end_waits_of_another() -> N
     waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
     waits.add(CHAT, Seq(1), *callbacks.for_wait(1))
 
-    waits.complete(OTHER, Seq(9))
+    waits.complete(OTHER, StoredSeqs(Seq(9)))
 
     assert callbacks == ([], [])
 
@@ -69,7 +82,7 @@ async def test_stored_late_or_repeated_watermark_does_nothing() -> None:
     waits.add(CHAT, Seq(4), *callbacks.for_wait(4))
 
     for upto in (2, 4, 4, 1):
-        waits.complete(CHAT, Seq(upto))
+        waits.complete(CHAT, StoredSeqs(Seq(upto)))
 
     assert callbacks == ([4], [])
 
@@ -81,7 +94,7 @@ async def test_stored_wait_times_out_once() -> None:
     await eventually(lambda: callbacks.timed_out == [1], 20)
     waits.add(CHAT, Seq(2), *callbacks.for_wait(2))
 
-    waits.complete(CHAT, Seq(2))
+    waits.complete(CHAT, StoredSeqs(Seq(2)))
 
     assert callbacks == ([2], [1])
 
@@ -93,11 +106,11 @@ async def test_stored_waits_are_bounded_and_ended_waits_make_room(low_limit: Non
         assert waits.add(CHAT, Seq(1 + number % 2), *callbacks.for_wait(number))
 
     assert not waits.add(OTHER, Seq(1), *callbacks.for_wait(-1))
-    waits.complete(CHAT, Seq(1))
+    waits.complete(CHAT, StoredSeqs(Seq(1)))
     assert waits.add(OTHER, Seq(1), *callbacks.for_wait(-2))
 
-    waits.complete(OTHER, Seq(1))
-    waits.complete(CHAT, Seq(2))
+    waits.complete(OTHER, StoredSeqs(Seq(1)))
+    waits.complete(CHAT, StoredSeqs(Seq(2)))
     assert len(callbacks.stored) == LOW_MAX + 1
     assert -1 not in callbacks.stored
 
@@ -111,7 +124,7 @@ async def test_stored_timeouts_make_room(low_limit: None) -> None:
     await eventually(lambda: len(callbacks.timed_out) == LOW_MAX, 10)
 
     assert waits.add(CHAT, Seq(1), *callbacks.for_wait(-1))
-    waits.complete(CHAT, Seq(1))
+    waits.complete(CHAT, StoredSeqs(Seq(1)))
     assert callbacks.stored == [-1]
 
 
@@ -125,8 +138,8 @@ async def test_stored_callback_may_add_a_wait() -> None:
 
     waits.add(CHAT, Seq(1), send_next, send_next)
     waits.add(CHAT, Seq(2), *callbacks.for_wait(2))
-    waits.complete(CHAT, Seq(2))
-    waits.complete(CHAT, Seq(9))
+    waits.complete(CHAT, StoredSeqs(Seq(2)))
+    waits.complete(CHAT, StoredSeqs(Seq(9)))
 
     assert callbacks.stored == [2]
     assert stored_again.is_set()
@@ -140,7 +153,7 @@ async def test_another_epoch_ends_every_wait() -> None:
         waits.add(CHAT, Seq(number), *callbacks.for_wait(number))
 
     waits.expire_all()
-    waits.complete(CHAT, Seq(9))
+    waits.complete(CHAT, StoredSeqs(Seq(9)))
 
     assert (callbacks.stored, callbacks.timed_out) == ([], [5, 6])
     assert waits.add(CHAT, Seq(7), *callbacks.for_wait(7))
@@ -157,11 +170,11 @@ async def test_poll_finds_stored_messages_without_a_notification() -> None:
 
         reads = 0
 
-        async def get_stored(self, chat: ChatId) -> Seq:
+        async def get_stored(self, chat: ChatId) -> StoredSeqs:
             self.reads += 1
             if self.reads == 1:
                 raise Unavailable("redis is down")
-            return Seq(4 if self.reads == 2 else 5)
+            return StoredSeqs(Seq(4 if self.reads == 2 else 5))
 
     log = Log()
     task = asyncio.create_task(waits.run(log))
@@ -172,6 +185,29 @@ async def test_poll_finds_stored_messages_without_a_notification() -> None:
     assert log.reads == 3
 
 
+async def test_notification_is_checked_before_the_next_poll() -> None:
+    """Only the chat of the notification is read."""
+    callbacks, read = Callbacks([], []), list[ChatId]()
+    waits = StoredWaits(NEVER_S, poll_s=NEVER_S)
+
+    class Log:
+        """Every message is stored."""
+
+        async def get_stored(self, chat: ChatId) -> StoredSeqs:
+            read.append(chat)
+            return StoredSeqs(Seq(9))
+
+    waits.add(CHAT, Seq(5), *callbacks.for_wait(5))
+    waits.add(OTHER, Seq(6), *callbacks.for_wait(6))
+    task = asyncio.create_task(waits.run(Log()))
+    waits.notice(CHAT)
+    waits.notice(ChatId("without waits"))
+    await eventually(lambda: callbacks.stored == [5])
+    task.cancel()
+
+    assert read == [CHAT]
+
+
 async def test_poll_pauses_while_nothing_waits_and_resumes_with_a_wait() -> None:
     """An idle process reads nothing; the first wait is polled like every other one."""
     callbacks = Callbacks([], [])
@@ -180,8 +216,8 @@ async def test_poll_pauses_while_nothing_waits_and_resumes_with_a_wait() -> None
     class Log:
         """Every message is stored."""
 
-        async def get_stored(self, chat: ChatId) -> Seq:
-            return Seq(9)
+        async def get_stored(self, chat: ChatId) -> StoredSeqs:
+            return StoredSeqs(Seq(9))
 
     task = asyncio.create_task(waits.run(Log()))
     await asyncio.sleep(0)
@@ -200,7 +236,7 @@ async def test_wait_returns_when_the_message_is_stored() -> None:
     waiting = asyncio.ensure_future(waits.wait(CHAT, Seq(5)))
     await asyncio.sleep(0)
 
-    waits.complete(CHAT, Seq(5))
+    waits.complete(CHAT, StoredSeqs(Seq(5)))
 
     await waiting
 
