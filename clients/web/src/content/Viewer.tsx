@@ -21,6 +21,7 @@ import { formatDateTime } from "../i18n/format";
 import styles from "./Viewer.module.css";
 import { FileName } from "./FileName";
 import { getFileKind, hasOnlyThumbnail } from "./file_kinds";
+import { useLateThumbnails } from "./late_thumbnails";
 import { saveFile, useMedia } from "./use_media";
 
 /** A file and the message that contains it. */
@@ -165,9 +166,10 @@ interface ImageViewProps {
 }
 
 /** An image: the wheel and double clicks zoom, dragging moves it. */
-function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewProps) {
+function ImageView({ item: { file: sent, seq }, zoom, onScale, onClose }: ImageViewProps) {
   const words = useText().content;
   const stage = useRef<HTMLDivElement>(null);
+  const [file = sent] = useLateThumbnails([sent], seq);
   const isShowable = !hasOnlyThumbnail(file);
   const full = useMedia(file, seq, { isEnabled: isShowable });
   const thumb = useMedia(file, seq, { isThumb: true, isEnabled: file.thumb === true });

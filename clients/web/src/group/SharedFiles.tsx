@@ -8,6 +8,7 @@ import { navigate, buildPath } from "../app/router";
 import { AudioPlayer } from "../content/AudioPlayer";
 import { FileName } from "../content/FileName";
 import { getFileKind, hasOnlyThumbnail } from "../content/file_kinds";
+import { useLateThumbnails } from "../content/late_thumbnails";
 import { saveFile } from "../content/use_media";
 import { VideoPreview } from "../content/VideoPreview";
 import { Viewer, type ViewerItem } from "../content/Viewer";
@@ -76,8 +77,10 @@ export function MediaTab({ chat }: { chat: string }) {
   );
 }
 
-function MediaTile({ shared: { file, seq }, onOpen }: { shared: ViewerItem; onOpen: () => void }) {
+function MediaTile({ shared, onOpen }: { shared: ViewerItem; onOpen: () => void }) {
   const words = useText().content;
+  const { seq } = shared;
+  const [file = shared.file] = useLateThumbnails([shared.file], seq);
   const isVideo = getFileKind(file) === "video";
   const hasThumb = file.thumb === true;
   const address = { file: file.id, seq, ...(hasThumb ? { thumb: 1 as const } : {}) };
