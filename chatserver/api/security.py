@@ -133,15 +133,17 @@ class Guard:
         kind = handler.opt.get("limit", "requests")
         cost = compute_cost(connection, handler) if kind == "requests" else 1
         payer = principal.user or str(principal.key)
-        if kind == "sends" and principal.user is not None:
-            limit = self._limits.find_for_caller("sends", caller)
+        if kind in ("sends", "requests") and principal.user is not None:
+            limit = self._limits.find_for_caller(kind, caller)
         else:
             limit = self._limits.find(kind, payer)
-        await limit.pay(f"many {kind}", cost)
+        is_protective = _is_protective(connection, handler)
+        if not (networks and is_protective and limit.owe(cost)):
+            await limit.pay(f"many {kind}", cost)
         if principal.user is not None:  # only users have a memory budget
             allowance = self._limits.find_for_caller("memory", caller)
             memory = _memory_cost(connection, handler)
-            if memory and not (_is_protective(connection, handler) and allowance.owe(memory)):
+            if memory and not (is_protective and allowance.owe(memory)):
                 await allowance.pay(TOO_MUCH, memory)
 
     def get_address(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:

@@ -200,9 +200,11 @@ class CommandHandler:
     ) -> bool:
         """Spend `cost` tokens and `memory` bytes; with too few left, defer or refuse the frame.
 
-        With `can_owe`, the balance of memory may become negative (`Allowance.owe`).
+        With `can_owe`, the balance of memory may become negative (`Allowance.owe`), and that of a
+        new account's requests, because other accounts of its network can spend their tokens.
         """
-        if not allowance.spend(cost):
+        is_owed = can_owe and bool(allowance.networks) and allowance.owe(cost)
+        if not is_owed and not allowance.spend(cost):
             self._wait_for_token(allowance, payload, number, cost)
             return False
         if memory and not self._memory_allowed.spend(memory):
@@ -359,7 +361,7 @@ class CommandHandler:
         networks = get_networks(get_subject(self._connection.peer)) if is_new else ()
         self.session.caller = caller = RequestCaller(user, networks)
         self._sends_allowed = limits.find_for_caller("sends", caller)
-        self._others_allowed = limits.find("requests", user)
+        self._others_allowed = limits.find_for_caller("requests", caller)
         self._memory_allowed = limits.find_for_caller("memory", caller)
 
     # sending

@@ -11,11 +11,11 @@ the limited operations need Redis and fail anyway. A cost that is not known in a
 request's memory or the CPU time of a search, is charged afterward and can make the bucket negative;
 further requests wait until it is positive.
 
-Accounts are free, so a limit per user does not limit a person with many accounts. The "memory" and
-"sends" tokens of a new account are therefore also taken from buckets of its network, which all new
-accounts of the network share ("newcomers", "newcomer_sends"), and its own buckets are smaller.
-While Redis is low on memory, new accounts get no "memory" tokens. Requests that protect a user,
-such as a block, are allowed to make the bucket negative (`Allowance.owe`).
+Accounts are free, so a limit per user does not limit a person with many accounts. The tokens of a
+new account are therefore also taken from buckets of its network, which all new accounts of the
+network share (`_OF_NETWORK`), and its own "memory" and "sends" buckets are smaller. While Redis is
+low on memory, new accounts get no "memory" tokens. Requests that protect a user, such as a block,
+are allowed to make the bucket negative (`Allowance.owe`).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ Kind = Literal[
     "requests",
     "memory",
     "newcomers",
+    "newcomer_requests",
     "newcomer_sends",
     "connections",
     "failures",
@@ -71,11 +72,17 @@ NEW_ACCOUNT_SHARE = 0.25
 NEW_ACCOUNT_SENDS_SHARE = 0.1  # of the rate, and half of the burst: people try out scripts
 NETWORK_FACTOR = 5
 NETWORK_SENDS_FACTOR = 0.4  # of the rate, and the whole burst
-NEW_ACCOUNT_BLOCK = 2  # sends taken at once: idle accounts must not hold those of their network
+NETWORK_REQUESTS_FACTOR = 8
+NEW_ACCOUNT_BLOCK = 2  # tokens taken at once: idle accounts must not hold those of their network
 WIDE_FACTOR = 4
 # The kinds of limits that also apply to the networks of new accounts.
-_OF_NETWORK: Final[dict[Kind, Kind]] = {"memory": "newcomers", "sends": "newcomer_sends"}
+_OF_NETWORK: Final[dict[Kind, Kind]] = {
+    "memory": "newcomers",
+    "requests": "newcomer_requests",
+    "sends": "newcomer_sends",
+}
 OWED_BYTES_MAX = 262_144  # see `Allowance.owe`
+OWED_REQUESTS_MAX = 64  # the same for tokens of "requests"
 LOW_MEMORY = "Redis is low on memory; new accounts must wait, then try again"
 LOW_MEMORY_PAUSE_MS = 5000
 
@@ -136,13 +143,14 @@ class Allowance:
             self.request()
 
     def owe(self, cost: int) -> bool:
-        """Spend tokens, at most `OWED_BYTES_MAX` more than there are; False if that is not enough.
+        """Spend tokens, up to a maximum more than there are; False if that is not enough.
 
         For requests that a user must be able to make at any time, such as a block. A debt in Redis,
         such as that of an earlier connection, counts as soon as Redis has replied.
         """
         debt = max(0.0, self._available_at - self._limits.now()) * self._rate
-        if self.tokens - debt < cost - OWED_BYTES_MAX:
+        owed_max = OWED_BYTES_MAX if self.key[0] == "memory" else OWED_REQUESTS_MAX
+        if self.tokens - debt < cost - owed_max:
             return False
         self.charge(cost)
         return True
@@ -242,6 +250,7 @@ class RateLimits:
             "requests": settings.requests,
             "memory": settings.memory,
             "newcomers": _multiply(settings.memory, NETWORK_FACTOR),
+            "newcomer_requests": _multiply(settings.requests, NETWORK_REQUESTS_FACTOR),
             "newcomer_sends": config.RateLimit(
                 settings.sends.per_s * NETWORK_SENDS_FACTOR, settings.sends.burst
             ),
@@ -271,7 +280,9 @@ class RateLimits:
             return min(burst, MEMORY_BLOCK_BYTES)
         return 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
 
-    def find_for_caller(self, kind: Literal["memory", "sends"], caller: RequestCaller) -> Allowance:
+    def find_for_caller(
+        self, kind: Literal["memory", "requests", "sends"], caller: RequestCaller
+    ) -> Allowance:
         """Return this process's allowance for a user.
 
         That of a new account also takes tokens from the buckets of its networks.
@@ -280,7 +291,7 @@ class RateLimits:
         if allowance.networks != caller.networks:
             self._return_unspent(allowance)
             allowance.networks = caller.networks
-            if kind == "sends":
+            if kind != "memory":
                 allowance.set_block(NEW_ACCOUNT_BLOCK if caller.networks else self._get_block(kind))
         return allowance
 

@@ -221,6 +221,42 @@ async def test_new_accounts_of_a_network_share_a_limit_of_sends(
     assert acks == [25, 25, 0, 0]
 
 
+async def test_new_account_can_block_when_the_requests_of_its_network_are_spent(
+    stack: Stack, new_name: Callable[[str], str]
+) -> None:
+    """Other accounts of its network spent them; those of other networks are not concerned."""
+    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_REQUESTS": "0.01/s burst 64"})
+    codes = []
+
+    async def request(sender: Sender, type_: str, **fields: Any) -> str:
+        await sender.ws.send_json({"type": type_, "id": 7, **fields})
+        while (answer := await sender.ws.recv_json()).get("id") != 7:
+            pass
+        return str(answer.get("code", answer["type"]))
+
+    for number in range(12):
+        user = new_name("cheap")
+        sender = Sender(stack, user, "d1")
+        await sender.start(gateway, f"198.51.78.{number + 1}", stack.token_of_new_account(user))
+        while (code := await request(sender, "chats", limit=1)) == "page":
+            pass
+        codes.append(code)
+        await sender.ws.abort()
+
+    found = []
+    for address in ("198.51.78.99", "198.51.79.99"):
+        user, peer = new_name("late"), new_name("peer")
+        await stack.add_users([peer])
+        sender = Sender(stack, user, "d1")
+        await sender.start(gateway, address, stack.token_of_new_account(user))
+        found.append([await request(sender, "block", user=peer)])
+        found[-1].append(await request(sender, "chats", limit=1))
+        await sender.ws.abort()
+
+    assert set(codes) == {"rate_limited"}
+    assert found == [["ok", "rate_limited"], ["ok", "page"]]
+
+
 async def test_calls_of_a_new_account_are_queued_by_its_network(
     stack: Stack, east: Server, new_name: Callable[[str], str]
 ) -> None:

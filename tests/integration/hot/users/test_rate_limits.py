@@ -18,7 +18,9 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.server_health import LOW_SHARE
 from chatserver.hot.users.rate_limits import (
     BLOCK_S,
+    NETWORK_REQUESTS_FACTOR,
     OWED_BYTES_MAX,
+    OWED_REQUESTS_MAX,
     Allowance,
     RateLimits,
 )
@@ -297,6 +299,28 @@ async def test_new_accounts_of_a_network_share_its_sends(hot: HotClient) -> None
     assert 0.9 * burst <= sum(sent) <= burst + 1
     assert await send_until_refused(limits, RequestCaller("new", ("4-0a0103",))) == sent[0]
     assert await send_until_refused(limits, RequestCaller("known")) == 500
+
+
+async def test_new_accounts_of_a_network_share_its_requests(hot: HotClient) -> None:
+    """Many accounts cannot make more requests than a few; protective requests still work."""
+    limits = RateLimits(hot, config.Limits(requests=config.RateLimit(0.01, 100)))
+    network = 100 * NETWORK_REQUESTS_FACTOR
+
+    async def spend(user: str, *networks: str) -> int:
+        allowance = limits.find_for_caller("requests", RequestCaller(user, networks))
+        with contextlib.suppress(RateLimited):
+            for number in range(network):  # noqa: B007  the number of requests made
+                await allowance.pay("many requests")
+        return number
+
+    made = [await spend(f"new-{number}", "4-0a0102") for number in range(2 * 8)]
+
+    assert made[0] == 100
+    assert 0.9 * network <= sum(made) <= network + 1
+    assert await spend("elsewhere", "4-0a0103") == 100
+    assert await spend("known") == 100
+    late = limits.find_for_caller("requests", RequestCaller("late", ("4-0a0102",)))
+    assert [late.owe(2) for _ in range(40)].count(True) == OWED_REQUESTS_MAX // 2
 
 
 async def test_idle_new_accounts_hold_few_sends_of_their_network(hot: HotClient) -> None:
