@@ -28,11 +28,12 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.caller import is_network_key
-from chatserver.domain.ids import ChatId, Ref, Seq, UserId
+from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import ChatError, Overloaded, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue, make_stopping_error
-from chatserver.protocol import frames
+from chatserver.protocol import codec, frames
+from chatserver.requests.registry import get_operation
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.logs import RepeatLimit
@@ -60,7 +61,7 @@ def _is_bulk(operation: rpc.AnyOperation) -> bool:
     match operation:
         case rpc.CreateChat():
             return len(operation.members) > FEW_USERS
-        case rpc.ChangeChat(change=frames.Invite() as invite):
+        case rpc.PassFrame(frame=frames.Invite() as invite):
             return len(invite.users) > FEW_USERS
         case _:
             return False
@@ -187,14 +188,14 @@ class RpcWorker:
             self._queue.fail(call, Unavailable("the warm tier did not respond in time; try again"))
         except ChatError as exc:
             if exc.code == "internal":
-                log.error("rpc.failed", operation=type(call.operation).__name__, error=exc.message)
+                log.error("rpc.failed", operation=rpc.get_name(call.operation), error=exc.message)
             elif exc.public:  # the gateway and its client do not receive this text
-                operation = type(call.operation).__name__
+                operation = rpc.get_name(call.operation)
                 if self._refusals.is_due(operation):
                     log.warning("rpc.refused", operation=operation, error=exc.message)
             self._queue.fail(call, exc)
         except Exception:
-            log.exception("rpc.crashed", operation=type(call.operation).__name__)
+            log.exception("rpc.crashed", operation=rpc.get_name(call.operation))
             self._queue.fail(call, Unavailable("the worker failed; try again"))
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
@@ -224,9 +225,9 @@ class RpcWorker:
                     # Entries of a large chat are in no inbox, so notify the chat's members.
                     await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
-            case rpc.ChangeChat():
-                user = UserId(operation.user)
-                return _encode(await self._container.membership.change(user, operation.change))
+            case rpc.PassFrame(user, frame):
+                handler = get_operation(frame).handler
+                return codec.encode(await handler(self._container, UserId(user), frame))
             case rpc.ReadHistory():
                 history = await self._container.older_tiers.read_run(
                     ChatId(operation.chat),
@@ -239,41 +240,6 @@ class RpcWorker:
             case rpc.FindPeriods():
                 memberships = self._container.memberships
                 return _encode(await memberships.find_periods(operation.chat, operation.user))
-            case rpc.Block():
-                user, other = UserId(operation.user), UserId(operation.other)
-                moderation = self._container.moderation
-                change = moderation.block if operation.is_blocked else moderation.unblock
-                await change(user, other)
-                return b""
-            case rpc.ListBlocks():
-                user, moderation = UserId(operation.user), self._container.moderation
-                page = await moderation.list_blocks(user, operation.after, operation.limit)
-                return _encode(rpc.BlocksPage(*page))
-            case rpc.ListInvitations():
-                user, invitations = UserId(operation.user), self._container.invitations
-                pending = await invitations.list_pending(user, operation.after, operation.limit)
-                return _encode(rpc.InvitationsPage(*pending))
-            case rpc.DeclineInvitation():
-                user = UserId(operation.user)
-                await self._container.invitations.decline(user, ChatId(operation.chat))
-                return b""
-            case rpc.Report():
-                await self._container.moderation.report(
-                    UserId(operation.user),
-                    ChatId(operation.chat),
-                    Seq(operation.seq),
-                    operation.reason,
-                )
-                return b""
-            case (
-                rpc.ListCompanions()
-                | rpc.BeginSession()
-                | rpc.GetSession()
-                | rpc.EndSession()
-                | rpc.MoveSession()
-                | rpc.ListSessions()
-            ):
-                return _encode(await self._container.handle_companion_call(operation))
             case rpc.CallBeforeSend():
                 raise Unavailable("this worker does not call webhooks")
             case rpc.FindMessages():

@@ -42,7 +42,8 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
 from chatserver.hot.users.rate_limits import TOO_MUCH, RateLimits
 from chatserver.protocol.redis_memory_costs import ANSWER_BYTES, ENTRY_BYTES
-from chatserver.protocol.request_costs import BASE, compute_frame_cost, compute_route_cost
+from chatserver.protocol.request_costs import BASE, compute_route_cost
+from chatserver.requests.registry import compute_frame_cost
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry import metrics

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 NO_COMPANIONS = "companions: not available on this server"
 
-CompanionFrame = frames.StopTurn | frames.JoinTurn | frames.AnySessionRequest
+CompanionFrame = frames.StopTurn | frames.JoinTurn
 CheckEdit = Callable[[UserId, frames.Edit], Awaitable[frames.Edit]]
 CheckSend = Callable[[UserId, frames.Send], Awaitable[None]]
 ResolveFiles = Callable[[UserId, ChatId, Sequence[str]], Awaitable[Sequence[frames.Attachment]]]

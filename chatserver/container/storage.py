@@ -138,10 +138,6 @@ class StorageContainer(TierContainer):
         return self.get_port(storage_feature_ports.RECORD_PENDING)
 
     @cached_property
-    def handle_companion_call(self) -> storage_feature_ports.HandleCompanionCall:
-        return self.get_port(storage_feature_ports.HANDLE_COMPANION_CALL)
-
-    @cached_property
     def load_file(self) -> storage_feature_ports.LoadFile:
         return self.get_port(storage_feature_ports.LOAD_FILE)
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-import msgspec
-
-from chatserver.container.feature_ports import NO_COMPANIONS, Port, ignore
+from chatserver.container.feature_ports import Port, ignore
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.errors import BadRequest
-from chatserver.hot.bus import rpc
 from chatserver.hot.chats.persist_backlog import BacklogEntry
 from chatserver.protocol import frames
 from chatserver.service.access.revocation import PushDevices
@@ -23,7 +19,6 @@ RecordFiles = Callable[[frames.Message], Awaitable[None]]
 ReviveSession = Callable[[ChatId], Awaitable[bool]]
 RecordPending = Callable[[int, Sequence[BacklogEntry]], Awaitable[None]]
 PublishEntries = Callable[[int, Sequence[frames.Message]], Awaitable[None]]
-HandleCompanionCall = Callable[[rpc.CompanionCall], Awaitable[msgspec.Struct]]
 LoadFile = Callable[[str], Awaitable[bytes]]
 RewriteExported = Callable[[Collection[ChatId]], Awaitable[int]]
 EraseIndexed = Callable[[UserId], Awaitable[int]]
@@ -51,10 +46,6 @@ async def _erase_nothing(user: UserId) -> int:
     return 0
 
 
-async def _refuse_companion_call(call: rpc.CompanionCall) -> msgspec.Struct:
-    raise BadRequest(NO_COMPANIONS)
-
-
 FOLLOW_GRAPH: Port[FollowGraph] = Port("follow_graph", NoFollows())
 PUSH_DEVICES: Port[PushDevices | None] = Port("push_devices", None)
 PUBLISH_EVENT: Port[PublishEvent] = Port("publish_event", ignore)
@@ -68,9 +59,6 @@ RELEASE_PIN: Port[ReleasePin] = Port("release_pin", ignore)
 RECORD_PENDING: Port[RecordPending] = Port("record_pending", ignore)
 # The rpc worker uses these ports for calls from gateways. `LOAD_FILE` returns the encoded metadata
 # of an attachment, or b"".
-HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
-    "handle_companion_call", _refuse_companion_call
-)
 LOAD_FILE: Port[LoadFile] = Port("load_file", _find_no_file)
 # After the erasure of a user, rewrites the Parquet files of the given chats; returns the number of
 # files. Raises `Unavailable` unless all these files match DynamoDB and S3.

@@ -483,6 +483,10 @@ AnySessionRequest = (
 )
 
 
+# Requests that a gateway passes on to a worker; see `chatserver.requests`.
+AnyWorkerRequest = AnyChange | AnyInvitation | AnyModeration | AnySessionRequest
+
+
 class Search(ClientFrame, tag="search", frozen=True):
     """Finds messages in the user's chats by their words; `docs/search.md` describes `q`.
 

@@ -1,6 +1,6 @@
 """Request costs of frames and HTTP routes, in tokens of `limits.requests_*`.
 
-A token is about one cheap call to Redis or DynamoDB. The gateway charges `compute_frame_cost`. The
+A token is about one cheap call to Redis or DynamoDB. The gateway charges the cost of the frame. The
 API charges `compute_route_cost` before it reads the body. If it then builds a frame from the body,
 it also charges the frame's cost above `BASE`. A search that takes much CPU time is also charged
 afterward (`compute_search_charge`). Sends have a separate limit. `docs/limits.md` lists
@@ -33,12 +33,10 @@ def _by_members(frame: frames.CreateChat) -> int:
     return CHANGE + len(frame.members) // USERS_PER_TOKEN
 
 
-def _by_users(frame: frames.Invite) -> int:
-    return CHANGE + len(frame.users) // USERS_PER_TOKEN
-
-
-def _by_limit(frame: frames.History | frames.Sync | frames.Blocks) -> int:
-    return BASE + frame.limit // ITEMS_PER_TOKEN
+def by_limit(frame: Any) -> int:
+    """Return the cost of a request for a page."""
+    limit: int = frame.limit
+    return BASE + limit // ITEMS_PER_TOKEN
 
 
 def _by_results(frame: frames.Search) -> int:
@@ -55,33 +53,12 @@ def _by_chats(frame: frames.Chats) -> int:
 
 Cost = int | Callable[[Any], int]
 
-# Frames not listed here cost `BASE`.
+# Other frames cost what their declaration says (`chatserver.requests`), or else `BASE`.
 FRAME_COSTS: dict[type, Cost] = {
     frames.CreateChat: _by_members,
-    frames.Invite: _by_users,
     frames.OpenDirect: CHANGE,
-    **dict.fromkeys(
-        (
-            frames.Join,
-            frames.Leave,
-            frames.Remove,
-            frames.SetRole,
-            frames.UpdateChat,
-            frames.MuteMember,
-            frames.BanMember,
-            frames.UnbanMember,
-            frames.Block,
-            frames.Unblock,
-            frames.CreateSession,
-            frames.RenewSession,
-            frames.DeleteSession,
-            frames.UpdateSession,
-        ),
-        CHANGE,
-    ),
-    **dict.fromkeys(
-        (frames.History, frames.Sync, frames.Blocks, frames.Companions, frames.Sessions), _by_limit
-    ),
+    frames.History: by_limit,
+    frames.Sync: by_limit,
     frames.Chats: _by_chats,
     frames.Search: _by_results,
     frames.Watch: _by_watched,
@@ -118,12 +95,6 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("GET", "/v1/link-preview"): LINK_PREVIEW,
     ("GET", "/v1/link-preview/picture"): LINK_PREVIEW,
 }
-
-
-def compute_frame_cost(frame: Any) -> int:
-    """Return the cost of a frame in tokens."""
-    cost = FRAME_COSTS.get(type(frame), BASE)
-    return min(cost if isinstance(cost, int) else cost(frame), REQUEST_COST_MAX)
 
 
 def compute_route_cost(method: str, path: str, limit: str | None) -> int:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatserver.config import Redis
-from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
+from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
 from chatserver.hot.bus.gateway_stream import CallResult, Echo, GatewayStream
 from chatserver.hot.bus.rpc_client import RpcClient
@@ -63,9 +63,9 @@ async def test_row_3_internal_calls_are_authorized_by_the_worker(
     """The worker checks the permissions of the user in a call."""
     bob_id, stranger = UserId(bob.user), UserId("a-stranger")
 
-    async def check_refused(user: UserId, change: frames.AnyChange) -> type[ClientError]:
+    async def check_refused(user: UserId, change: frames.AnyWorkerRequest) -> type[ClientError]:
         with pytest.raises(ClientError) as caught:
-            await warm_calls.change_chat(user, change)
+            await warm_calls.handle_frame(user, change, is_needed=False)
         return type(caught.value)
 
     assert await check_refused(bob_id, frames.BanMember(1, group, "r1", alice.user)) is Forbidden
@@ -73,8 +73,7 @@ async def test_row_3_internal_calls_are_authorized_by_the_worker(
     assert await check_refused(bob_id, frames.Remove(1, group, "r3", alice.user)) is Forbidden
     assert await check_refused(stranger, frames.BanMember(1, group, "r4", bob.user)) is NotFound
     assert await check_refused(stranger, frames.UnbanMember(1, group, "r5", bob.user)) is NotFound
-    with pytest.raises(NotFound):
-        await warm_calls.report(stranger, ChatId(group), 1, "")
+    assert await check_refused(stranger, frames.Report(1, group, 1, "")) is NotFound
     assert [each["kind"] for each in (await alice.request("history", chat=group))["messages"]] == []
 
 

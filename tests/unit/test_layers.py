@@ -62,6 +62,7 @@ LAYERS = (
     {"service"},
     {"features", "operations"},
     {"container"},
+    {"requests"},
     {"gateway", "api", "client", "loadtest"},
     {"workers"},
     {"cli", "dev"},
@@ -93,6 +94,8 @@ def find_layer(module: str) -> tuple[int, str]:
             package = "cli"
         elif CONTAINER_MODULES.fullmatch(parts[3]):
             package = "container"
+        elif parts[3] == "requests":
+            package = "requests"
         elif parts[3] in WORKER_MODULES:
             package = "workers"
     return next((at, package) for at, layer in enumerate(LAYERS) if package in layer)

@@ -9,11 +9,11 @@ from chatserver.features.registry import Feature, Worker
 
 _SEND = "chatserver.features.companions.gateway_container:check_companion_send"
 _HANDLER = "chatserver.features.companions.gateway_container:make_frame_handler"
-_HANDLER = "chatserver.features.companions.gateway_container:make_frame_handler"
 
 FEATURE = Feature(
     name="companions",
     requires=("attachments", "webhooks"),
+    requests="chatserver.features.companions.requests",
     routes=(
         "chatserver.features.companions.routes:build_companions_routes",
         "chatserver.features.companions.routes:build_companion_sessions_routes",
@@ -36,7 +36,6 @@ FEATURE = Feature(
     dev_data="chatserver.features.companions.dev_data:create_echo",
     ports={
         "check_companion_send": _SEND,
-        "handle_companion_call": "chatserver.features.companions.worker.rpc_handlers:make_handler",
         "record_pending": "chatserver.features.companions.container:record_pending",
         "revive_session": "chatserver.features.companions.container:revive_session",
     },

@@ -1,4 +1,4 @@
-"""Requests about AI responses and companion sessions, and the budget check of `send`.
+"""Requests about AI responses, and the budget check of `send`.
 
 A message to a companion is an ordinary message. The sender's token budget is checked before the
 message is accepted, so the reply to `send` reports an exhausted budget. Responses are created in
@@ -15,8 +15,6 @@ from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import RateLimited, Unavailable
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.hot.bus import rpc
-from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.protocol import frames
 
@@ -92,35 +90,3 @@ class CompanionCommands:
         return frames.Turn(
             frame.id, chat, stream.response_id, stream.seq, stream.index, stream.text, end
         )
-
-
-async def handle_session_request(
-    warm: RpcClient, user: UserId, frame: frames.AnySessionRequest
-) -> msgspec.Struct:
-    """Execute a request about companions or sessions, and return the reply.
-
-    Raises:
-        ChatError: the request failed; send this error as the reply.
-    """
-    operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
-    match frame:
-        case frames.Companions():
-            companions, following = await warm.list_companions(frame.after, frame.limit)
-            return frames.CompanionsPage(frame.id, companions, following is not None, following)
-        case frames.Sessions():
-            sessions, following = await warm.list_sessions(
-                user, frame.companion, frame.after, frame.limit
-            )
-            return frames.SessionsPage(frame.id, sessions, following is not None, following)
-        case frames.CreateSession():
-            operation = rpc.BeginSession(user, frame.companion, frame.ref)
-        case frames.RenewSession():
-            operation = rpc.BeginSession(user, frame.companion, frame.ref, is_renewal=True)
-        case frames.GetSession():
-            operation = rpc.GetSession(user, frame.companion)
-        case frames.DeleteSession():
-            operation = rpc.EndSession(user, frame.companion, frame.chat, frame.forget)
-        case frames.UpdateSession():
-            operation = rpc.MoveSession(user, frame.chat, frame.version)
-    opened = await warm.call_session_operation(operation)
-    return frames.Ok(frame.id, opened.chat, opened.session)

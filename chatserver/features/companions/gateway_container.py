@@ -8,7 +8,7 @@ from chatserver.container import feature_ports
 from chatserver.container.core import CoreContainer
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.ids import UserId
-from chatserver.features.companions.commands import CompanionCommands, handle_session_request
+from chatserver.features.companions.commands import CompanionCommands
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.protocol import frames
@@ -36,7 +36,5 @@ def make_frame_handler(core: GatewayContainer) -> feature_ports.AnswerCompanionF
                 return await requests.stop(user, frame)
             case frames.JoinTurn():
                 return await requests.join(user, frame)
-            case _:
-                return await handle_session_request(core.warm, user, frame)
 
     return handle

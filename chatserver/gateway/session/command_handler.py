@@ -20,7 +20,7 @@ from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import BadRequest, ChatError, RateLimited, Unauthenticated, Unavailable
-from chatserver.gateway.session.request_dispatcher import Request
+from chatserver.gateway.session.request_dispatcher import Request, Response
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_opening import SessionOpening
@@ -34,7 +34,7 @@ from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
 from chatserver.protocol.redis_memory_costs import PROTECTIVE, compute_cost, compute_send_cost
-from chatserver.protocol.request_costs import compute_frame_cost
+from chatserver.requests.registry import compute_frame_cost
 from chatserver.service.messaging.stored_waits import NOT_STORED
 from chatserver.telemetry import metrics
 
@@ -297,9 +297,7 @@ class CommandHandler:
 
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
-    async def _run_request(
-        self, frame: Request | frames.Watch | frames.Auth
-    ) -> msgspec.Struct | None:
+    async def _run_request(self, frame: Request | frames.Watch | frames.Auth) -> Response:
         if isinstance(frame, frames.Watch):
             await self._context.container.presence_subscriptions.subscribe(
                 self.session, map(UserId, frame.users)
@@ -315,7 +313,7 @@ class CommandHandler:
             return msgspec.structs.replace(response, large=large)
         return response
 
-    async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
+    async def _read_history(self, frame: frames.History) -> Response:
         """Return a history page, unless the epoch changes during the read.
 
         After a change, the device would mix the page with entries that Redis has lost.
@@ -351,7 +349,7 @@ class CommandHandler:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _send_frame(self, frame: msgspec.Struct) -> None:
+    def _send_frame(self, frame: msgspec.Struct | msgspec.Raw) -> None:
         self._connection.send_text(codec.encode(frame))
 
     def _set_limits(self) -> None:

@@ -17,10 +17,10 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames
-from chatserver.protocol.redis_memory_costs import compute_membership_change_cost
+from chatserver.requests.registry import get_operation
 from chatserver.service.history.sync import EventsLost
 
-Response = msgspec.Struct | None
+Response = msgspec.Struct | msgspec.Raw | None
 
 Request = (
     frames.Edit
@@ -33,13 +33,10 @@ Request = (
     | frames.Chats
     | frames.OpenDirect
     | frames.CreateChat
-    | frames.AnyChange
-    | frames.AnyInvitation
-    | frames.AnyModeration
     | frames.StopTurn
     | frames.JoinTurn
-    | frames.AnySessionRequest
     | frames.Search
+    | frames.AnyWorkerRequest
 )
 
 
@@ -79,49 +76,23 @@ class RequestDispatcher:
                 return frames.Ok(frame.id, info)
             case frames.CreateChat():
                 return frames.Ok(frame.id, await self._container.chats.create_chat(user, frame))
-            case (
-                frames.Invite()
-                | frames.Join()
-                | frames.AcceptInvitation()
-                | frames.Leave()
-                | frames.Remove()
-                | frames.SetRole()
-                | frames.UpdateChat()
-                | frames.MuteMember()
-                | frames.BanMember()
-                | frames.UnbanMember()
-            ):
-                info = await self._container.warm.change_chat(user, frame)
-                self._container.limits.charge_memory(
-                    user, compute_membership_change_cost(frame, info)
-                )
-                return frames.Ok(frame.id, info)
-            case frames.Invitations():
-                invitations, following = await self._container.warm.list_invitations(
-                    user, frame.after, frame.limit
-                )
-                return frames.InvitationsPage(
-                    frame.id, invitations, following is not None, following
-                )
-            case frames.DeclineInvitation():
-                await self._container.warm.decline_invitation(user, ChatId(frame.chat))
-                return frames.Ok(frame.id)
-            case frames.Block() | frames.Unblock() | frames.Blocks() | frames.Report():
-                return await self._handle_moderation(user, frame)
-            case (
-                frames.StopTurn()
-                | frames.JoinTurn()
-                | frames.Companions()
-                | frames.CreateSession()
-                | frames.GetSession()
-                | frames.RenewSession()
-                | frames.DeleteSession()
-                | frames.UpdateSession()
-                | frames.Sessions()
-            ):
+            case frames.StopTurn() | frames.JoinTurn():
                 return await self._container.answer_companion_frame(user, frame)
             case frames.Search():
                 return await self._container.answer_search_frame(user, frame)
+            case _:
+                return await self._pass_on(user, frame)
+
+    async def _pass_on(self, user: UserId, frame: frames.AnyWorkerRequest) -> msgspec.Raw:
+        """Let a worker handle the frame; return the encoded reply."""
+        operation = get_operation(frame)
+        reply = await self._container.warm.handle_frame(
+            user, frame, is_needed=operation.is_needed_when_full
+        )
+        if operation.charge is not None:
+            added = operation.charge(frame, msgspec.json.decode(reply, type=frames.Ok))
+            self._container.limits.charge_memory(user, added)
+        return msgspec.Raw(reply)
 
     async def get_snapshot(
         self,
@@ -135,19 +106,6 @@ class RequestDispatcher:
         cursor, chats = await self._container.chats.get_snapshot(user, state)
         kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
         return kind(cursor, chats, request, list(large))
-
-    async def _handle_moderation(self, user: UserId, frame: frames.AnyModeration) -> Response:
-        warm = self._container.warm
-        match frame:
-            case frames.Block() | frames.Unblock():
-                is_blocked = isinstance(frame, frames.Block)
-                await warm.block(user, UserId(frame.user), is_blocked=is_blocked)
-            case frames.Report():
-                await warm.report(user, ChatId(frame.chat), frame.seq, frame.reason)
-            case frames.Blocks():
-                blocked, following = await warm.list_blocks(user, frame.after, frame.limit)
-                return frames.BlocksPage(frame.id, blocked, following is not None, following)
-        return frames.Ok(frame.id)
 
     async def _mark(self, user: UserId, frame: frames.Mark) -> Response:
         if frame.read is None and frame.received is None:

@@ -227,7 +227,7 @@ class Session:
                 self._report_stored(), f"stored-{self.id}", self._unreported.clear
             )
 
-    def report_stored_again(self, frame: object, response: msgspec.Struct | None) -> None:
+    def report_stored_again(self, frame: object, response: object) -> None:
         """Send `stored` for a change that was made before: the first one may have been lost."""
         match frame:
             case frames.Delete(scope="me"):

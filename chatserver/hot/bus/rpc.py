@@ -61,11 +61,11 @@ class CreateChat(Operation, tag="create_chat"):
     is_host: bool = False
 
 
-class ChangeChat(Operation, tag="change_chat"):
-    """Change the members or settings of a group; see `service.membership.group_membership`."""
+class PassFrame(Operation, tag="frame"):
+    """Handle a frame of a user; return the encoded reply. See `chatserver.requests`."""
 
     user: str
-    change: frames.AnyChange
+    frame: frames.AnyWorkerRequest
 
 
 class ReadHistory(Operation, tag="history"):
@@ -83,98 +83,6 @@ class FindPeriods(Operation, tag="periods"):
 
     chat: str
     user: str
-
-
-class Block(Operation, tag="block"):
-    """Block or unblock another user. NotFound: the other user does not exist."""
-
-    user: str
-    other: str
-    is_blocked: bool
-
-
-class ListBlocks(Operation, tag="list_blocks"):
-    """Return the users that a user has blocked, sorted by id."""
-
-    user: str
-    after: str | None
-    limit: int
-
-
-class Report(Operation, tag="report"):
-    """Store a user's report of a message."""
-
-    user: str
-    chat: str
-    seq: int
-    reason: str
-
-
-class ListCompanions(Operation, tag="list_companions"):
-    """Return the available companions, sorted by id."""
-
-    after: str | None
-    limit: int
-
-
-class BeginSession(Operation, tag="begin_session"):
-    """Start a companion session. If `is_renewal`, it replaces the active session."""
-
-    user: str
-    companion: str
-    ref: str
-    is_renewal: bool = False
-
-
-class GetSession(Operation, tag="get_session"):
-    """Return the user's active session with a companion. NotFound: there is none."""
-
-    user: str
-    companion: str
-
-
-class EndSession(Operation, tag="end_session"):
-    """End the companion session in chat `chat`, or the active one if `chat` is None.
-
-    If `forget`, this also deletes the companion's memory entries from the session.
-    """
-
-    user: str
-    companion: str
-    chat: str | None
-    forget: bool = False
-
-
-class MoveSession(Operation, tag="move_session"):
-    """Move a companion session to another version of the companion."""
-
-    user: str
-    chat: str
-    version: int | None
-
-
-class ListSessions(Operation, tag="list_sessions"):
-    """Return one page of a user's companion sessions."""
-
-    user: str
-    companion: str | None
-    after: str | None
-    limit: int
-
-
-class ListInvitations(Operation, tag="list_invitations"):
-    """Return one page of a user's pending invitations."""
-
-    user: str
-    after: str | None
-    limit: int
-
-
-class DeclineInvitation(Operation, tag="decline_invitation"):
-    """Decline an invitation."""
-
-    user: str
-    chat: str
 
 
 class CallBeforeSend(Operation, tag="ask"):
@@ -196,24 +104,16 @@ class FindMessages(Operation, tag="find_messages"):
     query: frames.Search
 
 
-CompanionCall = ListCompanions | BeginSession | GetSession | EndSession | MoveSession | ListSessions
-
 AnyOperation = (
     LoadUser
     | LoadKeys
     | LoadChat
     | OpenDirect
     | CreateChat
-    | ChangeChat
+    | PassFrame
     | ReadHistory
     | FindPeriods
     | LoadFile
-    | Block
-    | ListBlocks
-    | Report
-    | CompanionCall
-    | ListInvitations
-    | DeclineInvitation
     | CallBeforeSend
     | FindMessages
 )
@@ -244,48 +144,10 @@ class HistoryRun(msgspec.Struct):
     tier: Literal["warm", "cold"] = "warm"
 
 
-class CompanionsPage(msgspec.Struct):
-    """Result of `ListCompanions`."""
-
-    companions: list[frames.CompanionInfo]
-    next: str | None
-
-
-class SessionsPage(msgspec.Struct):
-    """Result of `ListSessions`."""
-
-    sessions: list[frames.SessionInfo]
-    next: str | None
-
-
-class OpenedSession(msgspec.Struct):
-    """Result of an operation on one companion session.
-
-    `BeginSession` and `GetSession` set `chat`.
-    """
-
-    session: frames.SessionInfo
-    chat: frames.ChatInfo | None = None
-
-
-class InvitationsPage(msgspec.Struct):
-    """Result of `ListInvitations`."""
-
-    invitations: list[frames.InvitationInfo]
-    next: str | None
-
-
 class SearchResultsPage(msgspec.Struct):
     """Result of `FindMessages`; each of `results` is a `frames.SearchResult` as JSON."""
 
     results: list[bytes]
-    next: str | None
-
-
-class BlocksPage(msgspec.Struct):
-    """Result of `ListBlocks`."""
-
-    blocked: list[frames.BlockedUser]
     next: str | None
 
 
@@ -325,7 +187,7 @@ def find_author(payload: bytes) -> str | None:
     match call.operation:
         case CallBeforeSend():
             return call.operation.question.sender
-        case Report() | FindMessages():
+        case PassFrame(frame=frames.Report()) | FindMessages():
             return call.operation.user
         case _:
             return None
@@ -333,9 +195,13 @@ def find_author(payload: bytes) -> str | None:
 
 def is_protective(operation: AnyOperation) -> bool:
     """Return whether an operation protects a user, so that it must not wait for others."""
-    if isinstance(operation, ChangeChat):
-        return isinstance(operation.change, PROTECTIVE)
-    return isinstance(operation, Block | Report | DeclineInvitation)
+    return isinstance(operation, PassFrame) and isinstance(operation.frame, PROTECTIVE)
+
+
+def get_name(operation: AnyOperation) -> str:
+    """Return the name of an operation, for logs."""
+    named = operation.frame if isinstance(operation, PassFrame) else operation
+    return str(named.__struct_config__.tag)
 
 
 def get_queue_key(operation: AnyOperation) -> str:

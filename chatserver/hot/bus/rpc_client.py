@@ -27,8 +27,7 @@ WAITING_MAX = 2_000
 # Operations that are accepted even while Redis is full, besides those that protect a user.
 _NEEDED_WHEN_FULL = (
     rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
-    rpc.ListBlocks, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions, rpc.FindMessages,
-    rpc.ListInvitations,
+    rpc.FindMessages,
 )  # fmt: skip
 
 
@@ -84,9 +83,11 @@ class RpcClient:
         operation = rpc.CreateChat(user, ref, list(members), name, is_host)
         return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
 
-    async def change_chat(self, user: UserId, change: frames.AnyChange) -> frames.ChatInfo:
-        payload = await self._call(rpc.ChangeChat(user, change))
-        return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
+    async def handle_frame(
+        self, user: UserId, frame: frames.AnyWorkerRequest, *, is_needed: bool
+    ) -> bytes:
+        """Return the encoded reply to a frame; `is_needed`: even if Redis is full."""
+        return await self._call(rpc.PassFrame(user, frame), is_needed=is_needed)
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
@@ -101,48 +102,6 @@ class RpcClient:
     async def load_file(self, file: str) -> bytes:
         return await self._call(rpc.LoadFile(file))
 
-    async def block(self, user: UserId, other: UserId, *, is_blocked: bool) -> None:
-        await self._call(rpc.Block(user, other, is_blocked))
-
-    async def list_blocks(
-        self, user: UserId, after: str | None, limit: int
-    ) -> tuple[list[frames.BlockedUser], str | None]:
-        payload = await self._call(rpc.ListBlocks(user, after, limit))
-        page = msgspec.msgpack.decode(payload, type=rpc.BlocksPage)
-        return page.blocked, page.next
-
-    async def list_invitations(
-        self, user: UserId, after: str | None, limit: int
-    ) -> tuple[list[frames.InvitationInfo], str | None]:
-        payload = await self._call(rpc.ListInvitations(user, after, limit))
-        page = msgspec.msgpack.decode(payload, type=rpc.InvitationsPage)
-        return page.invitations, page.next
-
-    async def decline_invitation(self, user: UserId, chat: ChatId) -> None:
-        await self._call(rpc.DeclineInvitation(user, chat))
-
-    async def report(self, user: UserId, chat: ChatId, seq: int, reason: str) -> None:
-        await self._call(rpc.Report(user, chat, seq, reason))
-
-    async def list_companions(
-        self, after: str | None, limit: int
-    ) -> tuple[list[frames.CompanionInfo], str | None]:
-        payload = await self._call(rpc.ListCompanions(after, limit))
-        page = msgspec.msgpack.decode(payload, type=rpc.CompanionsPage)
-        return page.companions, page.next
-
-    async def list_sessions(
-        self, user: UserId, companion: str | None, after: str | None, limit: int
-    ) -> tuple[list[frames.SessionInfo], str | None]:
-        payload = await self._call(rpc.ListSessions(user, companion, after, limit))
-        page = msgspec.msgpack.decode(payload, type=rpc.SessionsPage)
-        return page.sessions, page.next
-
-    async def call_session_operation(
-        self, operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
-    ) -> rpc.OpenedSession:
-        return msgspec.msgpack.decode(await self._call(operation), type=rpc.OpenedSession)
-
     async def request_verdict(self, question: hooks.BeforeSend) -> hooks.Verdict:
         payload = await self._call(rpc.CallBeforeSend(question), self._hot.keys.hook_calls())
         return msgspec.msgpack.decode(payload, type=hooks.Verdict)
@@ -153,7 +112,12 @@ class RpcClient:
         return msgspec.msgpack.decode(payload, type=rpc.SearchResultsPage)
 
     async def _call(
-        self, operation: rpc.AnyOperation, key: str | None = None, worker: str = "rpc"
+        self,
+        operation: rpc.AnyOperation,
+        key: str | None = None,
+        worker: str = "rpc",
+        *,
+        is_needed: bool = False,
     ) -> bytes:
         is_protective = rpc.is_protective(operation)
         if len(self._waiting) >= (2 * WAITING_MAX if is_protective else WAITING_MAX):
@@ -179,7 +143,7 @@ class RpcClient:
                 future.set_exception(error)
 
         key = key or self._hot.keys.rpc_calls()
-        is_needed = is_protective or isinstance(operation, _NEEDED_WHEN_FULL)
+        is_needed = is_needed or is_protective or isinstance(operation, _NEEDED_WHEN_FULL)
         send = self._hot.send_write if is_needed else self._hot.send
         send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", rpc.encode_call(call))
         try:

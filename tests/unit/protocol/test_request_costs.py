@@ -17,10 +17,10 @@ from chatserver.protocol.request_costs import (
     REQUEST_COST_MAX,
     ROUTE_COSTS,
     SEARCH,
-    compute_frame_cost,
     compute_route_cost,
     compute_search_charge,
 )
+from chatserver.requests.registry import compute_frame_cost
 
 
 def test_costs_of_the_most_expensive_frames_fit_the_smallest_burst() -> None:

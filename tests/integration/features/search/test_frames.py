@@ -10,7 +10,8 @@ import pytest
 
 from chatserver.client.client import ChatClient
 from chatserver.protocol.frames import Search
-from chatserver.protocol.request_costs import SEARCH, compute_frame_cost
+from chatserver.protocol.request_costs import SEARCH
+from chatserver.requests.registry import compute_frame_cost
 from tests.integration.features.privacy.support import Person
 from tests.integration.features.search.support import (
     NewPerson,

@@ -279,13 +279,13 @@ async def test_calls_of_a_new_account_are_queued_by_its_network(
     with redis_client(stack.redis_url) as redis:
         calls = [rpc.decode_call(fields[b"c"]) for _, fields in redis.xrange("{rpc}:calls")]
     found = {
-        type(call.operation).__name__: call.queue_key
+        rpc.get_name(call.operation): call.queue_key
         for call in calls
         if user in msgspec.json.encode(call.operation).decode() or "absent" in str(call)
     }
     network = "network/4-c63342"
     assert found == {
-        "LoadUser": network, "OpenDirect": network, "Block": user, "LoadChat": network
+        "load_user": network, "open_direct": network, "block": user, "load_chat": network
     }  # fmt: skip
 
 

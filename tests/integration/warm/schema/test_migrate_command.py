@@ -267,8 +267,8 @@ async def _are_drained(container: StorageContainer) -> bool:
 async def _change_members(container: StorageContainer, gateway: Gateway, group: Audience) -> None:
     """Change the members of a chat; the old worker handles the request."""
     invite = frames.Invite(1, group.chat, "i1", [CAROL])
-    await gateway.calls.change_chat(ALICE, invite)
-    await gateway.calls.change_chat(CAROL, frames.Leave(2, group.chat, "l1"))
+    await gateway.calls.handle_frame(ALICE, invite, is_needed=False)
+    await gateway.calls.handle_frame(CAROL, frames.Leave(2, group.chat, "l1"), is_needed=False)
 
     members = await container.directory.list_members(group.chat)
     assert [member.user for member in members] == [ALICE, BOB]

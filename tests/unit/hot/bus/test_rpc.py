@@ -9,11 +9,10 @@ import pytest
 from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.hot.bus.rpc import (
     AnyOperation,
-    Block,
-    ChangeChat,
     LoadChat,
     LoadKeys,
     OpenDirect,
+    PassFrame,
     get_queue_key,
     is_protective,
 )
@@ -30,7 +29,7 @@ from chatserver.protocol import frames
         (RequestCaller(), LoadKeys(), ""),
         (RequestCaller("new", ("4-0a0102",)), OpenDirect("new", "bob"), "network/4-0a0102"),
         (RequestCaller("new", ("6-1", "6-0")), LoadChat("c1"), "network/6-0"),
-        (RequestCaller("new", ("4-0a0102",)), Block("new", "bob", is_blocked=True), "new"),
+        (RequestCaller("new", ("4-0a0102",)), PassFrame("new", frames.Block(1, "bob")), "new"),
     ],
 )
 def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
@@ -48,9 +47,9 @@ def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
-        (Block("alice", "bob", is_blocked=True), True),
-        (ChangeChat("alice", frames.Leave(1, "c1", "r1")), True),
-        (ChangeChat("alice", frames.Invite(1, "c1", "r1", ["bob"])), False),
+        (PassFrame("alice", frames.Block(1, "bob")), True),
+        (PassFrame("alice", frames.Leave(1, "c1", "r1")), True),
+        (PassFrame("alice", frames.Invite(1, "c1", "r1", ["bob"])), False),
         (OpenDirect("alice", "bob"), False),
     ],
 )
