@@ -180,7 +180,8 @@ def _is_protective(
 ) -> bool:
     """Return whether the request deletes something, or protects its user in another way.
 
-    Such requests are allowed when the user's memory budget is spent (`Allowance.owe`).
+    Such requests are allowed when the user's memory budget, or the requests of a new account's
+    network, are spent (`Allowance.owe`).
     """
     return connection.scope.get("method") == "DELETE" or "protects" in handler.opt
 

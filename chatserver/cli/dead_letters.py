@@ -9,6 +9,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
+from chatserver.domain.ids import ChatId
 from chatserver.domain.quantities import format_count
 from chatserver.errors import CorruptData
 
@@ -121,12 +122,12 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
                 continue
             replayed.add(letter.place)
             try:
-                outcome = await _replay_message(repository, changes, letter.message)
+                chat, outcome = await _replay_message(repository, changes, letter.message)
             except CorruptData as exc:
                 failed += 1
                 click.echo(f"{letter.place}: still cannot be persisted: {exc.message}", err=True)
                 continue
-            await backlog.remove_dead(letter)
+            await backlog.remove_dead(letter, chat)
             click.echo(f"{letter.place}: {outcome}")
     missing = (places or set()) - replayed
     if missing:
@@ -136,8 +137,10 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     click.echo(f"{len(replayed)} replayed", err=True)
 
 
-async def _replay_message(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
-    """Retry a message; return the outcome to print.
+async def _replay_message(
+    repository: MessageRepository, changes: MessageChanges, raw: Raw
+) -> tuple[ChatId, str]:
+    """Retry a message; return its chat, and the outcome to print.
 
     Raises:
         CorruptData: `raw` is not a message.
@@ -160,6 +163,6 @@ async def _replay_message(repository: MessageRepository, changes: MessageChanges
                 message = apply_entry(message, entry)
         after = page[-1].seq
     if message.deleted:
-        return "message was deleted; the tombstone stays"
+        return ChatId(message.chat), "message was deleted; the tombstone stays"
     is_done = await changes.replay(PersistItem(message, raw.receiver))
-    return "persisted" if is_done else "item was changed; not replayed"
+    return ChatId(message.chat), "persisted" if is_done else "item was changed; not replayed"

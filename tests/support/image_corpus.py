@@ -330,12 +330,20 @@ def make_phone_heic() -> bytes:
     return base64.b64decode(_HEIC_TURNED)
 
 
+def _set_brand(content: bytes, brand: bytes) -> bytes:
+    """Return an ISO base media file with another major brand."""
+    return content[:8] + brand + content[12:]
+
+
 def _heifs() -> Iterator[SampleImage]:
     content, turned = base64.b64decode(_HEIC), make_phone_heic()
     sides = tuple(QUADRANTS[place] for place in _ORIENTED[6])
     yield SampleImage("HEIC", HEIC, content)
     yield SampleImage("HEIC of a phone", HEIC, turned, sides, SIZE[::-1])
     yield SampleImage("HEIC declared as JPEG", JPEG, content)
+    yield SampleImage("HEIC of the brand mif1", HEIC, _set_brand(content, b"mif1"))
+    # The first image is not the primary one, and has another size.
+    yield SampleImage("HEIC of two images", HEIC, base64.b64decode(_HEIC_OF_TWO), tolerance=40)
     yield SampleImage("HEIC cut", HEIC, content[:300], None)
     yield SampleImage("HEIC that is only a header", HEIC, content[:28] + bytes(200), None)
 
@@ -346,6 +354,8 @@ def _avifs() -> Iterator[SampleImage]:
     exif[ORIENTATION] = 6
     sides = tuple(QUADRANTS[place] for place in _ORIENTED[6])
     yield SampleImage("AVIF", AVIF, save(picture, "AVIF"))
+    content = _set_brand(save(picture, "AVIF"), b"mif1")
+    yield SampleImage("AVIF of the brand mif1", AVIF, content)
     yield SampleImage("AVIF turned", AVIF, save(picture, "AVIF", exif=exif), sides, SIZE[::-1])
     yield SampleImage("AVIF with alpha", AVIF, save(picture.convert("RGBA"), "AVIF"))
     yield SampleImage("AVIF cut", AVIF, save(picture, "AVIF")[:250], None)
@@ -399,6 +409,22 @@ _HEIC_TURNED = (
     "x/GI/f/0S+3SEKPFi/mQbCaidUMrDF+Lhu4WEpaG0NJnybqqP98VFvhtNzVqKnwfg9ty8+Ny/l+H/20H//1loD/C4/Xf"
     "/klXr8ewDdMgtqJReyES6CnPEelNJg87Dz4Qjrm/9jWPAAAABkV4aWYAAE1NACoAAAAIAAEBEgADAAAAAQAGAAAAAAAA"
 )
+_HEIC_OF_TWO = (
+    "AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAhBtZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAA"
+    "AAAAAAAAADRpbG9jAAAAAERAAAIAAQAAAAACNAABAAAAAAAAAKUAAgAAAAAC2QABAAAAAAAAAI4AAAA4aWluZgAAAAAA"
+    "AgAAABVpbmZlAgAAAAABAABodmMxAAAAABVpbmZlAgAAAAACAABodmMxAAAAAA5waXRtAAAAAAACAAABaWlwcnAAAAFD"
+    "aXBjbwAAAHhodmNDAQNwAAAAkAAAAAAAHvAA/P34+AAADwNgAAEAGEABDAH//wNwAAADAJAAAAMAAAMAHroCQGEAAQAr"
+    "QgEBA3AAAAMAkAAAAwAAAwAeoCCBhZbqSSmubgIaDAgAAAMAyAAAAwAIQGIAAQAHRAHBcrAiQAAAABNjb2xybmNseAAB"
+    "AA0ABoAAAAAUaXNwZQAAAAAAAABAAAAAYAAAABBwaXhpAAAAAAMICAgAAAB4aHZjQwEDcAAAAJAAAAAAAB7wAPz9+PgA"
+    "AA8DYAABABhAAQwB//8DcAAAAwCQAAADAAADAB66AkBhAAEAK0IBAQNwAAADAJAAAAMAAAMAHqAwgQWW6kkprm4CGgwI"
+    "AAADAMgAAAMACEBiAAEAB0QBwXKwIkAAAAAUaXNwZQAAAAAAAABgAAAAQAAAAB5pcG1hAAAAAAAAAAIAAQSBAgMEAAIE"
+    "hQIGBAAAATttZGF0AAAAoSgBrxOA5TPAnf/0aKP/9FjPDyLMKr//en/Uf3QvP/ftjev5f/wDaI71aH+7z4dDZoDjxc2T"
+    "YiWqpCUDE294hfrSzGF78c76gqldccgIX84szxM+tFK6B9FMthGWqP5KdcjTAAy5WKSVPZ4KBUM3GN70R4t67IEBdrZ3"
+    "SwrGkpztddh9iL8iXU2QlhuHjLd8pKvVdlfDzOGLLkb6Mk1bxsloAAAAiigBrxOAeSRFyL//9AVH/7yOeH5AEPBLBfnj"
+    "b/aLf+uGnwEVSabT/eIZFXIgfO4HjtY6j6+XApnvxXJeDffdUg93/9Ap3H4J07/zKcmsSxKcKvR2M1s446SU8jd5vR+X"
+    "jigS+yU4jHxS+zi3uyDy8JQfPSlf5sqKcKEKn+uS8/De5dvAl6ypkb3WTg=="
+)
+
 # 8 x 8 pixels of red, with Adam7 interlacing.
 _INTERLACED = (
     "89504e470d0a1a0a0000000d49484452000000080000000808020000013c6a194a000000154944415478da63"

@@ -52,7 +52,8 @@ _SIGNATURES: tuple[tuple[str, int, bytes], ...] = (
     ("video/mp4", 4, b"ftyp"),
     ("application/zip", 0, b"PK\x03\x04"),
 )
-# The brands of images in ISO base media files. `mif1` is any of them: the further brands tell.
+# The brands of images in ISO base media files. `mif1` does not name the codec; the
+# compatible brands do.
 _IMAGE_BRANDS = re.compile(rb"[\s\S]{4}ftyp(?:(avi[fs])|hei[cxms]|hev[cxms]|(mif1|msf1))")
 _SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
 

@@ -22,7 +22,7 @@ class WorkBudget:
 
     def __init__(self, time_s_max: float) -> None:
         self.cpu_s = 0.0  # used by finished work, in all threads
-        self._adding = threading.Lock()
+        self._lock = threading.Lock()
         self.matched_chars = 0
         self.charged = 0  # tokens that the user was charged for `cpu_s`
         self._ends_at = time.monotonic() + time_s_max
@@ -58,5 +58,5 @@ class WorkBudget:
             return work()
         finally:
             used_s = time.thread_time() - started
-            with self._adding:
+            with self._lock:
                 self.cpu_s += used_s

@@ -189,7 +189,7 @@ class EventDispatcher:
         chat, upto = ChatId(record.chat), Seq(record.upto)
         if record.epoch != self._gateway_stream_writer.get_epoch(chat):
             return  # `upto` is from another epoch and may belong to another message
-        self._stored_waits.notice(chat)
+        self._stored_waits.schedule_check(chat)
         sessions = self._registry.list_sessions(UserId(record.user))
         if sessions:
             frame = encode_text_frame(codec.encode(frames.Stored(chat, upto)))

@@ -124,7 +124,7 @@ class CommandHandler:
             else:
                 memory, cost = compute_cost(frame, len(payload)), compute_frame_cost(frame)
                 allowance = self._others_allowed
-                can_owe = memory > 0 and isinstance(frame, PROTECTIVE)
+                can_owe = isinstance(frame, PROTECTIVE)
                 if self._is_allowed(allowance, payload, number, memory, cost, can_owe=can_owe):
                     self._handle(frame)
         except codec.NotJson as invalid:

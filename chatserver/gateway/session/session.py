@@ -277,7 +277,8 @@ class Session:
             ):
                 self._wait_for_stored(chat, seq, epoch)
 
-        if not self._context.stored_waits.add(chat, seq, on_stored, on_timeout):
+        waits = self._context.stored_waits
+        if not waits.add(chat, seq, on_stored, on_timeout, is_watermark=True):
             log.warning("session.stored_unconfirmed", chat=chat, reason="too_many_waits")
 
     async def wait_for_room(self) -> None:

@@ -29,7 +29,7 @@ def _parse(entry: list[Any]) -> LogEntry:
 
 
 class StoredSeqs(NamedTuple):
-    """The warm tier has the entries up to `upto`, except `dead`: of these, it has tombstones."""
+    """The warm tier has the entries up to `upto`. Of `dead`, it has only tombstones."""
 
     upto: Seq
     dead: Set[int] = frozenset()
@@ -44,7 +44,7 @@ class StoredSeqs(NamedTuple):
 
 
 def parse_stored(stored: bytes | None, dead: bytes | None) -> StoredSeqs:
-    """Parse two fields of a chat."""
+    """Parse the fields `stored` and `dead` of a chat."""
     seqs = [int(seq) for seq in (dead or b"").split(b",") if seq]
     return StoredSeqs(Seq(int(stored or 0)), frozenset(seqs))
 

@@ -127,6 +127,7 @@ class HotChatWriter:
             # Newest changes first, because the script keeps only the first ones in the list.
             ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
             picture,
+            ",".join(str(message.seq) for message in newest if _is_dead_letter(message)),
         ]
         newcomers = {user for change in changes for user in change.newcomers}
         others = {user: member for user, member in members.items() if user not in newcomers}
@@ -193,3 +194,11 @@ class HotChatWriter:
     def get_user_epoch(self, user: UserId) -> Epoch:
         """Return the epoch of a user's partition. Call this before reading the data to load."""
         return self._hot.get_epoch(self._hot.keys.get_partition(user))
+
+
+def _is_dead_letter(message: frames.Message) -> bool:
+    """Return whether the warm tier has only a tombstone, because it rejected the message.
+
+    The `rev` of a message that was deleted later is higher.
+    """
+    return message.deleted and message.rev == message.seq

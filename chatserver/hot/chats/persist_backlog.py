@@ -307,8 +307,13 @@ class Backlog:
         reply = await self._hot.call("XRANGE", key, f"({after}", "+", "COUNT", limit)
         return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
 
-    async def remove_dead(self, letter: DeadLetter) -> None:
-        await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
+    async def remove_dead(self, letter: DeadLetter, chat: ChatId) -> None:
+        """Remove a dead letter of a chat whose message is now stored."""
+        await self._hot.run(
+            load_script("remove_dead_letter"),
+            {"dead": self._hot.keys.dead(self._partition), "chat": self._hot.keys.chat(chat)},
+            {"entry": letter.entry, "seq": letter.message.seq},
+        )
 
     async def record_persisted(
         self, tops: Mapping[ChatId, Seq], dead: Mapping[ChatId, Collection[Seq]]

@@ -32,6 +32,7 @@
 -- arg changed  string  changes with entries in the warm tier or Redis: "version:first seq",
 --                     comma-separated, newest first
 -- arg picture  string  or empty
+-- arg dead     string  seqs of dead letters among the newest messages, separated by commas
 -- arg members_count integer pairs that follow: user, "role:joined"
 -- item arg ref   bytes   digest of sender and `ref` of a committed entry; kept for messages
 --                        that are at most `ref_ttl_s` old
@@ -50,10 +51,10 @@ local had_version = head[1] and string.match(head[1], '^[^:]*:(%d+)')
 if had_version and tonumber(had_version) > tonumber(string.match(ARGV[4], '^%d+')) then
   return 2
 end
-local count = tonumber(ARGV[13])
+local count = tonumber(ARGV[14])
 call('DEL', KEYS[2])
 for i = 0, count - 1 do
-  call('HSET', KEYS[2], ARGV[14 + 2 * i], ARGV[15 + 2 * i])
+  call('HSET', KEYS[2], ARGV[15 + 2 * i], ARGV[16 + 2 * i])
 end
 local seq, ts = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = seq
@@ -84,7 +85,7 @@ local now_s = tonumber(call('TIME')[1])
 local ref_ts_min = (now_s - ref_ttl_s) * 1000000 -- older refs can be reused
 local generation = math.floor((now_s + phase) / ref_ttl_s)
 local refs, refs_before = KEYS[8 + generation % 2], KEYS[9 - generation % 2]
-for a = 14 + 2 * count, #ARGV, 3 do
+for a = 15 + 2 * count, #ARGV, 3 do
   local ref, place, sender = ARGV[a], ARGV[a + 1], ARGV[a + 2]
   local seq_of, ts_of = struct.unpack('>I5I7', place)
   local at = string.format('%d', seq_of)
@@ -115,4 +116,5 @@ call('HSET', KEYS[1], 'gate', ARGV[1] .. ':' .. ARGV[4], 'seq', seq, 'base', seq
   'ts', string.format('%.0f', ts), 'stored', stored, 'kind', ARGV[5], 'name', ARGV[6])
 call('HSET', KEYS[1], 'history', ARGV[7], 'large', ARGV[8], 'turns', '',
   'picture', ARGV[12])
+if ARGV[13] == '' then call('HDEL', KEYS[1], 'dead') else call('HSET', KEYS[1], 'dead', ARGV[13]) end
 return 1

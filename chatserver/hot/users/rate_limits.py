@@ -66,8 +66,8 @@ MEMORY_BLOCK_BYTES = 32_768
 TOO_MUCH = "much data (limits.memory)"  # The error message is "too <this>: slow down".
 MEMORY_PAUSE_S = 1.0  # After a memory bucket had too few tokens, callers wait at least this long.
 # The budgets of a new account, and of all new accounts of a network, as multiples of
-# `limits.memory` and `limits.sends`. A wide network (IPv6 /48) has `WIDE_FACTOR` times the budgets
-# of a network.
+# `limits.memory`, `limits.requests` and `limits.sends`. A wide network (IPv6 /48) has `WIDE_FACTOR`
+# times the budgets of a network.
 NEW_ACCOUNT_SHARE = 0.25
 NEW_ACCOUNT_SENDS_SHARE = 0.1  # of the rate, and half of the burst: people try out scripts
 NETWORK_FACTOR = 5
@@ -96,6 +96,7 @@ class Allowance:
         "_is_requesting",
         "_limits",
         "_low",
+        "_own_available_at",
         "_rate",
         "_waiting",
         "is_refused_for_low_memory",
@@ -120,6 +121,7 @@ class Allowance:
         self._rate = rate
         # Monotonic time (s) at which the bucket has a token again, computed from the last reply.
         self._available_at = 0.0
+        self._own_available_at = 0.0  # the same, without the buckets of networks
         self._is_requesting = False
         self._waiting: list[Callable[[], None]] | None = None  # called after the next reply
 
@@ -148,7 +150,7 @@ class Allowance:
         For requests that a user must be able to make at any time, such as a block. A debt in Redis,
         such as that of an earlier connection, counts as soon as Redis has replied.
         """
-        debt = max(0.0, self._available_at - self._limits.now()) * self._rate
+        debt = max(0.0, self._own_available_at - self._limits.now()) * self._rate
         owed_max = OWED_BYTES_MAX if self.key[0] == "memory" else OWED_REQUESTS_MAX
         if self.tokens - debt < cost - owed_max:
             return False
@@ -203,9 +205,17 @@ class Allowance:
             self.request(replied.set, cost)
             await replied.wait()
 
-    def add_granted(self, count: int, wait_ms: int, *, is_low_on_memory: bool = False) -> None:
+    def add_granted(
+        self,
+        count: int,
+        wait_ms: int,
+        *,
+        own_wait_ms: int | None = None,
+        is_low_on_memory: bool = False,
+    ) -> None:
         """Add the `count` tokens that Redis granted; it has another one after `wait_ms`.
 
+        `own_wait_ms`: the wait without the buckets of networks, by default `wait_ms`.
         `is_low_on_memory`: Redis was not asked, because the account is new.
         """
         self._is_requesting = False
@@ -216,6 +226,8 @@ class Allowance:
             # `wait_ms` is the wait for one token. A "memory" token is one byte: wait longer.
             wait_s = max(wait_s, MEMORY_PAUSE_S)
         self._available_at = self._limits.now() + wait_s
+        own_ms = wait_ms if own_wait_ms is None else own_wait_ms
+        self._own_available_at = self._limits.now() + own_ms / 1000
         waiting, self._waiting = self._waiting, None
         for on_reply in waiting or ():
             on_reply()
@@ -321,7 +333,8 @@ class RateLimits:
     def _return_unspent(self, allowance: Allowance) -> None:
         if allowance.tokens:
             self._enqueue(None, allowance.key, -allowance.tokens)
-            for network in allowance.networks:
+            # A debt (`Allowance.owe`) is the account's own: other accounts do not pay it.
+            for network in allowance.networks if allowance.tokens > 0 else ():
                 self._enqueue(None, (_OF_NETWORK[allowance.key[0]], network), -allowance.tokens)
             allowance.tokens = 0
 
@@ -373,19 +386,20 @@ class RateLimits:
         if allowance.key[0] == "memory" and self._hot.health.is_low_on_memory:
             self._grant(allowance, 0, LOW_MEMORY_PAUSE_MS, is_low_on_memory=True)
             return
-        granted, wait_ms, taken = wanted, 0, list[tuple[tuple[Kind, str], int]]()
+        granted, wait_ms, own_wait_ms = wanted, 0, 0
+        taken: list[tuple[tuple[Kind, str], int]] = []
         kind = _OF_NETWORK[allowance.key[0]]
         keys: list[tuple[Kind, str]] = [(kind, network) for network in allowance.networks]
         # One call per bucket: in a cluster, each may be in another partition.
         for key in (*keys, allowance.key):
             item = self._make_item(key, granted, is_new_account=True)
-            granted, key_wait_ms = await self._consume([item])
-            wait_ms = max(wait_ms, key_wait_ms)
+            granted, own_wait_ms = await self._consume([item])  # the account's own bucket is last
+            wait_ms = max(wait_ms, own_wait_ms)
             taken.append((key, granted))
         for key, count in taken:
             if count > granted:
                 self._enqueue(None, key, granted - count)
-        self._grant(allowance, granted, wait_ms)
+        self._grant(allowance, granted, wait_ms, own_wait_ms=own_wait_ms)
 
     def _make_item(
         self,
@@ -424,9 +438,17 @@ class RateLimits:
         return reply
 
     def _grant(
-        self, allowance: Allowance, count: int, wait_ms: int, *, is_low_on_memory: bool = False
+        self,
+        allowance: Allowance,
+        count: int,
+        wait_ms: int,
+        *,
+        own_wait_ms: int | None = None,
+        is_low_on_memory: bool = False,
     ) -> None:
-        allowance.add_granted(count, wait_ms, is_low_on_memory=is_low_on_memory)
+        allowance.add_granted(
+            count, wait_ms, own_wait_ms=own_wait_ms, is_low_on_memory=is_low_on_memory
+        )
         if self._allowances.get(allowance.key) is not allowance:
             # The subject's allowance was removed while the request was pending.
             self._return_unspent(allowance)

@@ -1,7 +1,7 @@
 """Sends with `durability: "stored"`: their acks wait for the persist worker.
 
-A notification of the worker says that a chat has newly stored entries. Which entries, is read from
-Redis: entries before them can be dead letters, whose waits must time out.
+The worker notifies the gateway that a chat has newly stored entries. `run` reads from Redis which
+seqs are stored, because earlier entries can be dead letters.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from chatserver.hot.chats.chat_log import ChatLog, StoredSeqs
 WAITS_MAX = 50_000
 POLL_S = 0.5
 CHATS_PER_POLL_MAX = 500
+CHECKS_MAX = 500  # at the same time
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -27,6 +29,12 @@ class _Wait:
     on_stored: Callable[[], None]
     on_timeout: Callable[[], None]
     timer: asyncio.TimerHandle
+    is_watermark: bool
+
+    def is_complete(self, stored: StoredSeqs) -> bool:
+        if self.is_watermark:
+            return self.seq <= stored.top
+        return self.seq <= stored.upto and self.seq not in stored.dead
 
 
 NOT_STORED = "not stored in time; retry with the same ref to get the outcome"
@@ -45,8 +53,8 @@ class StoredWaits:
         self._waits: dict[ChatId, list[_Wait]] = {}
         self._count = 0
         self._added = asyncio.Event()
-        self._noticed: dict[ChatId, None] = {}
-        self._is_noticed = asyncio.Event()
+        self._scheduled: dict[ChatId, None] = {}
+        self._wakeup = asyncio.Event()
 
     def add(
         self,
@@ -54,8 +62,12 @@ class StoredWaits:
         seq: Seq,
         on_stored: Callable[[], None],
         on_timeout: Callable[[], None],
+        *,
+        is_watermark: bool = False,
     ) -> bool:
         """Run `on_stored` once message `seq` is stored, or `on_timeout` after the timeout.
+
+        With `is_watermark`, a stored message after `seq` is enough, even if `seq` is a dead letter.
 
         Return False, and run neither, if too many sends are waiting.
         """
@@ -68,7 +80,7 @@ class StoredWaits:
             on_timeout()
 
         timer = asyncio.get_running_loop().call_later(self._timeout_s, expire)
-        wait = _Wait(seq, on_stored, on_timeout, timer)
+        wait = _Wait(seq, on_stored, on_timeout, timer, is_watermark)
         self._waits.setdefault(chat, []).append(wait)
         self._count += 1
         self._added.set()
@@ -95,18 +107,18 @@ class StoredWaits:
             raise Overloaded("too many sends are waiting to be stored; try again")
         await stored
 
-    def notice(self, chat: ChatId) -> None:
+    def schedule_check(self, chat: ChatId) -> None:
         """Make `run` check a chat soon, because it has newly stored messages."""
         if chat in self._waits:
-            self._noticed[chat] = None
-            self._is_noticed.set()
+            self._scheduled[chat] = None
+            self._wakeup.set()
 
     def complete(self, chat: ChatId, stored: StoredSeqs) -> None:
         """Complete the waits for messages that are now in the warm tier."""
         waits = self._waits.get(chat)
         if waits is None:
             return
-        done = {wait for wait in waits if wait.seq <= stored.upto and wait.seq not in stored.dead}
+        done = {wait for wait in waits if wait.is_complete(stored)}
         waits[:] = [wait for wait in waits if wait not in done]
         self._decrease_count(chat, len(done))
         for wait in sorted(done, key=lambda wait: wait.seq):
@@ -126,23 +138,39 @@ class StoredWaits:
         Polling is needed if a notification from the worker is lost, if a send is retried on another
         gateway, and in processes without a gateway stream.
         """
-        loop = asyncio.get_running_loop()
-        polled_at = loop.time()
-        while True:
-            if not self._waits:
-                self._added.clear()
-                await self._added.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(polled_at + self._poll_s):
-                    await self._is_noticed.wait()
-            self._is_noticed.clear()
-            due, self._noticed = self._noticed, {}
-            if loop.time() >= polled_at + self._poll_s:
-                polled_at = loop.time()
-                due |= dict.fromkeys(list(self._waits)[:CHATS_PER_POLL_MAX])
-            for chat in due.keys() & self._waits.keys():
-                self._waits[chat] = self._waits.pop(chat)  # polled last in the next round
-            await asyncio.gather(*(self.check(chat, log) for chat in due))
+        now = asyncio.get_running_loop().time
+        poll_at = now() + self._poll_s
+        checks: dict[
+            ChatId, asyncio.Task[None]
+        ] = {}  # one per chat: a slow partition delays no other
+
+        def on_done(chat: ChatId, _: asyncio.Task[None]) -> None:
+            del checks[chat]
+            if self._scheduled:
+                self._wakeup.set()
+
+        try:
+            while True:
+                if not self._waits:
+                    self._added.clear()
+                    await self._added.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(poll_at):
+                        await self._wakeup.wait()
+                self._wakeup.clear()
+                if now() >= poll_at:
+                    poll_at = now() + self._poll_s
+                    for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
+                        self._waits[chat] = self._waits.pop(chat)  # last in the next round
+                        self._scheduled[chat] = None
+                due = [chat for chat in self._scheduled if chat not in checks]
+                for chat in due[: CHECKS_MAX - len(checks)]:
+                    del self._scheduled[chat]
+                    checks[chat] = asyncio.create_task(self.check(chat, log), name="stored-check")
+                    checks[chat].add_done_callback(functools.partial(on_done, chat))
+        finally:
+            for task in checks.values():
+                task.cancel()
 
     async def check(self, chat: ChatId, log: ChatLog) -> None:
         """Read which of the chat's messages are stored, and complete the waits for them.

@@ -380,6 +380,10 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     backlog = Backlog(hot, partition)
     (entry, *_) = await backlog.list_after("0-0", 1)
     if isinstance(entry, CommitEntry):
+        await backlog.add_dead_letter(entry.messages[0], "replayed")
+        (letter,) = await backlog.list_dead("0-0", 1)
+        await backlog.remove_dead(letter, chat)
+        assert await backlog.list_dead("0-0", 1) == []
         await backlog.add_dead_letter(entry.messages[0], "why not")
     await backlog.record_persisted({chat: Seq(1)}, {})
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0

@@ -253,6 +253,7 @@ class Scripts:
                 "phase": get_generation_phase(chat),
                 "changed": changed,
                 "picture": "",
+                "dead": "",
                 "members_count": len(members),
             },
         )

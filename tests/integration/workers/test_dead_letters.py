@@ -64,6 +64,7 @@ async def test_dead_letters_are_listed_and_replayed(
         ["3", "an earlier release could not"],
     ]
     assert len(lines) == 3 and "refused one" in lines[0]
+    assert await container.chat_log.get_stored(team.chat) == (4, {2, 3, 4})
     entry_id = lines[0].split("\t")[0]
     await dead_letters._replay(settings, {entry_id})
     with pytest.raises(click.ClickException, match="1 of 2 still cannot"):
@@ -79,3 +80,4 @@ async def test_dead_letters_are_listed_and_replayed(
         ("", True),
     ]
     assert await container.hot.call("XLEN", container.hot.keys.dead(0)) == 1
+    assert await container.chat_log.get_stored(team.chat) == (4, {4})

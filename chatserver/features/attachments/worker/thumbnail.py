@@ -24,7 +24,8 @@ from typing import Any
 
 from chatserver.cpu_priority import lower_process_priority
 
-FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "HEIF", "AVIF", "BMP", "TIFF")
+# AVIF before HEIF, whose plugin also opens, but cannot decode, an AVIF of the brand `mif1`.
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "AVIF", "HEIF", "BMP", "TIFF")
 SIDE_MAX = 65_536
 # Decoding a progressive JPEG takes one pass per scan. About ten scans are usual, but a file can
 # have hundreds.
@@ -94,8 +95,7 @@ def _make_thumb(
             # Decode a JPEG at a reduced size if that is sufficient.
             share = min(1.0, 2 * thumb_px / max(width, height))
             image.draft("RGB", (max(1, int(width * share)), max(1, int(height * share))))
-        image.seek(0)  # the first frame of an animation
-        image.load()
+        image.load()  # the first frame of an animation, or the primary image of a HEIC
         orientation = _find_orientation(image)
         small = _shrink(image, thumb_px)
         small = _convert_to_srgb(small, image.info.get("icc_profile"))

@@ -170,8 +170,8 @@ function ImageView({ item: { file: sent, seq }, zoom, onScale, onClose }: ImageV
   const words = useText().content;
   const stage = useRef<HTMLDivElement>(null);
   const [file = sent] = useLateThumbnails([sent], seq);
-  const isShowable = !hasOnlyThumbnail(file);
-  const full = useMedia(file, seq, { isEnabled: isShowable });
+  const isSupported = !hasOnlyThumbnail(file);
+  const full = useMedia(file, seq, { isEnabled: isSupported });
   const thumb = useMedia(file, seq, { isThumb: true, isEnabled: file.thumb === true });
   const [offset, setOffset] = useState({ x: 0, y: 0 });
   const drag = useRef<{ x: number; y: number } | null>(null);
@@ -200,7 +200,7 @@ function ImageView({ item: { file: sent, seq }, zoom, onScale, onClose }: ImageV
     drag.current = { x: event.clientX, y: event.clientY };
   };
   const url = full.url ?? thumb.url;
-  const isUnshowable = !isShowable && (file.thumb !== true || thumb.hasFailed);
+  const isUnsupported = !isSupported && (file.thumb !== true || thumb.hasFailed);
   const { width, height } = file;
   return (
     <div
@@ -229,8 +229,8 @@ function ImageView({ item: { file: sent, seq }, zoom, onScale, onClose }: ImageV
         />
       )}
       {full.hasFailed && <p role="alert">{words.fileFailed}</p>}
-      {isUnshowable && <p role="alert">{words.imageUnshowable}</p>}
-      {url === null && !full.hasFailed && !isUnshowable && <span className={styles["spinner"]} />}
+      {isUnsupported && <p role="alert">{words.imageUnsupported}</p>}
+      {url === null && !full.hasFailed && !isUnsupported && <span className={styles["spinner"]} />}
     </div>
   );
 }

@@ -323,6 +323,28 @@ async def test_new_accounts_of_a_network_share_its_requests(hot: HotClient) -> N
     assert [late.owe(2) for _ in range(40)].count(True) == OWED_REQUESTS_MAX // 2
 
 
+async def test_debts_of_new_accounts_are_not_those_of_their_network(hot: HotClient) -> None:
+    """Accounts that owe and disconnect do not take the protective requests of others."""
+    limits = RateLimits(hot, config.Limits(requests=config.RateLimit(0.01, 64)))
+    networks = ("4-0a0102",)
+
+    async def are_replies_handled() -> bool:
+        return not limits._tasks and not limits._requests
+
+    for number in range(2 * NETWORK_REQUESTS_FACTOR):
+        debtor = limits.find_for_caller("requests", RequestCaller(f"debtor-{number}", networks))
+        assert debtor.owe(64)
+        await eventually(are_replies_handled)
+        limits.return_tokens("requests", f"debtor-{number}")
+        await eventually(are_replies_handled)
+    late = limits.find_for_caller("requests", RequestCaller("late", networks))
+    with contextlib.suppress(RateLimited):
+        for _ in range(10 * 64):
+            await late.pay("many requests")
+
+    assert late.owe(4)
+
+
 async def test_idle_new_accounts_hold_few_sends_of_their_network(hot: HotClient) -> None:
     """Sixty new people of an office greet each other at the same time."""
     limits = RateLimits(hot, config.Limits())

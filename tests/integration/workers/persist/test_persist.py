@@ -308,6 +308,9 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
         await eventually(lambda: is_drained(container))
 
     assert await container.chat_log.get_stored(team.chat) == (3, {2})
+    await container.hot.call("DEL", container.hot.keys.chat(team.chat))
+    await container.chat_loader.load_chat(team.chat)
+    assert await container.chat_log.get_stored(team.chat) == (3, {2})
     assert (await container.members.get_reader(team.chat, ALICE)).stored == 3
 
 

@@ -66,6 +66,40 @@ async def test_dead_letter_before_a_stored_message_is_not_acked() -> None:
     await eventually(lambda: callbacks.timed_out == [2], 20)
 
 
+async def test_watermark_wait_for_a_dead_letter_ends_with_the_next_stored_message() -> None:
+    """A device that waits for a seq learns that everything up to a later seq is stored."""
+    waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
+    waits.add(CHAT, Seq(2), *callbacks.for_wait(2), is_watermark=True)
+
+    waits.complete(CHAT, StoredSeqs(Seq(2), frozenset({2})))
+    assert callbacks == ([], [])
+    waits.complete(CHAT, StoredSeqs(Seq(3), frozenset({2})))
+
+    assert callbacks == ([2], [])
+
+
+async def test_slow_chat_does_not_delay_the_check_of_another() -> None:
+    """Its Redis partition may hang until the deadline of calls."""
+    callbacks, waits = Callbacks([], []), StoredWaits(NEVER_S, poll_s=0.01)
+
+    class Log:
+        """Hangs for one chat."""
+
+        async def get_stored(self, chat: ChatId) -> StoredSeqs:
+            if chat == OTHER:
+                await asyncio.Event().wait()
+            return StoredSeqs(Seq(9))
+
+    waits.add(OTHER, Seq(1), *callbacks.for_wait(1))
+    task = asyncio.create_task(waits.run(Log()))
+    for seq in (5, 6):
+        waits.add(CHAT, Seq(seq), *callbacks.for_wait(seq))
+        await eventually(lambda seq=seq: seq in callbacks.stored)  # type: ignore[misc]  # mypy does not see that `seq` has a default
+    task.cancel()
+
+    assert callbacks == ([5, 6], [])
+
+
 async def test_stored_watermark_of_one_chat_does_not_end_waits_of_another() -> None:
     """Each chat has its own watermark."""
     waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
@@ -200,8 +234,8 @@ async def test_notification_is_checked_before_the_next_poll() -> None:
     waits.add(CHAT, Seq(5), *callbacks.for_wait(5))
     waits.add(OTHER, Seq(6), *callbacks.for_wait(6))
     task = asyncio.create_task(waits.run(Log()))
-    waits.notice(CHAT)
-    waits.notice(ChatId("without waits"))
+    waits.schedule_check(CHAT)
+    waits.schedule_check(ChatId("without waits"))
     await eventually(lambda: callbacks.stored == [5])
     task.cancel()
 

@@ -17,7 +17,7 @@ export const content: Catalog["content"] = {
   audio: (name) => `Audio: ${name}`,
   voiceMessage: "Sprachnachricht",
   fileFailed: "Diese Datei kann nicht geladen werden.",
-  imageUnshowable: "Der Browser kann dieses Bild nicht anzeigen. Lade es herunter, um es zu öffnen.",
+  imageUnsupported: "Der Browser kann dieses Bild nicht anzeigen. Lade es herunter, um es zu öffnen.",
   viewer: "Medienansicht",
   goToMessage: "Zur Nachricht",
   next: "Nächstes",

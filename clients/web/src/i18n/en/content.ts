@@ -16,7 +16,7 @@ export const content = {
   audio: (name: string) => `Audio: ${name}`,
   voiceMessage: "Voice message",
   fileFailed: "Can't load this file.",
-  imageUnshowable: "The browser can't show this image. Download it to open it.",
+  imageUnsupported: "The browser can't show this image. Download it to open it.",
   viewer: "Media viewer",
   goToMessage: "Go to message",
   next: "Next",

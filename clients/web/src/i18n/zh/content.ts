@@ -17,7 +17,7 @@ export const content: Catalog["content"] = {
   audio: (name) => `音频：${name}`,
   voiceMessage: "语音消息",
   fileFailed: "无法加载此文件。",
-  imageUnshowable: "浏览器无法显示此图片。请下载后打开。",
+  imageUnsupported: "浏览器无法显示此图片。请下载后打开。",
   viewer: "媒体查看器",
   goToMessage: "前往消息",
   next: "下一个",
