@@ -33,7 +33,7 @@ from chatserver.errors import ChatError, Overloaded, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue, make_stopping_error
 from chatserver.protocol import codec, frames
-from chatserver.requests.registry import get_operation
+from chatserver.requests.registry import get_operation, list_operations
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.logs import RepeatLimit
@@ -79,6 +79,7 @@ class RpcWorker:
         of_key_max: int = CALLS_OF_KEY_MAX,
     ) -> None:
         self._container = container
+        list_operations()  # import all declarations before the first call
         self._refusals = RepeatLimit()
         self._queue = queue or RpcQueue(hot=container.hot, consumer=name, clock=container.clock)
         self._slots = FairSemaphore(

@@ -139,7 +139,8 @@ def test_gateway_imports_neither_http_framework_nor_aws() -> None:
     """A gateway process stays small, and nothing in it can call DynamoDB on its loop."""
     providers = {path for feature in list_features() for path in feature.gateway_ports.values()}
     modules = {path.partition(":")[0] for path in providers}
-    loaded = loaded_by(", ".join(["chatserver.gateway.process.main", *modules]))
+    requests = (feature.requests for feature in list_features() if feature.requests)
+    loaded = loaded_by(", ".join(["chatserver.gateway.process.main", *modules, *requests]))
 
     assert "chatserver.hot.chats.group_commit" in loaded
     assert not loaded & NOT_IN_A_GATEWAY

@@ -17,7 +17,7 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames
-from chatserver.requests.registry import get_operation
+from chatserver.requests.registry import get_operation, list_operations
 from chatserver.service.history.sync import EventsLost
 
 Response = msgspec.Struct | msgspec.Raw | None
@@ -45,6 +45,7 @@ class RequestDispatcher:
 
     def __init__(self, container: GatewayContainer) -> None:
         self._container = container
+        list_operations()  # import all declarations before the first request
 
     async def handle(self, caller: RequestCaller, frame: Request) -> Response:
         """Handle a request and return its response; None if the request has no response.
