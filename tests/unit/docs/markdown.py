@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 # The documents of the clients and of dependencies are not checked here.
-_PATHS = ("README.md", "SECURITY.md", "CHANGELOG.md", "docs", "deploy")
+_PATHS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs", "deploy")
 _FENCE = re.compile(r"^(```+)[ ]*(\w*)[^\n]*\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _INDENTED = re.compile(r"^ {4}\$ (.*)$", re.MULTILINE)
