@@ -1,11 +1,10 @@
 """Cost of removing archived messages from DynamoDB, by the archive worker and by TTL.
 
-    python -m tests.benchmarks.archive_removal
+    python -m tests.benchmarks.archive_removal [--out F.json]
 
 Writes messages of 200 bytes, of a direct chat, to the DynamoDB API server. The archiver moves them,
 once with each `archive.removal`, and then visits the chat again. Finally the removals are
-checked as the Stream reader does. Units are the server's own count. The result is written to
-docs/performance/removal.json.
+checked as the Stream reader does. Units are the server's own count.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import json
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+import click
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
@@ -37,13 +37,13 @@ from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.provisioning import apply_tables
+from tests.benchmarks.output import out_option, write_figures
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import FixedClock, settings_for
 from tests.support.servers.processes import free_port
 from workers.archive.archiver import Archiver
 from workers.archive.ttl_removal_checks import TtlRemovalClassifier
 
-OUT = Path(__file__).parents[2] / "docs" / "performance" / "removal.json"
 COUNT: Final = 10_000
 RETENTION_S: Final = 3600
 AGE_S: Final = 7200
@@ -161,10 +161,12 @@ async def run() -> dict[str, Any]:
     return {"benchmark": "messages taken out of DynamoDB", "messages": COUNT, "ways": ways}
 
 
-def main() -> None:
-    """Measure, write and print."""
+@click.command()
+@out_option
+def main(out: Path | None) -> None:
+    """Measure both removal methods."""
     figures = asyncio.run(run())
-    OUT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    write_figures(figures, out)
     for way, steps in figures["ways"].items():
         for step, used in steps.items():
             each = {name: round(value / COUNT, 4) for name, value in used.items()}

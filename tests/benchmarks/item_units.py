@@ -1,23 +1,23 @@
 """DynamoDB capacity units of a message, by the attributes that the indexes of `messages` hold.
 
-    python -m tests.benchmarks.item_units
+    python -m tests.benchmarks.item_units [--out F.json]
 
 Creates a table for each choice on the DynamoDB API server, writes encoded items, and reads a page
 through an index. Units are the server's own count by table and index, as AWS documents them (a
 write unit per KB of an item or of its projection; a read unit per 4 KB read consistently, half of
-one otherwise). Writes docs/performance/units.json and prints the tables of docs/data-model.md.
+one otherwise). Prints the tables of docs/data-model.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import msgspec
 
 from chatserver.config import Warm
@@ -32,10 +32,10 @@ from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.messages.removed_message_markers import encode_marker
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, MessageField, Table
+from tests.benchmarks.output import out_option, write_figures
 from tests.integration.warm.support import settings_for
 from tests.support.servers.processes import free_port
 
-OUT = Path(__file__).parents[2] / "docs" / "performance" / "units.json"
 START_TS = 1_795_000_000_000_000
 PAGE = 50
 OURS: Final = "keys and expiry"
@@ -198,15 +198,17 @@ async def run(endpoint: str) -> dict[str, Any]:
     return {"benchmark": "units of a message", "ours": OURS, "choices": choices}
 
 
-def main() -> None:
-    """Measure, write and print."""
+@click.command()
+@out_option
+def main(out: Path | None) -> None:
+    """Measure every choice, and print the tables of docs/data-model.md."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(dynamodb_launch(Path(folder), free_port())).start()
         try:
             results = asyncio.run(run(server.endpoint))
         finally:
             server.kill()
-    OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_figures(results, out)
     sys.stdout.write(render(results) + "\n")
 
 

@@ -1,6 +1,6 @@
 """Full-text search: build, size, queries, refresh and removal with a million messages.
 
-    python -m tests.benchmarks.search [--messages 1000000] [--engine sqlite] [--live]
+    python -m tests.benchmarks.search [--messages 1000000] [--engine sqlite] [--live] [--out F.json]
         [--folder FOLDER] [--part build] [--part queries] [--part changes] [--queries 200]
 
 With a folder, the index is kept, an interrupted build continues, and a later run can measure
@@ -18,7 +18,7 @@ server on the same machine, with the index above. `chatserver load` sends 1,000 
 Meanwhile a user sends a message every half second and searches for it over HTTP until it is found;
 the time includes the send. Then that user's queries are timed over HTTP.
 
-`lancedb` uses a local S3 server. Writes docs/performance/search.json and prints it.
+`lancedb` uses a local S3 server. Prints the figures.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from chatserver.features.search.query import parse_query
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.features.search.worker.index_changes import join_tokens
+from tests.benchmarks.output import out_option, write_figures
 from tests.integration.features.attachments.support import cold_settings
 from tests.support.fork_server import CLI
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import free_port
 from tests.support.stack import Stack, open_stack
 
-RESULT = Path(__file__).parents[2] / "docs" / "performance" / "search.json"
 CHATS, SENDERS, WORDS = 5_000, 2_000, 50_000
 BATCH = 1_000
 QUERIES = 200
@@ -320,11 +320,19 @@ async def time_requests(client: httpx.AsyncClient) -> dict[str, float]:
 @click.option("--folder", type=click.Path(path_type=Path))
 @click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, default=PARTS)
 @click.option("--queries", default=QUERIES, help="Queries per size and order.")
+@out_option
 def main(
-    messages: int, name: str, live: bool, folder: Path | None, parts: tuple[str, ...], queries: int
+    *,
+    messages: int,
+    name: str,
+    live: bool,
+    folder: Path | None,
+    parts: tuple[str, ...],
+    queries: int,
+    out: Path | None,
 ) -> None:
-    """Measure; see the module docstring."""
-    whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    """Measure; see the module docstring. A file that exists keeps its other figures."""
+    whole = json.loads(out.read_text()) if out is not None and out.exists() else {}
     result = whole.setdefault(name, {})
     with contextlib.ExitStack() as stack:
         if folder is None:
@@ -342,7 +350,7 @@ def main(
             engine.close()
         if live:
             result["live"] = asyncio.run(measure_live(folder))
-    RESULT.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n")
+    write_figures(whole, out)
     json.dump(result, sys.stdout, indent=2)
 
 

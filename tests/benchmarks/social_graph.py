@@ -1,7 +1,7 @@
 """Cost and duration of follows, likes and timeline fan-outs of the social graph.
 
     python -m tests.benchmarks.social_graph [--follows 2000] [--likes 10000] [--followers 20000]
-        [--renewals 1000]
+        [--renewals 1000] [--out F.json]
 
 Runs on a real Redis and the DynamoDB API server of the development environment, both empty.
 
@@ -22,7 +22,7 @@ reports them; a count without a queue needs one write per like.
 worker processes, the first of which is killed in the middle: rows written before and again, and a
 check that every follower has the post exactly once.
 
-Writes docs/performance/social.json and prints it.
+Prints the figures.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
+from tests.benchmarks.output import out_option, write_figures
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import variables_of
 from tests.support.servers.limits import count_refusals
 from tests.support.servers.processes import free_port, redis_url_of
 
-OUT = Path(__file__).parents[2] / "docs" / "performance" / "social.json"
 AUTHOR = "star"
 BURST_S = 4.0
 IN_FLIGHT = 64
@@ -318,7 +318,8 @@ async def measure_fan_out(
     post = await _post(container, PostIds(SystemClock()))
     pages = -(-followers // timeline_fanout.PAGE)
     began = time.monotonic()
-    code = await asyncio.to_thread(_run_worker, container, f"timeline.after_page:kill:{pages // 2}")
+    failpoint = f"timeline.after_page:kill:{max(1, pages // 2)}"
+    code = await asyncio.to_thread(_run_worker, container, failpoint)
     died_s = time.monotonic() - began
     assert code == -9, code
     at_death = await _count_lines(client, container, post, users)
@@ -406,9 +407,9 @@ async def _run(
 @click.option("--likes", default=10_000, show_default=True)
 @click.option("--followers", default=20_000, show_default=True)
 @click.option("--renewals", default=1_000, show_default=True)
-@click.option("--out", type=Path, default=OUT, show_default=True)
-def main(follows: int, likes: int, followers: int, renewals: int, out: Path) -> None:
-    """Measure, write and print. An option of 0 keeps the earlier results of that part."""
+@out_option
+def main(follows: int, likes: int, followers: int, renewals: int, out: Path | None) -> None:
+    """Measure and print. An option of 0 keeps the earlier figures of that part in the file."""
     with tempfile.TemporaryDirectory() as folder:
         redis = Server(redis_launch(Path(folder) / "redis", free_port(), appendonly="no")).start()
         dynamodb = Server(dynamodb_launch(Path(folder) / "dynamodb", free_port())).start()
@@ -422,11 +423,10 @@ def main(follows: int, likes: int, followers: int, renewals: int, out: Path) -> 
             limits.stop()
             dynamodb.kill()
             redis.kill()
-    known = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    found = {**known, **found}
-    text = json.dumps({**found, "benchmark": "social graph"}, indent=1) + "\n"
-    out.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    known = json.loads(out.read_text(encoding="utf-8")) if out is not None and out.exists() else {}
+    figures = {**known, **found, "benchmark": "social graph"}
+    write_figures(figures, out)
+    sys.stdout.write(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

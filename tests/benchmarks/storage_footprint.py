@@ -1,23 +1,22 @@
 """Bytes of messages, chats and users in Redis, DynamoDB and S3: constants of `chatserver plan`.
 
-    python -m tests.benchmarks.storage_footprint
+    python -m tests.benchmarks.storage_footprint [--out F.json]
 
 Opens chats on a new Redis and DynamoDB API server, commits and persists messages of several sizes
 as the server does, and reads the memory of each kind of key from Redis. The texts of segments are
-parts of the documentation. Writes docs/performance/footprint.json, which `chatserver plan
---constants` accepts.
+parts of the documentation. `chatserver plan --constants` accepts the file of `--out`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import click
 import redis
 
 from chatserver.cold.segment_format import encode_segment
@@ -27,6 +26,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.frames import Ack, Event, Message
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
+from tests.benchmarks.output import out_option, write_figures
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import make_direct, open_container
 from tests.support.footprint import (
@@ -42,7 +42,6 @@ from tests.support.footprint import (
 from tests.support.servers.processes import free_port, redis_url_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-OUT = DOCS / "performance" / "footprint.json"
 SIZES = (100, 200, 400, 800, 1600)
 MESSAGES = 400
 
@@ -163,8 +162,10 @@ def _segments() -> dict[str, tuple[float, str, str]]:
     }
 
 
-def main() -> None:
-    """Measure, write and print."""
+@click.command()
+@out_option
+def main(out: Path | None) -> None:
+    """Measure, and print the constants of `chatserver plan`."""
     with tempfile.TemporaryDirectory() as folder:
         (data := Path(folder, "redis")).mkdir()
         store = Server(redis_launch(data, free_port(), appendonly="no")).start()
@@ -179,7 +180,7 @@ def main() -> None:
         for name, (value, unit, how) in found.items()
     }
     result = {"schema": 1, "benchmark": "footprint", "constants": constants}
-    OUT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_figures(result, out)
     for name, each in constants.items():
         sys.stdout.write(f"{name}: {each['value']:g} {each['unit']}\n")
 

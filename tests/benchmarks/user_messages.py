@@ -1,11 +1,10 @@
 """Cost of the list of all messages of a user: per message written, and per page read.
 
-    python -m tests.benchmarks.user_messages
+    python -m tests.benchmarks.user_messages [COUNTS...] [--out F.json]
 
 A user has 10, 100 or 1,000 direct chats with 20 messages of 200 bytes in each, on 10 random days of
 the last 90. Pages of 50 are read from a new process (`first`), by scrolling back (`next`), and from
-random times (`any time`). Units are the server's own count. The result is written to
-docs/performance/user-messages.json.
+random times (`any time`). Units are the server's own count.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import click
+
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.ids import UserId, direct_chat_id
@@ -33,13 +34,13 @@ from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS
 from chatserver.warm.messages.active_days import DAY_US
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
+from tests.benchmarks.output import out_option, write_figures
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import GATEWAY, open_container
 from tests.support.servers.processes import free_port, redis_url_of
 from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_changes import EntryWrite
 
-OUT = Path(__file__).parents[2] / "docs" / "performance" / "user-messages.json"
 MESSAGES: Final = 20  # per chat
 DAYS: Final = 10  # with messages, per chat
 SPAN: Final = 90
@@ -175,13 +176,16 @@ async def measure(count: int) -> dict[str, Any]:
                 each.stop()
 
 
-def main() -> None:
-    """Measure, and write the result."""
+@click.command()
+@click.argument("counts", nargs=-1, type=int)
+@out_option
+def main(counts: tuple[int, ...], out: Path | None) -> None:
+    """Measure for each of COUNTS chats (default: 10, 100 and 1,000)."""
     DynamoClient.call_once = _counted  # type: ignore[method-assign]  # meters the whole process
-    counts = [int(each) for each in sys.argv[1:]] or [10, 100, 1_000]
-    found = {f"{count} chats": asyncio.run(measure(count)) for count in counts}
-    OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    sys.stdout.write(OUT.read_text(encoding="utf-8"))
+    chats = counts or (10, 100, 1_000)
+    found = {f"{count} chats": asyncio.run(measure(count)) for count in chats}
+    write_figures(found, out)
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The web client with a long chat: frames, nodes, memory and keystrokes in Chromium.
 
-    python -m tests.benchmarks.web_client [--messages 100000]
+    python -m tests.benchmarks.web_client [--messages 100000] [--out F.json]
 
 A direct chat gets texts of 1 to 60 words, some of them with Markdown. A user opens it, scrolls to
 its first message and back to the last one as fast as the page draws frames (2,700 pixels each,
@@ -11,7 +11,7 @@ and the gateway is killed a few times and started again after some seconds: *usa
 until a message, sent when the gateway is ready, is committed.
 
 Build the client first (`make run` does). Gateway, API, workers, Redis, a DynamoDB API server and
-Chromium, without a window and a GPU, run on the same machine. Writes docs/performance/web.json.
+Chromium, without a window and a GPU, run on the same machine.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol import frames
 from chatserver.warm.messages.message_repository import PersistItem
+from tests.benchmarks.output import out_option, write_figures
 from tests.e2e.web.client_support import WORKER_READY, Visitor, open_visits
 from tests.e2e.web.conversation_support import TYPE, scroll_to
 from tests.e2e.web.stack_support import CHROMIUM_ARGS, WebStack, open_web_stack
 from tests.support.stack import Stack
 
-RESULT = Path(__file__).parents[2] / "docs" / "performance" / "web.json"
 WORDS = ["the", "plan", "for", "tomorrow", "**really**", "works", "`code`", "again", "maybe", "ok"]
 LETTERS = 100
 STEP_PX = 2_700
@@ -177,12 +177,13 @@ async def measure(folder: Path, messages: int) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--messages", default=100_000)
-def main(messages: int) -> None:
+@click.option("--messages", default=100_000, show_default=True)
+@out_option
+def main(messages: int, out: Path | None) -> None:
     """Measure; see the module docstring."""
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(measure(Path(folder), messages))
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    write_figures(result, out)
     json.dump(result, sys.stdout, indent=2)
 
 

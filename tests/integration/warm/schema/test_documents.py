@@ -13,6 +13,7 @@ from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.schema.provisioning import apply_tables, make_create_request
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.benchmarks import item_units
+from tests.benchmarks.output import PUBLISHED
 from tests.integration.warm.support import Tables, settings_for
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
@@ -137,7 +138,7 @@ async def test_documented_units_of_a_message_match_the_server(bare: Tables) -> N
     On failure run `python -m tests.benchmarks.item_units` and copy its tables to docs/data-
     model.md.
     """
-    figures = msgspec.json.decode(item_units.OUT.read_bytes())
+    figures = msgspec.json.decode((PUBLISHED / "units.json").read_bytes())
 
     measured = await item_units.measure(bare.client, item_units.OURS)
 
