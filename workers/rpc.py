@@ -61,7 +61,7 @@ def _is_bulk(operation: rpc.AnyOperation) -> bool:
     match operation:
         case rpc.CreateChat():
             return len(operation.members) > FEW_USERS
-        case rpc.PassFrame(frame=frames.Invite() as invite):
+        case rpc.ForwardFrame(frame=frames.Invite() as invite):
             return len(invite.users) > FEW_USERS
         case _:
             return False
@@ -226,7 +226,7 @@ class RpcWorker:
                     # Entries of a large chat are in no inbox, so notify the chat's members.
                     await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
-            case rpc.PassFrame(user, frame):
+            case rpc.ForwardFrame(user, frame):
                 handler = get_operation(frame).handler
                 return codec.encode(await handler(self._container, UserId(user), frame))
             case rpc.ReadHistory():

@@ -54,6 +54,7 @@ from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import build_operations_routes
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
+from chatserver.requests.registry import list_operations
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.exposure_warnings import warn_of_public_metrics, warn_of_trusted_proxies
 from chatserver.telemetry.loop_lag import watch_loop_lag
@@ -89,6 +90,7 @@ def create_app(settings: Settings, clock: Clock, container: StorageContainer) ->
     Raises:
         ConfigError: a route has no authorization rule.
     """
+    list_operations()  # import all declarations before the first request
     litestar = create_litestar(settings, clock, container)
     app: ASGIApp = StoreResponses(ReleaseSlots(litestar), container.idempotent_answers)
     for feature in list_features():

@@ -122,12 +122,12 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
                 continue
             replayed.add(letter.place)
             try:
-                chat, outcome = await _replay_message(repository, changes, letter.message)
+                stored_in, outcome = await _replay_message(repository, changes, letter.message)
             except CorruptData as exc:
                 failed += 1
                 click.echo(f"{letter.place}: still cannot be persisted: {exc.message}", err=True)
                 continue
-            await backlog.remove_dead(letter, chat)
+            await backlog.remove_dead(letter, stored_in)
             click.echo(f"{letter.place}: {outcome}")
     missing = (places or set()) - replayed
     if missing:
@@ -139,8 +139,8 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
 
 async def _replay_message(
     repository: MessageRepository, changes: MessageChanges, raw: Raw
-) -> tuple[ChatId, str]:
-    """Retry a message; return its chat, and the outcome to print.
+) -> tuple[ChatId | None, str]:
+    """Retry a message; return its chat if the message is now stored, and the outcome to print.
 
     Raises:
         CorruptData: `raw` is not a message.
@@ -164,5 +164,6 @@ async def _replay_message(
         after = page[-1].seq
     if message.deleted:
         return ChatId(message.chat), "message was deleted; the tombstone stays"
-    is_done = await changes.replay(PersistItem(message, raw.receiver))
-    return ChatId(message.chat), "persisted" if is_done else "item was changed; not replayed"
+    if await changes.replay(PersistItem(message, raw.receiver)):
+        return ChatId(message.chat), "persisted"
+    return None, "item was changed; not replayed"

@@ -483,7 +483,7 @@ AnySessionRequest = (
 )
 
 
-# Requests that a gateway passes on to a worker; see `chatserver.requests`.
+# Requests that a gateway forwards to a worker; see `chatserver.requests`.
 AnyWorkerRequest = AnyChange | AnyInvitation | AnyModeration | AnySessionRequest
 
 

@@ -20,7 +20,7 @@ from chatserver.protocol import frames
 # Requests that protect a user. They are allowed when the user's budget is spent, and when Redis is
 # full: what they store is small, and the number of targets is limited.
 PROTECTIVE = (
-    frames.Block, frames.Unblock, frames.Blocks, frames.Report, frames.Delete, frames.Leave,
+    frames.Block, frames.Unblock, frames.Report, frames.Delete, frames.Leave,
     frames.Remove, frames.BanMember, frames.UnbanMember, frames.MuteMember,
     frames.DeclineInvitation,
 )  # fmt: skip
@@ -70,6 +70,8 @@ def compute_cost(frame: msgspec.Struct, size_bytes: int) -> int:
             return ENTRY_BYTES + size_bytes + MEMBER_BYTES * len(frame.users)
         case frames.CreateSession() | frames.RenewSession():
             return CHAT_BYTES + 2 * MEMBER_BYTES + size_bytes
+        case frames.Blocks():
+            return 0
         case _ if isinstance(frame, frames.AnyChange | frames.AnyModeration):
             return ENTRY_BYTES + size_bytes
         case _:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def list_invitations(
     container: StorageContainer, user: UserId, frame: frames.Invitations
 ) -> frames.InvitationsPage:
-    """Return one page."""
+    """Return one page of the user's pending invitations."""
     page, following = await container.invitations.list_pending(user, frame.after, frame.limit)
     return frames.InvitationsPage(frame.id, page, following is not None, following)
 

@@ -22,13 +22,12 @@ def list_operations() -> Mapping[type, Operation[Any]]:
     """Return all declared requests, by frame type."""
     modules = [f"chatserver.requests.{name}" for name in _CORE]
     modules += [feature.requests for feature in list_features() if feature.requests]
-    found = [
-        each
-        for module in modules
-        for each in vars(importlib.import_module(module)).values()
-        if isinstance(each, Operation)
-    ]
-    return {operation.frame: operation for operation in found}
+    found: dict[type, Operation[Any]] = {}
+    for module in modules:
+        for each in vars(importlib.import_module(module)).values():
+            if isinstance(each, Operation) and found.setdefault(each.frame, each) is not each:
+                raise ValueError(f"{each.frame.__name__} is declared twice")
+    return found
 
 
 def get_operation(frame: msgspec.Struct) -> Operation[Any]:

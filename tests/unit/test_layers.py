@@ -13,6 +13,7 @@ from pathlib import Path
 import grimp
 
 from chatserver.features.registry import list_features
+from chatserver.requests.registry import list_operations
 
 ROOT = Path(__file__).parents[2]
 # These modules would cost a gateway memory and startup time, or block its loop.
@@ -139,7 +140,7 @@ def test_gateway_imports_neither_http_framework_nor_aws() -> None:
     """A gateway process stays small, and nothing in it can call DynamoDB on its loop."""
     providers = {path for feature in list_features() for path in feature.gateway_ports.values()}
     modules = {path.partition(":")[0] for path in providers}
-    requests = (feature.requests for feature in list_features() if feature.requests)
+    requests = {operation.handler.__module__ for operation in list_operations().values()}
     loaded = loaded_by(", ".join(["chatserver.gateway.process.main", *modules, *requests]))
 
     assert "chatserver.hot.chats.group_commit" in loaded

@@ -40,7 +40,8 @@ class RedisUserData:
         for partition in range(keys.partitions):
             names = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
             gateways.update(names)
-        # In gateway streams, events contain chat entries as JSON; RPC replies contain msgpack.
+        # In gateway streams, events contain chat entries as JSON; RPC results are JSON or
+        # msgpack.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
         patterns, count = [_encode_sender(user), packed], 0
         for chat in chats:

@@ -82,9 +82,9 @@ class RequestDispatcher:
             case frames.Search():
                 return await self._container.answer_search_frame(user, frame)
             case _:
-                return await self._pass_on(user, frame)
+                return await self._forward_to_worker(user, frame)
 
-    async def _pass_on(self, user: UserId, frame: frames.AnyWorkerRequest) -> msgspec.Raw:
+    async def _forward_to_worker(self, user: UserId, frame: frames.AnyWorkerRequest) -> msgspec.Raw:
         """Let a worker handle the frame; return the encoded reply."""
         operation = get_operation(frame)
         reply = await self._container.warm.handle_frame(

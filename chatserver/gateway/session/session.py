@@ -268,7 +268,7 @@ class Session:
 
         def on_stored() -> None:
             if self.epoch == epoch:
-                self.send_stored(encode_text_frame(codec.encode(frames.Stored(chat, seq))))
+                self.report_stored({chat: seq})  # `seq` itself may be a dead letter
 
         def on_timeout() -> None:
             if (

@@ -61,7 +61,7 @@ class CreateChat(Operation, tag="create_chat"):
     is_host: bool = False
 
 
-class PassFrame(Operation, tag="frame"):
+class ForwardFrame(Operation, tag="frame"):
     """Handle a frame of a user; return the encoded reply. See `chatserver.requests`."""
 
     user: str
@@ -110,7 +110,7 @@ AnyOperation = (
     | LoadChat
     | OpenDirect
     | CreateChat
-    | PassFrame
+    | ForwardFrame
     | ReadHistory
     | FindPeriods
     | LoadFile
@@ -187,7 +187,7 @@ def find_author(payload: bytes) -> str | None:
     match call.operation:
         case CallBeforeSend():
             return call.operation.question.sender
-        case PassFrame(frame=frames.Report()) | FindMessages():
+        case ForwardFrame(frame=frames.Report()) | FindMessages():
             return call.operation.user
         case _:
             return None
@@ -195,12 +195,12 @@ def find_author(payload: bytes) -> str | None:
 
 def is_protective(operation: AnyOperation) -> bool:
     """Return whether an operation protects a user, so that it must not wait for others."""
-    return isinstance(operation, PassFrame) and isinstance(operation.frame, PROTECTIVE)
+    return isinstance(operation, ForwardFrame) and isinstance(operation.frame, PROTECTIVE)
 
 
 def get_name(operation: AnyOperation) -> str:
     """Return the name of an operation, for logs."""
-    named = operation.frame if isinstance(operation, PassFrame) else operation
+    named = operation.frame if isinstance(operation, ForwardFrame) else operation
     return str(named.__struct_config__.tag)
 
 

@@ -87,7 +87,7 @@ class RpcClient:
         self, user: UserId, frame: frames.AnyWorkerRequest, *, is_needed: bool
     ) -> bytes:
         """Return the encoded reply to a frame; `is_needed`: even if Redis is full."""
-        return await self._call(rpc.PassFrame(user, frame), is_needed=is_needed)
+        return await self._call(rpc.ForwardFrame(user, frame), is_needed=is_needed)
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None

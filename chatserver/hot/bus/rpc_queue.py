@@ -111,7 +111,7 @@ class RpcQueue:
 
     def drop(self, received: ReceivedCall) -> None:
         """Fail a call that waited longer than its budget."""
-        operation = type(received.call.operation).__name__
+        operation = rpc.get_name(received.call.operation)
         log.warning("rpc.call_expired", operation=operation, budget_ms=received.call.budget_ms)
         self.fail(
             received.call, Unavailable("the call waited too long for an rpc worker; try again")

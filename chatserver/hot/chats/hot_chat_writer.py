@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chatserver.domain.archive_segments import LOST_KIND
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.membership_change_types import ChangePlace, MembershipChange
@@ -199,6 +200,7 @@ class HotChatWriter:
 def _is_dead_letter(message: frames.Message) -> bool:
     """Return whether the warm tier has only a tombstone, because it rejected the message.
 
-    The `rev` of a message that was deleted later is higher.
+    The `rev` of a message that was deleted later is higher. The warm tier returns 0 for 1.
     """
-    return message.deleted and message.rev == message.seq
+    is_tombstone = message.deleted and message.kind != LOST_KIND
+    return is_tombstone and (message.rev or 1) == message.seq

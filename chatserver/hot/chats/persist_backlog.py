@@ -307,11 +307,14 @@ class Backlog:
         reply = await self._hot.call("XRANGE", key, f"({after}", "+", "COUNT", limit)
         return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
 
-    async def remove_dead(self, letter: DeadLetter, chat: ChatId) -> None:
-        """Remove a dead letter of a chat whose message is now stored."""
+    async def remove_dead(self, letter: DeadLetter, stored_in: ChatId | None) -> None:
+        """Remove a dead letter. `stored_in`: the chat in which its message is now stored."""
+        if stored_in is None:
+            await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
+            return
         await self._hot.run(
             load_script("remove_dead_letter"),
-            {"dead": self._hot.keys.dead(self._partition), "chat": self._hot.keys.chat(chat)},
+            {"dead": self._hot.keys.dead(self._partition), "chat": self._hot.keys.chat(stored_in)},
             {"entry": letter.entry, "seq": letter.message.seq},
         )
 

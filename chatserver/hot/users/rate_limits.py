@@ -333,7 +333,8 @@ class RateLimits:
     def _return_unspent(self, allowance: Allowance) -> None:
         if allowance.tokens:
             self._enqueue(None, allowance.key, -allowance.tokens)
-            # A debt (`Allowance.owe`) is the account's own: other accounts do not pay it.
+            # A debt (`Allowance.owe`) that is left is the account's own: other accounts do not pay
+            # it.
             for network in allowance.networks if allowance.tokens > 0 else ():
                 self._enqueue(None, (_OF_NETWORK[allowance.key[0]], network), -allowance.tokens)
             allowance.tokens = 0

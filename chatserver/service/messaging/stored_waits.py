@@ -20,7 +20,7 @@ from chatserver.hot.chats.chat_log import ChatLog, StoredSeqs
 WAITS_MAX = 50_000
 POLL_S = 0.5
 CHATS_PER_POLL_MAX = 500
-CHECKS_MAX = 500  # at the same time
+CHECKS_MAX = 1_000  # at the same time; more than a poll starts, so that notifications get some
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -140,9 +140,8 @@ class StoredWaits:
         """
         now = asyncio.get_running_loop().time
         poll_at = now() + self._poll_s
-        checks: dict[
-            ChatId, asyncio.Task[None]
-        ] = {}  # one per chat: a slow partition delays no other
+        # One check per chat at a time: a slow Redis partition does not delay the other chats.
+        checks: dict[ChatId, asyncio.Task[None]] = {}
 
         def on_done(chat: ChatId, _: asyncio.Task[None]) -> None:
             del checks[chat]
@@ -163,6 +162,7 @@ class StoredWaits:
                     for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
                         self._waits[chat] = self._waits.pop(chat)  # last in the next round
                         self._scheduled[chat] = None
+                self._scheduled = {chat: None for chat in self._scheduled if chat in self._waits}
                 due = [chat for chat in self._scheduled if chat not in checks]
                 for chat in due[: CHECKS_MAX - len(checks)]:
                     del self._scheduled[chat]

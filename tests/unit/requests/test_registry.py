@@ -14,7 +14,7 @@ from chatserver.requests.registry import get_operation, list_operations
 
 
 def test_each_worker_request_is_declared_and_has_one_cost() -> None:
-    """The gateway passes on no other frame, and no cost is written down twice."""
+    """The gateway forwards no other frame, and no cost is written down twice."""
     declared = set(list_operations())
 
     assert declared == set(typing.get_args(frames.AnyWorkerRequest))

@@ -279,7 +279,7 @@ async def test_call_that_is_too_old_fails_and_is_not_performed(hot: HotClient) -
     (answer,) = caller.answers
     assert answer.code == "unavailable" and b"waited too long" in answer.payload
     assert [(each["event"], each["operation"]) for each in logs] == [
-        ("rpc.call_expired", "LoadChat")
+        ("rpc.call_expired", "load_chat")
     ]
 
 

@@ -308,10 +308,24 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
         await eventually(lambda: is_drained(container))
 
     assert await container.chat_log.get_stored(team.chat) == (3, {2})
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_reloaded_chat_knows_its_dead_letters(
+    container: StorageContainer, gateway: Gateway, before: int
+) -> None:
+    """Redis may have lost or evicted the chat before the sender repeats the message."""
+    team = await make_direct(container)
+    await gateway.send(team, *texts(before))
+    await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))
+    await gateway.send(team, "later")
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
     await container.hot.call("DEL", container.hot.keys.chat(team.chat))
     await container.chat_loader.load_chat(team.chat)
-    assert await container.chat_log.get_stored(team.chat) == (3, {2})
-    assert (await container.members.get_reader(team.chat, ALICE)).stored == 3
+
+    assert await container.chat_log.get_stored(team.chat) == (before + 2, {before + 1})
+    assert (await container.members.get_reader(team.chat, ALICE)).stored == before + 2
 
 
 # outages of DynamoDB

@@ -9,14 +9,16 @@ import pytest
 from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.hot.bus.rpc import (
     AnyOperation,
+    ForwardFrame,
     LoadChat,
     LoadKeys,
     OpenDirect,
-    PassFrame,
     get_queue_key,
     is_protective,
 )
 from chatserver.protocol import frames
+
+NETWORK = "network/4-0a0102"
 
 
 @pytest.mark.parametrize(
@@ -27,9 +29,10 @@ from chatserver.protocol import frames
         (RequestCaller(), LoadChat("c1"), "c1"),
         (RequestCaller("carol"), LoadChat("c1"), "carol"),
         (RequestCaller(), LoadKeys(), ""),
-        (RequestCaller("new", ("4-0a0102",)), OpenDirect("new", "bob"), "network/4-0a0102"),
+        (RequestCaller("new", ("4-0a0102",)), OpenDirect("new", "bob"), NETWORK),
         (RequestCaller("new", ("6-1", "6-0")), LoadChat("c1"), "network/6-0"),
-        (RequestCaller("new", ("4-0a0102",)), PassFrame("new", frames.Block(1, "bob")), "new"),
+        (RequestCaller("new", ("4-0a0102",)), ForwardFrame("new", frames.Block(1, "bob")), "new"),
+        (RequestCaller("new", ("4-0a0102",)), ForwardFrame("new", frames.Blocks(1)), NETWORK),
     ],
 )
 def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
@@ -47,9 +50,10 @@ def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
-        (PassFrame("alice", frames.Block(1, "bob")), True),
-        (PassFrame("alice", frames.Leave(1, "c1", "r1")), True),
-        (PassFrame("alice", frames.Invite(1, "c1", "r1", ["bob"])), False),
+        (ForwardFrame("alice", frames.Block(1, "bob")), True),
+        (ForwardFrame("alice", frames.Leave(1, "c1", "r1")), True),
+        (ForwardFrame("alice", frames.Invite(1, "c1", "r1", ["bob"])), False),
+        (ForwardFrame("alice", frames.Blocks(1)), False),
         (OpenDirect("alice", "bob"), False),
     ],
 )
