@@ -84,7 +84,8 @@ function MediaTile({ shared, onOpen }: { shared: ViewerItem; onOpen: () => void 
   const isVideo = getFileKind(file) === "video";
   const hasThumb = file.thumb === true;
   const address = { file: file.id, seq, ...(hasThumb ? { thumb: 1 as const } : {}) };
-  const picture = useApi("get_link", hasThumb || !(isVideo || hasOnlyThumbnail(file)) ? address : null);
+  const isShown = hasThumb || !(isVideo || hasOnlyThumbnail(file));
+  const picture = useApi("get_link", isShown ? address : null);
   return (
     <li className={styles["item"]}>
       {isVideo && !hasThumb && <VideoPreview file={file} seq={seq} />}

@@ -17,7 +17,7 @@ export const content: Catalog["content"] = {
   audio: (name) => `Audio: ${name}`,
   voiceMessage: "Sprachnachricht",
   fileFailed: "Diese Datei kann nicht geladen werden.",
-  imageUnsupported: "Der Browser kann dieses Bild nicht anzeigen. Lade es herunter, um es zu öffnen.",
+  imageUnsupported: "Der Browser zeigt dieses Format nicht an. Lade das Bild herunter.",
   viewer: "Medienansicht",
   goToMessage: "Zur Nachricht",
   next: "Nächstes",
