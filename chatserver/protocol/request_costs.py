@@ -13,7 +13,7 @@ least `REQUEST_COST_MAX`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from chatserver.protocol import frames
 
@@ -33,10 +33,16 @@ def _by_members(frame: frames.CreateChat) -> int:
     return CHANGE + len(frame.members) // USERS_PER_TOKEN
 
 
-def by_limit(frame: Any) -> int:
+class PageRequest(Protocol):
+    """A frame that requests a page of at most `limit` items."""
+
+    @property
+    def limit(self) -> int: ...
+
+
+def by_limit(frame: PageRequest) -> int:
     """Return the cost of a request for a page."""
-    limit: int = frame.limit
-    return BASE + limit // ITEMS_PER_TOKEN
+    return BASE + frame.limit // ITEMS_PER_TOKEN
 
 
 def _by_results(frame: frames.Search) -> int:

@@ -44,7 +44,7 @@ def _list_costs() -> Mapping[type, Cost]:
     return FRAME_COSTS | declared
 
 
-def compute_frame_cost(frame: Any) -> int:
+def compute_frame_cost(frame: msgspec.Struct) -> int:
     """Return the cost of a frame in tokens."""
     cost = _list_costs().get(type(frame), BASE)
     return min(cost if isinstance(cost, int) else cost(frame), REQUEST_COST_MAX)

@@ -18,13 +18,13 @@ PUBLISHED = Path(__file__).parents[2] / "docs" / "performance"
 
 def out_option(command: Command) -> Command:
     """Add the option `--out`, which is passed as `out`."""
-    declared: Command = click.option(
-        "--out", type=click.Path(path_type=Path), help="Also write the figures to this file."
-    )(command)
+    path = click.Path(dir_okay=False, writable=True, path_type=Path)
+    option = click.option("--out", type=path, help="Also write the figures to this file.")
+    declared: Command = option(command)
     return declared
 
 
-def write_figures(figures: Any, out: Path | None) -> None:
+def write_figures(figures: object, out: Path | None) -> None:
     """Write the figures to `out` as JSON; do nothing if it is None."""
     if out is not None:
         out.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -7,33 +7,27 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import msgspec
 import pytest
 
 from chatserver.dev.servers import Server
-from chatserver.hot.bus import rpc
+from tests.integration.gateway.session.limits_support import (
+    ADDRESSES,
+    BURST,
+    RATE,
+    STRICT,
+    Sender,
+    connect,
+)
 from tests.support.rawchat import Failed, RawChat
-from tests.support.received_frames import Fields
-from tests.support.servers.processes import eventually, redis_client
+from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 from tests.support.wire import TEXT, Ended, RawSocket, Refused, Response
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
-BURST, RATE = 20, 8.0
 BLOCK = 2  # tokens that a gateway reserves at once: those of a quarter of a second
 REPLACED, OVERLOADED = 3004, 3002
-STRICT = {
-    "CHAT_LIMITS_SENDS": f"{RATE}/s burst {BURST}",
-    "CHAT_LIMITS_REQUESTS": "4/s burst 64",
-    "CHAT_LIMITS_MEMORY": "1/s burst 300000",
-    "CHAT_LIMITS_CONNECTIONS": "0.5/s burst 5",
-    "CHAT_LIMITS_FAILURES": "0.2/s burst 3",
-    "CHAT_GATEWAY_TRUSTED_PROXIES": '["127.0.0.1"]',
-    "CHAT_GATEWAY_SESSIONS_PER_USER_MAX": "3",
-}
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +40,6 @@ def east(stack: Stack) -> Iterator[Server]:
 def west(stack: Stack) -> Iterator[Server]:
     """Another gateway with the same settings."""
     yield stack.start_gateway(**STRICT)
-
-
-_addresses = (f"203.0.113.{n}" for n in range(1, 255))
-
-
-async def connect(port: int, address: str) -> RawSocket:
-    """Connect like a proxy on behalf of a client address."""
-    return await RawSocket.open(port, more=[("X-Forwarded-For", f"6.6.6.6, {address}")])
 
 
 async def fail_hello(ws: RawSocket) -> None:
@@ -74,47 +60,6 @@ async def is_accepted(ws: RawSocket, token: str) -> bool:
     await ws.abort()
     assert frame.opcode == TEXT or frame.close_code == OVERLOADED
     return frame.opcode == TEXT
-
-
-class Sender:
-    """A user who sends many frames on a raw socket without waiting for responses."""
-
-    def __init__(self, stack: Stack, user: str, device: str) -> None:
-        self.stack, self.user, self.device = stack, user, device
-        self.ws: Any = None
-        self.refs: dict[int, str] = {}  # refs of the last call, by number
-
-    async def start(
-        self, server: Server, address: str | None = None, token: str | None = None
-    ) -> None:
-        """Connect, send hello and wait for `welcome`."""
-        self.ws = await connect(server.port, address or next(_addresses))
-        hello = {"type": "hello", "v": 1, "token": token or self.stack.token(self.user)}
-        await self.ws.send_json({**hello, "device": self.device})
-        assert (await self.ws.recv_json())["type"] == "welcome"
-
-    async def send_many(self, count: int, **fields: Any) -> list[Fields]:
-        """Send frames without waiting; return their responses by number."""
-        for number in range(count):
-            frame = {"id": number, **fields}
-            if fields["type"] == "send":
-                ref = f"{self.device}-{time.monotonic_ns()}"
-                frame = {"ref": ref, "body": f"{number}", **frame}
-                self.refs[number] = frame["ref"]
-            await self.ws.send_json(frame)
-        answers: dict[int, Fields] = {}
-        while len(answers) < count:
-            frame = await self.ws.recv_json()
-            if frame["type"] in ("ack", "error", "page"):
-                answers[frame["id"]] = frame
-        return [answers[number] for number in range(count)]
-
-    async def send_until_refused(self, count: int, **fields: Any) -> list[Fields]:
-        """Repeat until some are refused, because on a slow machine the bucket refills meanwhile."""
-        answers: list[Fields] = []
-        while not any(answer["type"] == "error" for answer in answers):
-            answers += await self.send_many(count, **fields)
-        return answers
 
 
 @pytest.fixture
@@ -169,124 +114,6 @@ async def test_sends_above_the_memory_limit_are_refused(
     assert "limits.memory" in errors[0]["message"]
     assert errors[0]["retry_after_ms"] > 1000
     await sender.ws.abort()
-
-
-async def test_new_accounts_of_a_network_share_a_memory_limit(
-    stack: Stack, east: Server, chat: tuple[str, str], new_name: Callable[[str], str]
-) -> None:
-    """Accounts are free: with a limit per account only, one network could fill Redis."""
-    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "1000/s burst 1000"})
-    acks = 0
-    for number in range(8):
-        user = new_name("cheap")
-        sender = Sender(stack, user, "d1")
-        await sender.start(gateway, f"198.51.100.{number + 1}", stack.token_of_new_account(user))
-        await sender.ws.send_json({"type": "open_direct", "id": 99, "user": chat[0]})
-        while (opened := await sender.ws.recv_json()).get("id") != 99:
-            pass
-        if opened["type"] == "ok":
-            answers = await sender.send_many(
-                18, type="send", chat=opened["chat"]["chat"], body="🙂" * 3_750
-            )
-            acks += sum(answer["type"] == "ack" for answer in answers)
-        await sender.ws.abort()
-
-    assert 60 <= acks <= 1_500_000 // 19_000, "a network has the budgets of five accounts"
-    sender = Sender(stack, chat[0], "d1")
-    await sender.start(east, "198.51.100.9")
-    (answer,) = await sender.send_many(1, type="send", chat=chat[1], body="from a known account")
-    assert answer["type"] == "ack"
-    await sender.ws.abort()
-
-
-async def test_new_accounts_of_a_network_share_a_limit_of_sends(
-    stack: Stack, new_name: Callable[[str], str]
-) -> None:
-    """Each has a small burst, and all of them together have one."""
-    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "0.01/s burst 50"})
-    acks = []
-    for number in range(4):
-        user = new_name("cheap")
-        await stack.add_users([f"{user}-peer"])
-        sender = Sender(stack, user, "d1")
-        await sender.start(gateway, f"198.51.77.{number + 1}", stack.token_of_new_account(user))
-        await sender.ws.send_json({"type": "open_direct", "id": 99, "user": f"{user}-peer"})
-        while (opened := await sender.ws.recv_json()).get("id") != 99:
-            pass
-        assert opened["type"] == "ok", opened
-        answers = await sender.send_many(30, type="send", chat=opened["chat"]["chat"])
-        acks.append(sum(answer["type"] == "ack" for answer in answers))
-        await sender.ws.abort()
-
-    assert acks == [25, 25, 0, 0]
-
-
-async def test_new_account_can_block_when_the_requests_of_its_network_are_spent(
-    stack: Stack, new_name: Callable[[str], str]
-) -> None:
-    """Other accounts of its network spent them; those of other networks are not concerned."""
-    gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_REQUESTS": "0.01/s burst 64"})
-    codes = []
-
-    async def request(sender: Sender, type_: str, **fields: Any) -> str:
-        await sender.ws.send_json({"type": type_, "id": 7, **fields})
-        while (answer := await sender.ws.recv_json()).get("id") != 7:
-            pass
-        return str(answer.get("code", answer["type"]))
-
-    for number in range(12):
-        user = new_name("cheap")
-        sender = Sender(stack, user, "d1")
-        await sender.start(gateway, f"198.51.78.{number + 1}", stack.token_of_new_account(user))
-        while (code := await request(sender, "chats", limit=1)) == "page":
-            pass
-        codes.append(code)
-        await sender.ws.abort()
-
-    found = []
-    for address in ("198.51.78.99", "198.51.79.99"):
-        user, peer = new_name("late"), new_name("peer")
-        await stack.add_users([peer])
-        sender = Sender(stack, user, "d1")
-        await sender.start(gateway, address, stack.token_of_new_account(user))
-        found.append([await request(sender, "block", user=peer)])
-        found[-1].append(await request(sender, "chats", limit=1))
-        await sender.ws.abort()
-
-    assert set(codes) == {"rate_limited"}
-    assert found == [["ok", "rate_limited"], ["ok", "page"]]
-
-
-async def test_calls_of_a_new_account_are_queued_by_its_network(
-    stack: Stack, east: Server, new_name: Callable[[str], str]
-) -> None:
-    """Also those that a send causes; a block has the account's own key."""
-    user, peer = new_name("cheap"), new_name("peer")
-    await stack.add_users([peer])
-    sender = Sender(stack, user, "d1")
-    await sender.start(east, "198.51.66.7", stack.token_of_new_account(user))
-    frames = [
-        {"type": "open_direct", "user": peer},
-        {"type": "block", "user": peer},
-        {"type": "send", "chat": "absent", "ref": "r", "body": "to a chat that is not loaded"},
-    ]
-    for number, frame in enumerate(frames):
-        await sender.ws.send_json({"id": number, **frame})
-        while (await sender.ws.recv_json()).get("id") != number:
-            pass
-    await sender.ws.abort()
-
-    with redis_client(stack.redis_url) as redis:
-        calls = [rpc.decode_call(fields[b"c"]) for _, fields in redis.xrange("{rpc}:calls")]
-    found = {
-        rpc.get_name(call.operation): call.queue_key
-        for call in calls
-        if user in msgspec.json.encode(call.operation).decode() or "absent" in str(call)
-    }
-    network = "network/4-c63342"
-    assert found == {
-        "load_user": network, "open_direct": network, "block": user, "load_chat": network
-    }  # fmt: skip
 
 
 async def test_sends_of_one_user_at_two_gateways_share_the_limit(
@@ -349,7 +176,7 @@ async def test_connections_beyond_the_burst_of_an_address_are_refused(
 
     Other addresses are not affected.
     """
-    address, accepted, refusals, start = next(_addresses), 0, 0, time.monotonic()
+    address, accepted, refusals, start = next(ADDRESSES), 0, 0, time.monotonic()
     # At least ten, and more until one is refused: on a slow machine the bucket refills meanwhile.
     for number in itertools.count():
         if number >= 10 and refusals:
@@ -366,7 +193,7 @@ async def test_connections_beyond_the_burst_of_an_address_are_refused(
 
     assert 4 <= accepted <= 5 + 0.5 * took_s + 2  # a block is one connection
     assert refusals
-    assert await is_accepted(await connect(east.port, next(_addresses)), stack.token("other"))
+    assert await is_accepted(await connect(east.port, next(ADDRESSES)), stack.token("other"))
 
 
 async def test_body_and_page_limits_follow_the_settings(
@@ -407,7 +234,7 @@ async def test_body_and_page_limits_follow_the_settings(
 
 async def test_address_with_too_many_failed_hellos_gets_429(east: Server, west: Server) -> None:
     """Guessing tokens is limited at all gateways. Each gateway detects it at its next failure."""
-    address = next(_addresses)
+    address = next(ADDRESSES)
 
     async def fail_until_refused(server: Server) -> tuple[int, Response]:
         for failures in range(50):
@@ -434,7 +261,7 @@ async def test_forwarded_address_from_an_untrusted_hop_is_ignored(stack: Stack) 
     server = stack.start_gateway(**{**STRICT, "CHAT_GATEWAY_TRUSTED_PROXIES": "[]"})
     with pytest.raises(Refused) as refused:
         for _ in range(50):  # the number depends on the machine, as above
-            await fail_hello(await connect(server.port, next(_addresses)))
+            await fail_hello(await connect(server.port, next(ADDRESSES)))
 
     assert refused.value.response.status == 429
     server.kill()
