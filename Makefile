@@ -66,7 +66,7 @@ lint: .venv/.ready
 	@$(BIN)/lint-imports --no-logo >.tools/imports.log 2>&1 || { cat .tools/imports.log; exit 1; }
 
 docs: .venv/.ready
-	@$(BIN)/python -m chatserver.protocol.asyncapi >docs/asyncapi.json
+	@$(BIN)/python -m chatserver.cli.asyncapi_document >docs/asyncapi.json
 	@$(BIN)/python -m chatserver.api.openapi_file >docs/openapi.json
 	@$(BIN)/python -m chatserver.cli.generated_documents settings >docs/settings.md
 	@$(BIN)/python -m chatserver.cli.generated_documents commands >docs/commands.md

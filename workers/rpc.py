@@ -32,8 +32,9 @@ from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import ChatError, Overloaded, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue, make_stopping_error
-from chatserver.protocol import codec, frames
-from chatserver.requests.registry import get_operation, list_operations
+from chatserver.protocol import codec
+from chatserver.requests.membership import FEW_USERS
+from chatserver.requests.registry import list_operations, read_call
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.logs import RepeatLimit
@@ -48,7 +49,6 @@ CALLS_OF_NEW_ACCOUNTS_MAX = 2  # while more than `IDLE_CALLS_MAX` calls run
 IDLE_CALLS_MAX = 1
 WAITING_OF_KEY_MAX = 128
 WAITING_OF_NETWORK_MAX = 512  # calls of new accounts, of one network and of all of them
-FEW_USERS = 16
 BULK_IN_FLIGHT_MAX = 1
 BULK_WAITING_MAX = 4
 BULK_PAUSE_S_MAX = 1.0
@@ -61,8 +61,8 @@ def _is_bulk(operation: rpc.AnyOperation) -> bool:
     match operation:
         case rpc.CreateChat():
             return len(operation.members) > FEW_USERS
-        case rpc.ForwardFrame(frame=frames.Invite() as invite):
-            return len(invite.users) > FEW_USERS
+        case rpc.ForwardFrame():
+            return operation.priority == "bulk"
         case _:
             return False
 
@@ -222,13 +222,12 @@ class RpcWorker:
                     operation.name,
                     is_host=operation.is_host,
                 )
-                if info.large:
-                    # Entries of a large chat are in no inbox, so notify the chat's members.
-                    await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
-            case rpc.ForwardFrame(user, frame):
-                handler = get_operation(frame).handler
-                return codec.encode(await handler(self._container, UserId(user), frame))
+            case rpc.ForwardFrame():
+                declared, frame = read_call(operation)
+                assert declared.handler is not None, "sessions forward none of their own frames"
+                user = UserId(operation.user)
+                return codec.encode(await declared.handler(self._container, user, frame))
             case rpc.ReadHistory():
                 history = await self._container.older_tiers.read_run(
                     ChatId(operation.chat),

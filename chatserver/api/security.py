@@ -129,7 +129,7 @@ class Guard:
             await self._authenticator.check_acted_for(principal.user)
         connection.state.principal = principal
         networks = get_networks(subject) if principal.is_new_account else ()
-        caller = RequestCaller(principal.user or "", networks)
+        caller = RequestCaller(principal.user or "", networks, principal.kind == "key")
         CALLER.set(caller)
         kind = handler.opt.get("limit", "requests")
         cost = compute_cost(connection, handler) if kind == "requests" else 1
@@ -207,6 +207,8 @@ def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
 
 def compute_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
     """Return the cost of a request in rate limit tokens, without the cost of its body."""
+    if "cost" in handler.opt:
+        return int(handler.opt["cost"])
     limit = connection.query_params.get("limit")
     method = str(connection.scope.get("method", "GET"))
     return max(compute_route_cost(method, path, limit) for path in handler.paths)

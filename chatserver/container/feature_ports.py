@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-import msgspec
-
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames
@@ -20,14 +18,9 @@ from chatserver.service.messaging.message_sender import SendInterceptor
 
 T = TypeVar("T")
 
-NO_COMPANIONS = "companions: not available on this server"
-
-CompanionFrame = frames.StopTurn | frames.JoinTurn
 CheckEdit = Callable[[UserId, frames.Edit], Awaitable[frames.Edit]]
 CheckSend = Callable[[UserId, frames.Send], Awaitable[None]]
 ResolveFiles = Callable[[UserId, ChatId, Sequence[str]], Awaitable[Sequence[frames.Attachment]]]
-AnswerSearchFrame = Callable[[UserId, frames.Search], Awaitable[msgspec.Struct]]
-AnswerCompanionFrame = Callable[[UserId, CompanionFrame], Awaitable[msgspec.Struct]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,14 +37,6 @@ async def _refuse_files(
     raise BadRequest("attachments: this server does not accept files")
 
 
-async def _refuse_companion_frame(user: UserId, frame: CompanionFrame) -> msgspec.Struct:
-    raise BadRequest(NO_COMPANIONS)
-
-
-async def _refuse_search_frame(user: UserId, frame: frames.Search) -> msgspec.Struct:
-    raise BadRequest("search: not available on this server")
-
-
 async def ignore(*_: object) -> None:
     """Do nothing; the default of several ports."""
     return
@@ -62,8 +47,3 @@ SEND_INTERCEPTOR: Port[SendInterceptor | None] = Port("send_interceptor", None)
 CHECK_EDIT: Port[CheckEdit | None] = Port("check_edit", None)
 CHECK_COMPANION_SEND: Port[CheckSend] = Port("check_companion_send", ignore)
 RESOLVE_FILES: Port[ResolveFiles] = Port("resolve_files", _refuse_files)
-# Gateways use the following ports to handle users' searches and companion requests.
-ANSWER_SEARCH_FRAME: Port[AnswerSearchFrame] = Port("answer_search_frame", _refuse_search_frame)
-ANSWER_COMPANION_FRAME: Port[AnswerCompanionFrame] = Port(
-    "answer_companion_frame", _refuse_companion_frame
-)

@@ -8,7 +8,6 @@ from functools import cached_property
 
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings, check_secret
-from chatserver.container import feature_ports
 from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
@@ -92,14 +91,6 @@ class GatewayContainer(CoreContainer):
 
     async def load_user(self, user: UserId) -> None:
         await self.warm.load_user(user)
-
-    @cached_property
-    def answer_companion_frame(self) -> feature_ports.AnswerCompanionFrame:
-        return self.get_port(feature_ports.ANSWER_COMPANION_FRAME)
-
-    @cached_property
-    def answer_search_frame(self) -> feature_ports.AnswerSearchFrame:
-        return self.get_port(feature_ports.ANSWER_SEARCH_FRAME)
 
     @cached_property
     def sync(self) -> Sync:

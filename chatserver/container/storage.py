@@ -238,6 +238,7 @@ class StorageContainer(TierContainer):
             block_policy=self.block_policy,
             invitations=self.invitations,
             clock=self.clock,
+            propagate=self.membership_propagation.finish,
             members_max=GROUP_MEMBERS_MAX,
             fanout_members_max=self.settings.chats.fanout_members_max,
         )

@@ -18,7 +18,6 @@ import msgspec
 from chatserver.errors import BadRequest, ChatError
 from chatserver.protocol import frames
 
-_decoder = msgspec.json.Decoder(frames.AnyClientFrame)
 _encoder = msgspec.json.Encoder()
 _message_decoder = msgspec.json.Decoder(frames.Message)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -26,19 +25,22 @@ PATH_CHARS_MAX = 100
 encode = _encoder.encode
 
 
+ClientDecoder = msgspec.json.Decoder[frames.ClientFrame]
+
+
 class NotJson(BadRequest):
     """The bytes are not valid JSON. The gateway closes the connection."""
 
 
-def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
-    """Decode a client frame.
+def decode_client_frame(data: bytes, decoder: ClientDecoder) -> frames.ClientFrame:
+    """Decode a client frame; `decoder` is that of the declared requests.
 
     Raises:
         NotJson: `data` is not one JSON object in UTF-8.
         BadRequest: the object is not a valid frame; the message names the field and the limit.
     """
     try:
-        frame: frames.AnyClientFrame = _decoder.decode(data)
+        frame: frames.ClientFrame = decoder.decode(data)
     except msgspec.ValidationError as exc:
         raise BadRequest(format_validation_error(str(exc))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

@@ -353,7 +353,6 @@ AnyChange = (
     | BanMember
     | UnbanMember
 )
-AnyInvitation = DeclineInvitation | Invitations
 
 
 class Block(ClientFrame, tag="block", frozen=True):
@@ -385,9 +384,6 @@ class Report(ClientFrame, tag="report", frozen=True):
     chat: Id
     seq: ChatSeq
     reason: Annotated[str, Meta(max_length=REASON_CHARS_MAX)] = ""
-
-
-AnyModeration = Block | Unblock | Blocks | Report
 
 
 class StopTurn(ClientFrame, tag="stop", frozen=True):
@@ -472,21 +468,6 @@ class Sessions(ClientFrame, tag="sessions", frozen=True):
     limit: Limit = 50
 
 
-AnySessionRequest = (
-    Companions
-    | CreateSession
-    | GetSession
-    | RenewSession
-    | DeleteSession
-    | UpdateSession
-    | Sessions
-)
-
-
-# Requests that a gateway forwards to a worker; see `chatserver.requests`.
-AnyWorkerRequest = AnyChange | AnyInvitation | AnyModeration | AnySessionRequest
-
-
 class Search(ClientFrame, tag="search", frozen=True):
     """Finds messages in the user's chats by their words; `docs/search.md` describes `q`.
 
@@ -526,33 +507,6 @@ class State(ClientFrame, tag="state", frozen=True):
     """Reports whether the app is in the foreground (`fg`) or background (`bg`)."""
 
     state: Literal["fg", "bg"]
-
-
-AnyClientFrame = (
-    Hello
-    | Auth
-    | Send
-    | Edit
-    | Delete
-    | React
-    | Mark
-    | Sync
-    | History
-    | Chats
-    | OpenDirect
-    | CreateChat
-    | AnyChange
-    | AnyInvitation
-    | AnyModeration
-    | StopTurn
-    | JoinTurn
-    | AnySessionRequest
-    | Search
-    | Typing
-    | Watch
-    | Unwatch
-    | State
-)
 
 
 # ── server → client ─────────────────────────────────────────────────────────────────────────────

@@ -4,9 +4,10 @@ The costs are upper bounds, measured by `tests/benchmarks/memory_budget.py`, and
 `memory` bucket (`chatserver.hot.users.rate_limits`). This limits a user's memory per day to the
 burst of `limits.memory` plus what its rate allows in a day.
 
-A frame is charged before it is handled (`compute_send_cost`, `compute_cost`). Costs that depend on
-the chat are charged afterwards: inbox entries, the copy of a changed message, a loaded chat. These
-costs may make the bucket negative.
+A frame is charged before it is handled: a `send` by `compute_send_cost`, another frame as its
+`chatserver.requests.operation.Operation` declares. Costs that depend on the chat are charged
+afterwards: inbox entries, the copy of a changed message, a loaded chat. These costs may make the
+bucket negative.
 """
 
 from __future__ import annotations
@@ -16,14 +17,6 @@ from collections.abc import Callable
 import msgspec
 
 from chatserver.protocol import frames
-
-# Requests that protect a user. They are allowed when the user's budget is spent, and when Redis is
-# full: what they store is small, and the number of targets is limited.
-PROTECTIVE = (
-    frames.Block, frames.Unblock, frames.Report, frames.Delete, frames.Leave,
-    frames.Remove, frames.BanMember, frames.UnbanMember, frames.MuteMember,
-    frames.DeclineInvitation,
-)  # fmt: skip
 
 Charge = Callable[[str, int], None]  # type of a function that charges a user for occupied memory
 
@@ -52,36 +45,6 @@ def compute_send_cost(frame: frames.Send, size_bytes: int) -> int:
     """Return the memory cost of a message; `size_bytes` is the size of its frame or body."""
     cost = MESSAGE_BYTES + size_bytes + size_bytes // 4  # the allocator rounds up
     return cost + ATTACHMENT_BYTES * len(frame.attachments) if frame.attachments else cost
-
-
-def compute_cost(frame: msgspec.Struct, size_bytes: int) -> int:
-    """Return the memory cost of a frame that is not a `Send`; 0 if the frame stores nothing."""
-    match frame:
-        case frames.Edit() | frames.React() | frames.Delete():
-            return CHANGE_BYTES + size_bytes
-        case frames.Mark():
-            return MARK_BYTES
-        case frames.OpenDirect():
-            return CHAT_BYTES + 2 * MEMBER_BYTES + NEW_INBOX_BYTES
-        case frames.CreateChat():
-            listed = NAME_CHAR_BYTES * len(frame.name or "") + _list_bytes(frame.members)
-            return CHAT_BYTES + size_bytes + (MEMBER_BYTES + listed) * (1 + len(frame.members))
-        case frames.Invite():
-            return ENTRY_BYTES + size_bytes + MEMBER_BYTES * len(frame.users)
-        case frames.CreateSession() | frames.RenewSession():
-            return CHAT_BYTES + 2 * MEMBER_BYTES + size_bytes
-        case frames.Blocks():
-            return 0
-        case _ if isinstance(frame, frames.AnyChange | frames.AnyModeration):
-            return ENTRY_BYTES + size_bytes
-        case _:
-            return 0
-
-
-def _list_bytes(members: list[str]) -> int:
-    if len(members) >= frames.EVENT_MEMBERS_MAX:
-        return 0
-    return sum(map(len, members)) + 4 * len(members)
 
 
 def compute_fan_out_cost(members: int, *, expires: bool) -> int:
@@ -114,7 +77,7 @@ def compute_load_cost(members: int) -> int:
 
 
 def compute_change_cost(changed_bytes: int, entry_bytes: int, members: int) -> int:
-    """Return the cost of an edit, delete or reaction, minus what `compute_cost` charged for it.
+    """Return the cost of an edit, delete or reaction, minus what was charged before.
 
     `changed_bytes` is the size of the changed message; `entry_bytes` is the size of the log entry.
     """

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import UserId
 from chatserver.protocol import frames
-from chatserver.protocol.redis_memory_costs import compute_membership_change_cost
-from chatserver.protocol.request_costs import BASE, CHANGE, USERS_PER_TOKEN, Cost
-from chatserver.requests.operation import Operation
+from chatserver.protocol.redis_memory_costs import (
+    ENTRY_BYTES,
+    MEMBER_BYTES,
+    compute_membership_change_cost,
+)
+from chatserver.protocol.request_costs import BASE, CHANGE, USERS_PER_TOKEN
+from chatserver.requests.operation import Operation, Route
 
 if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
 
+FEW_USERS = 16  # an invite of more users is a bulk request
+_CHAT = "/v1/chats/{chat:str}"
+_MEMBER = "/v1/chats/{chat:str}/members/{user:str}"
+_BAN = "/v1/chats/{chat:str}/bans/{user:str}"
+
 
 async def _change(container: StorageContainer, user: UserId, frame: frames.AnyChange) -> frames.Ok:
-    return frames.Ok(frame.id, await container.membership.change(user, frame))
+    is_host = CALLER.get().is_host
+    return frames.Ok(frame.id, await container.membership.change(user, frame, is_host=is_host))
 
 
-def _compute_cost(frame: frames.AnyChange, reply: frames.Ok) -> int:
+def _compute_charge(frame: frames.AnyChange, reply: frames.Ok) -> int:
     assert reply.chat is not None
     return compute_membership_change_cost(frame, reply.chat)
 
@@ -27,17 +38,119 @@ def _by_users(frame: frames.Invite) -> int:
     return CHANGE + len(frame.users) // USERS_PER_TOKEN
 
 
-def _declare(frame: type[frames.AnyChange], cost: Cost = CHANGE) -> Operation[frames.AnyChange]:
-    return Operation(frame=frame, handler=_change, cost=cost, charge=_compute_cost)
+def _compute_invite_memory(frame: frames.Invite, size_bytes: int) -> int:
+    return ENTRY_BYTES + size_bytes + MEMBER_BYTES * len(frame.users)
 
 
-invite = _declare(frames.Invite, _by_users)
-join = _declare(frames.Join)
-accept_invitation = _declare(frames.AcceptInvitation, BASE)
-leave = _declare(frames.Leave)
-remove = _declare(frames.Remove)
-set_role = _declare(frames.SetRole)
-update_chat = _declare(frames.UpdateChat)
-mute_member = _declare(frames.MuteMember)
-ban_member = _declare(frames.BanMember)
-unban_member = _declare(frames.UnbanMember)
+def _has_many_users(frame: frames.Invite) -> bool:
+    return len(frame.users) > FEW_USERS
+
+
+def _declare(
+    frame: type[frames.AnyChange], route: Route, **values: Any
+) -> Operation[frames.AnyChange]:
+    defaults: dict[str, Any] = {"cost": CHANGE, "memory": ENTRY_BYTES}
+    return Operation(
+        frame=frame,
+        handler=_change,
+        charge=_compute_charge,
+        routes=(route,),
+        **(defaults | values),
+    )
+
+
+def _route(method: Any, path: str, name: str, summary: str, **values: Any) -> Route:
+    scope = "chats:write"
+    return Route(
+        method=method, path=path, scope=scope, name=name, summary=summary, result="chat", **values
+    )
+
+
+invite = _declare(
+    frames.Invite,
+    _route(
+        "POST",
+        f"{_CHAT}/members",
+        "invite",
+        "Add users to a group; users whose consent is needed receive an invitation.",
+        body="Invitation",
+        status=201,
+        creates=True,
+    ),
+    cost=_by_users,
+    memory=_compute_invite_memory,
+    is_bulk=_has_many_users,
+)
+join = _declare(
+    frames.Join,
+    _route("POST", f"{_CHAT}/join", "join", "Join an open group.", body="Reference", creates=True),
+)
+accept_invitation = _declare(
+    frames.AcceptInvitation,
+    _route(
+        "POST",
+        "/v1/invitations/{chat:str}/accept",
+        "accept_invitation",
+        "Accept an invitation and join the group.",
+        body="Reference",
+        creates=True,
+    ),
+    cost=BASE,
+)
+leave = _declare(
+    frames.Leave,
+    _route(
+        "POST",
+        f"{_CHAT}/leave",
+        "leave",
+        "Leave a group.",
+        body="Reference",
+        creates=True,
+    ),
+    is_protective=True,
+)
+remove = _declare(
+    frames.Remove,
+    _route("DELETE", _MEMBER, "remove", "Remove another user from a group."),
+    is_protective=True,
+)
+set_role = _declare(
+    frames.SetRole,
+    _route("PATCH", _MEMBER, "set_role", "Change the role of a member.", body="NewRole"),
+)
+update_chat = _declare(
+    frames.UpdateChat,
+    _route(
+        "PATCH",
+        _CHAT,
+        "update_chat",
+        "Change the settings of a group, such as its name and who may join.",
+        body="ChatChanges",
+    ),
+)
+mute_member = _declare(
+    frames.MuteMember,
+    _route(
+        "PUT",
+        f"{_MEMBER}/mute",
+        "mute_member",
+        "Mute a member of a group for `mute_s` seconds, or indefinitely; 0 unmutes.",
+        body="Mute",
+    ),
+    is_protective=True,
+)
+ban_member = _declare(
+    frames.BanMember,
+    _route(
+        "PUT",
+        _BAN,
+        "ban_member",
+        "Remove a user from a group and prevent them from rejoining.",
+    ),
+    is_protective=True,
+)
+unban_member = _declare(
+    frames.UnbanMember,
+    _route("DELETE", _BAN, "unban_member", "Allow a banned user to rejoin."),
+    is_protective=True,
+)

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
+import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from chatserver.errors import BadRequest
+from chatserver import requests
+from chatserver.domain.ids import UserId
 from chatserver.features.registry import list_features
-from chatserver.protocol.request_costs import BASE, FRAME_COSTS, REQUEST_COST_MAX, Cost
+from chatserver.hot.bus import rpc
+from chatserver.protocol import codec
+from chatserver.protocol.frames import ClientFrame
+from chatserver.protocol.request_costs import REQUEST_COST_MAX
 from chatserver.requests.operation import Operation
 
-_CORE = ("invitations", "membership", "moderation")
+_encode = msgspec.msgpack.Encoder().encode
 
 
 @functools.cache
-def list_operations() -> Mapping[type, Operation[Any]]:
-    """Return all declared requests, by frame type."""
-    modules = [f"chatserver.requests.{name}" for name in _CORE]
+def list_operations() -> Mapping[type[msgspec.Struct], Operation[Any]]:
+    """Return all declared requests, by frame type.
+
+    The modules of `chatserver.requests` declare those of the core, and the module `requests` of an
+    installed feature declares those of the feature.
+    """
+    modules = [
+        f"{requests.__name__}.{each.name}" for each in pkgutil.iter_modules(requests.__path__)
+    ]
     modules += [feature.requests for feature in list_features() if feature.requests]
-    found: dict[type, Operation[Any]] = {}
+    found: dict[type[msgspec.Struct], Operation[Any]] = {}
     for module in modules:
         for each in vars(importlib.import_module(module)).values():
             if isinstance(each, Operation) and found.setdefault(each.frame, each) is not each:
@@ -31,20 +43,59 @@ def list_operations() -> Mapping[type, Operation[Any]]:
 
 
 def get_operation(frame: msgspec.Struct) -> Operation[Any]:
-    """Return the declaration of a frame. Raises BadRequest if no installed feature has it."""
-    operation = list_operations().get(type(frame))
-    if operation is None:
-        raise BadRequest(f"{frame.__struct_config__.tag}: not available on this server")
-    return operation
+    """Return the declaration of a decoded frame."""
+    return list_operations()[type(frame)]
+
+
+def _build_union() -> Any:
+    return functools.reduce(operator.or_, list_operations())
 
 
 @functools.cache
-def _list_costs() -> Mapping[type, Cost]:
-    declared = {frame: operation.cost for frame, operation in list_operations().items()}
-    return FRAME_COSTS | declared
+def get_decoder() -> msgspec.json.Decoder[ClientFrame]:
+    """Return the decoder of client frames, for `codec.decode_client_frame`."""
+    return msgspec.json.Decoder(_build_union())
+
+
+@functools.cache
+def _get_call_decoder() -> msgspec.msgpack.Decoder[ClientFrame]:
+    return msgspec.msgpack.Decoder(_build_union())
+
+
+def decode_frame(data: bytes) -> ClientFrame:
+    """Decode a client frame; see `codec.decode_client_frame`."""
+    return codec.decode_client_frame(data, get_decoder())
 
 
 def compute_frame_cost(frame: msgspec.Struct) -> int:
     """Return the cost of a frame in tokens."""
-    cost = _list_costs().get(type(frame), BASE)
+    cost = get_operation(frame).cost
     return min(cost if isinstance(cost, int) else cost(frame), REQUEST_COST_MAX)
+
+
+def compute_memory_cost(frame: msgspec.Struct, size_bytes: int) -> int:
+    """Return the memory cost of a frame that is not a `Send`; 0 if the frame stores nothing."""
+    memory = get_operation(frame).memory
+    if memory is None:
+        return 0
+    return memory + size_bytes if isinstance(memory, int) else memory(frame, size_bytes)
+
+
+def make_call(user: UserId, frame: ClientFrame) -> rpc.ForwardFrame:
+    """Return the call that makes a worker handle a frame."""
+    operation = get_operation(frame)
+    is_bulk = operation.is_bulk is not None and operation.is_bulk(frame)
+    priority: rpc.Priority = (
+        "protective" if operation.is_protective else "bulk" if is_bulk else "normal"
+    )
+    return rpc.ForwardFrame(user, operation.name, priority, msgspec.Raw(_encode(frame)))
+
+
+def read_call(call: rpc.ForwardFrame) -> tuple[Operation[Any], ClientFrame]:
+    """Return the declaration and the frame of a call.
+
+    Raises:
+        msgspec.MsgspecError: the call is from another version.
+    """
+    frame = _get_call_decoder().decode(call.frame)
+    return get_operation(frame), frame

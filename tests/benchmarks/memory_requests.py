@@ -41,10 +41,10 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.redis_memory_costs import (
-    compute_cost,
     compute_membership_change_cost,
     compute_send_cost,
 )
+from chatserver.requests.registry import compute_memory_cost
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.user_chats import Chats
 from chatserver.service.messaging.message_changes import MessageChangeService
@@ -195,7 +195,7 @@ class Day:
         """Open a direct chat with a new contact."""
         (other,) = self.contacts(1)
         frame = frames.OpenDirect(1, other)
-        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_memory_cost(frame, len(msgspec.json.encode(frame)))
         return ChatId((await self.chats.open_direct(HOSTILE, other)).chat)
 
     async def new_group(
@@ -204,7 +204,7 @@ class Day:
         """Create a group of new contacts, or of `others`, with the longest name."""
         others = self.contacts(members - 1) if others is None else others
         frame = frames.CreateChat(1, new_id(), list(others), NAME)
-        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_memory_cost(frame, len(msgspec.json.encode(frame)))
         info = await self.chats.create_chat(HOSTILE, frame)
         return ChatId(info.chat), others
 
@@ -235,7 +235,7 @@ class Day:
 
     async def change(self, frame: frames.Edit | frames.React | frames.Delete) -> int:
         """Edit, delete or react; return the seq of the entry."""
-        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_memory_cost(frame, len(msgspec.json.encode(frame)))
         ack = await self.message_changes.change(HOSTILE, frame)
         await self.persist()
         return ack.seq
@@ -244,7 +244,7 @@ class Day:
         self, chat: ChatId, version: int, users: Sequence[UserId], frame: Any, *, is_new: bool
     ) -> None:
         """Change members of a group, as a worker does after the directory is updated."""
-        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_memory_cost(frame, len(msgspec.json.encode(frame)))
         entries = []
         for user in users:
             entry = frames.Message(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from chatserver.auth.api_keys import SCOPES
 from chatserver.dev.servers import Server
-from chatserver.protocol import frames
+from chatserver.requests.registry import list_operations
 from tests.security.support.access_matrix import Kind, Row, make_world
 from tests.security.support.users import make_key
 from tests.support.rawchat import Failed, RawChat
@@ -92,7 +91,7 @@ MEANING: dict[Kind, dict[str, str | None]] = {
 
 def all_tags() -> set[str]:
     """Return the types of frames that clients may send."""
-    types = typing.get_args(frames.AnyClientFrame)
+    types = list_operations()
     return {str(msgspec.inspect.type_info(each).tag) for each in types}  # type: ignore[attr-defined]
 
 

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import copy
 import itertools
-import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,8 +24,8 @@ import pytest
 from chatserver.auth.api_keys import SCOPES
 from chatserver.features.accounts.search_words import WORDS_MAX
 from chatserver.features.accounts.warm.search_entries import PARTS, READ_MAX, encode_entry
-from chatserver.protocol import frames
 from chatserver.protocol.frames import PAGE_MAX, PINNED_CHATS_MAX
+from chatserver.requests.registry import list_operations
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.tables import DIRECTORY
 from tests.security import test_authorization_frames as frame_matrix
@@ -241,7 +240,7 @@ async def run_frame(
 
 def list_fields(tag: str) -> set[str]:
     """Return the names of the fields of a frame."""
-    for each in typing.get_args(frames.AnyClientFrame):
+    for each in list_operations():
         info: Any = msgspec.inspect.type_info(each)
         if info.tag == tag:
             return {field.name for field in info.fields}

@@ -63,7 +63,7 @@ async def test_row_3_internal_calls_are_authorized_by_the_worker(
     """The worker checks the permissions of the user in a call."""
     bob_id, stranger = UserId(bob.user), UserId("a-stranger")
 
-    async def check_refused(user: UserId, change: frames.AnyWorkerRequest) -> type[ClientError]:
+    async def check_refused(user: UserId, change: frames.ClientFrame) -> type[ClientError]:
         with pytest.raises(ClientError) as caught:
             await warm_calls.handle_frame(user, change, is_needed=False)
         return type(caught.value)

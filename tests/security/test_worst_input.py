@@ -28,6 +28,7 @@ from chatserver.features.search import query as search_query
 from chatserver.features.search.query import parse_query
 from chatserver.protocol import codec, frames, msgpack
 from chatserver.protocol.frames import QUERY_CHARS_MAX
+from chatserver.requests.registry import decode_frame
 from chatserver.telemetry import logs
 from chatserver.telemetry.printable_text import escape_unprintable
 
@@ -153,7 +154,7 @@ def test_row_29_most_expensive_frame_is_decoded_within_the_limit(name: str) -> N
 
     def read() -> None:
         try:
-            codec.decode_client_frame(data)
+            decode_frame(data)
         except ChatError:
             codec.find_request_id(data)
             raise
@@ -165,7 +166,7 @@ def test_row_18_deeply_nested_frame_is_refused() -> None:
     """200,000 brackets in JSON and MessagePack are refused without a RecursionError."""
     for data in (b"[" * 200_000, b'{"a":' * 200_000, b'{"type":"chats","x":' + b"[" * 200_000):
         with pytest.raises(codec.BadRequest):
-            codec.decode_client_frame(data)
+            decode_frame(data)
         assert codec.find_request_id(data) is None
     with pytest.raises(msgpack.NotPacked):
         msgpack.to_json(b"\x91" * 200_000 + b"\xc0")
@@ -186,4 +187,4 @@ def test_row_12_list_beyond_its_limit_is_refused() -> None:
     }
     for type_, fields in beyond.items():
         with pytest.raises(codec.BadRequest):
-            codec.decode_client_frame(msgspec.json.encode({"type": type_, "id": 1, **fields}))
+            decode_frame(msgspec.json.encode({"type": type_, "id": 1, **fields}))

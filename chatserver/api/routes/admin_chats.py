@@ -17,7 +17,6 @@ from msgspec import Meta
 
 from chatserver.api.message_sending import send_message
 from chatserver.api.request_bodies import PathId, PathSeq, build_body_type, build_frame, get_ref
-from chatserver.api.routes.chats import create_group
 from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import GROUP_PREFIX, SYSTEM_USER, ChatId, Ref, UserId
@@ -81,7 +80,7 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Create a group owned by the system user, with `members`."""
         user = await _system_user(container)
         frame = build_frame(frames.CreateChat, data, request)
-        return await create_group(container, user, frame, is_host=True)
+        return await container.chats.create_chat(user, frame, is_host=True)
 
     @post(
         "/v1/admin/chats/{chat:str}/messages",

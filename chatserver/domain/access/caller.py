@@ -15,11 +15,13 @@ from typing import Final
 class RequestCaller:
     """A user, or the empty string, and the networks of a new account (else empty).
 
-    `networks`: as returned by `client_addresses.get_networks`.
+    `networks`: as returned by `client_addresses.get_networks`. `is_host`: the host application acts
+    for the user, so limits on new chats do not apply.
     """
 
     user: str = ""
     networks: tuple[str, ...] = ()
+    is_host: bool = False
 
     @property
     def queue_key(self) -> str:

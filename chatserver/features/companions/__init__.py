@@ -8,7 +8,6 @@ data and `warm/` the DynamoDB items.
 from chatserver.features.registry import Feature, Worker
 
 _SEND = "chatserver.features.companions.gateway_container:check_companion_send"
-_HANDLER = "chatserver.features.companions.gateway_container:make_frame_handler"
 
 FEATURE = Feature(
     name="companions",
@@ -16,7 +15,6 @@ FEATURE = Feature(
     requests="chatserver.features.companions.requests",
     routes=(
         "chatserver.features.companions.routes:build_companions_routes",
-        "chatserver.features.companions.routes:build_companion_sessions_routes",
         "chatserver.features.companions.memory_routes:build_companion_memory_routes",
     ),
     workers={
@@ -39,8 +37,5 @@ FEATURE = Feature(
         "record_pending": "chatserver.features.companions.container:record_pending",
         "revive_session": "chatserver.features.companions.container:revive_session",
     },
-    gateway_ports={
-        "answer_companion_frame": _HANDLER,
-        "check_companion_send": _SEND,
-    },
+    gateway_ports={"check_companion_send": _SEND},
 )

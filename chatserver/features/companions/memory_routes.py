@@ -7,17 +7,18 @@ from typing import Annotated, Literal
 import msgspec
 from litestar import delete, get, patch
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, PathParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import parse_companion_id
-from chatserver.domain.ids import ChatId
+from chatserver.domain.ids import ID_PATTERN, ChatId
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.routes import ChatQuery, PathCompanion
+from chatserver.features.companions.routes import PathCompanion
 from chatserver.features.companions.user_memory import UserMemory
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
+ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
 PathEntry = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{16}(?![\s\S])")]
 
 

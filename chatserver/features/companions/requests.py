@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from chatserver.auth.page_cursors import Cursors
 from chatserver.domain.companion_ids import parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.features.companions.frames import describe_companion, describe_session, list_name
 from chatserver.protocol import frames
+from chatserver.protocol.redis_memory_costs import CHAT_BYTES, MEMBER_BYTES
 from chatserver.protocol.request_costs import CHANGE, by_limit
-from chatserver.requests.operation import request
+from chatserver.requests.operation import Route, request
 
 if TYPE_CHECKING:
+    from chatserver.container.core import CoreContainer
     from chatserver.container.storage import StorageContainer
+    from chatserver.features.companions.commands import CompanionCommands
     from chatserver.features.companions.container import CompanionContainer
 
 
@@ -24,11 +29,49 @@ def _get_companions(container: StorageContainer) -> CompanionContainer:
     return container.get(CompanionContainer)
 
 
-@request(frames.Companions, cost=by_limit, is_needed_when_full=True)
+def _get_commands(container: CoreContainer) -> CompanionCommands:
+    from chatserver.features.companions.gateway_container import make_companion_commands
+
+    return container.get(make_companion_commands)
+
+
+_SESSION = "/v1/companions/{companion:str}/session"
+_SESSION_BYTES = CHAT_BYTES + 2 * MEMBER_BYTES
+
+
+class OpenSession(msgspec.Struct, frozen=True):
+    """An active session and its chat."""
+
+    session: frames.SessionInfo
+    chat: frames.ChatInfo
+
+
+@request(frames.StopTurn, runs_in="gateway")
+async def stop_response(
+    container: CoreContainer, user: UserId, frame: frames.StopTurn
+) -> frames.Ok:
+    """Stop the response of a companion that is in progress."""
+    return await _get_commands(container).stop(user, frame)
+
+
+@request(frames.JoinTurn, reply=frames.Turn, runs_in="gateway")
+async def join_response(
+    container: CoreContainer, user: UserId, frame: frames.JoinTurn
+) -> frames.Turn:
+    """Return the current text of a companion's response."""
+    return await _get_commands(container).join(user, frame)
+
+
+@request(
+    frames.Companions,
+    reply=frames.CompanionsPage,
+    cost=by_limit,
+    is_needed_when_full=True,
+)
 async def list_companions(
     container: StorageContainer, user: UserId, frame: frames.Companions
 ) -> frames.CompanionsPage:
-    """Return one page of the available companions, sorted by id."""
+    """List companions, sorted by id."""
     after = None if frame.after is None else parse_companion_id(frame.after, "after")
     companions = _get_companions(container).companions
     page, following = await companions.list_page(after, frame.limit)
@@ -36,11 +79,29 @@ async def list_companions(
     return frames.CompanionsPage(frame.id, infos, following is not None, following)
 
 
-@request(frames.Sessions, cost=by_limit, is_needed_when_full=True)
+@request(
+    frames.Sessions,
+    reply=frames.SessionsPage,
+    cost=by_limit,
+    is_needed_when_full=True,
+    routes=(
+        Route(
+            method="GET",
+            path="/v1/companion-sessions",
+            scope="chats:read",
+            name="list_sessions_with_companions",
+            has_signed_cursor=True,
+        ),
+    ),
+)
 async def list_sessions(
     container: StorageContainer, user: UserId, frame: frames.Sessions
 ) -> frames.SessionsPage:
-    """Return one page of the user's sessions."""
+    """List sessions: first active ones, then ended ones, sorted by companion and time.
+
+    With `companion`, list only sessions with this companion: first the active one, then ended
+    ones, newest first.
+    """
     cursors = Cursors(container.settings.auth.secret)
     companion = None if frame.companion is None else parse_companion_id(frame.companion)
     what = list_name(user, companion)
@@ -53,42 +114,87 @@ async def list_sessions(
     return frames.SessionsPage(frame.id, infos, sealed is not None, sealed)
 
 
-@request(frames.CreateSession, cost=CHANGE)
+@request(
+    frames.CreateSession,
+    cost=CHANGE,
+    memory=_SESSION_BYTES,
+    routes=(
+        Route(
+            method="POST",
+            path=_SESSION,
+            scope="chats:write",
+            body="NewSession",
+            result=OpenSession,
+            status=201,
+            creates=True,
+        ),
+    ),
+)
 async def create_session(
     container: StorageContainer, user: UserId, frame: frames.CreateSession
 ) -> frames.Ok:
-    """Start a session with a companion."""
+    """Start a session. If one is already active, the error (409) contains its chat."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.create(user, companion, Ref(frame.ref))
     return frames.Ok(frame.id, opened.info, describe_session(opened.session))
 
 
-@request(frames.RenewSession, cost=CHANGE)
+@request(
+    frames.RenewSession,
+    cost=CHANGE,
+    memory=_SESSION_BYTES,
+    routes=(
+        Route(
+            method="POST",
+            path=f"{_SESSION}/renewal",
+            scope="chats:write",
+            body="NewSession",
+            result=OpenSession,
+            status=201,
+            creates=True,
+        ),
+    ),
+)
 async def renew_session(
     container: StorageContainer, user: UserId, frame: frames.RenewSession
 ) -> frames.Ok:
-    """Start a session that replaces the active one."""
+    """Atomically end the active session and start another."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.renew(user, companion, Ref(frame.ref))
     return frames.Ok(frame.id, opened.info, describe_session(opened.session))
 
 
-@request(frames.GetSession, is_needed_when_full=True)
+@request(
+    frames.GetSession,
+    is_needed_when_full=True,
+    routes=(
+        Route(method="GET", path=_SESSION, scope="chats:read", result=OpenSession, errors=(409,)),
+    ),
+)
 async def get_session(
     container: StorageContainer, user: UserId, frame: frames.GetSession
 ) -> frames.Ok:
-    """Return the active session with a companion. NotFound: there is none."""
+    """Get the active session with a companion."""
     opened = await _get_companions(container).sessions.get(
         user, parse_companion_id(frame.companion)
     )
     return frames.Ok(frame.id, opened.info, describe_session(opened.session))
 
 
-@request(frames.DeleteSession, cost=CHANGE)
+@request(
+    frames.DeleteSession,
+    cost=CHANGE,
+    routes=(
+        Route(method="DELETE", path=_SESSION, scope="chats:write", result="session", errors=(409,)),
+    ),
+)
 async def delete_session(
     container: StorageContainer, user: UserId, frame: frames.DeleteSession
 ) -> frames.Ok:
-    """End a session; with `forget`, also delete the companion's memory of it."""
+    """End the active session; with `chat`, only if it is in this chat. Messages remain.
+
+    With `forget`, the companion also deletes its memories from this session.
+    """
     companions = _get_companions(container)
     chat = None if frame.chat is None else ChatId(frame.chat)
     old = await companions.sessions.delete(user, parse_companion_id(frame.companion), chat)
@@ -97,11 +203,24 @@ async def delete_session(
     return frames.Ok(frame.id, None, describe_session(old))
 
 
-@request(frames.UpdateSession, cost=CHANGE)
+@request(
+    frames.UpdateSession,
+    cost=CHANGE,
+    routes=(
+        Route(
+            method="PUT",
+            path="/v1/companion-sessions/{chat:str}/version",
+            scope="chats:write",
+            body="NewVersion",
+            result="session",
+            errors=(409,),
+        ),
+    ),
+)
 async def update_session(
     container: StorageContainer, user: UserId, frame: frames.UpdateSession
 ) -> frames.Ok:
-    """Move a session to another version of the companion."""
+    """Switch a session to another version of its companion; default: the newest."""
     moved = await _get_companions(container).sessions.update_version(
         user, ChatId(frame.chat), frame.version
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated
 
 import msgspec
-from litestar import Request, delete, get, patch, post, put
+from litestar import delete, get, patch, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, PathParameter, QueryParameter
+from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
 from chatserver.api.paging import Cursor, Limit, Page
-from chatserver.api.request_bodies import PathId, build_body_type, get_ref
-from chatserver.api.security import Actor, key, user_or_key
+from chatserver.api.security import key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
 from chatserver.domain.companion_ids import (
@@ -20,10 +19,10 @@ from chatserver.domain.companion_ids import (
     CompanionId,
     parse_companion_id,
 )
-from chatserver.domain.ids import ID_PATTERN, ChatId, Ref, UserId
+from chatserver.domain.ids import UserId
 from chatserver.features.companions.companion_options import NO_OPTIONS, Options
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.frames import describe_companion, describe_session, list_name
+from chatserver.features.companions.frames import describe_companion
 from chatserver.features.companions.model import (
     ANSWER_TOKENS_MAX,
     CONTEXT_TOKENS_MAX,
@@ -35,7 +34,6 @@ from chatserver.features.companions.model import (
     Companion,
     Provider,
 )
-from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 
 SEE = user_or_key("companions:read")
@@ -181,119 +179,3 @@ def _show(companion: Companion) -> Persona:
         companion.is_deleted,
         companion.options,
     )
-
-
-READ_CHATS, WRITE_CHATS = user_or_key("chats:read"), user_or_key("chats:write")
-CompanionQuery = Annotated[str | None, QueryParameter(pattern=COMPANION_PATTERN, required=False)]
-ForgetQuery = Annotated[bool, QueryParameter(required=False)]
-ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
-
-if TYPE_CHECKING:  # at runtime, these types are generated from the WebSocket frames
-    NewSession: TypeAlias = msgspec.Struct
-    NewVersion: TypeAlias = msgspec.Struct
-else:
-    NewSession = build_body_type("NewSession", frames.CreateSession, "companion")
-    NewVersion = build_body_type("NewVersion", frames.UpdateSession, "chat")
-
-
-class OpenSession(msgspec.Struct, frozen=True):
-    """An active session and its chat."""
-
-    session: frames.SessionInfo
-    chat: frames.ChatInfo
-
-
-def build_companion_sessions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_build_active_session_routes(container), *_build_session_list_routes(container)]
-
-
-def _build_active_session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    sessions = container.get(CompanionContainer).sessions
-    memories = container.get(CompanionContainer).memories
-
-    @post("/v1/companions/{companion:str}/session", opt={"rule": WRITE_CHATS, "creates": True})
-    async def create_session(
-        companion: PathCompanion,
-        data: JSONBody[NewSession],
-        actor: Actor,
-        request: Request[Any, Any, Any],
-    ) -> OpenSession:
-        """Start a session. If one is already active, the error (409) contains its chat."""
-        ref = _get_ref(data, request)
-        return _show_session(await sessions.create(actor, parse_companion_id(companion), ref))
-
-    @get("/v1/companions/{companion:str}/session", opt={"rule": READ_CHATS, "errors": (409,)})
-    async def get_session(companion: PathCompanion, actor: Actor) -> OpenSession:
-        """Get the active session with a companion."""
-        return _show_session(await sessions.get(actor, parse_companion_id(companion)))
-
-    @post(
-        "/v1/companions/{companion:str}/session/renewal", opt={"rule": WRITE_CHATS, "creates": True}
-    )
-    async def renew_session(
-        companion: PathCompanion,
-        data: JSONBody[NewSession],
-        actor: Actor,
-        request: Request[Any, Any, Any],
-    ) -> OpenSession:
-        """Atomically end the active session and start another."""
-        ref = _get_ref(data, request)
-        return _show_session(await sessions.renew(actor, parse_companion_id(companion), ref))
-
-    @delete(
-        "/v1/companions/{companion:str}/session",
-        status_code=200,
-        opt={"rule": WRITE_CHATS, "errors": (409,)},
-    )
-    async def delete_session(
-        companion: PathCompanion, actor: Actor, chat: ChatQuery = None, forget: ForgetQuery = False
-    ) -> frames.SessionInfo:
-        """End the active session; with `chat`, only if it is in this chat. Messages remain.
-
-        With `forget`, the companion also deletes its memories from this session.
-        """
-        selected = None if chat is None else ChatId(chat)
-        old = await sessions.delete(actor, parse_companion_id(companion), selected)
-        if forget:
-            await memories.delete_session(actor, old.companion, old.chat)
-        return describe_session(old)
-
-    return [create_session, get_session, renew_session, delete_session]
-
-
-def _build_session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    sessions = container.get(CompanionContainer).sessions
-
-    @get("/v1/companion-sessions", opt={"rule": READ_CHATS})
-    async def list_sessions_with_companions(
-        actor: Actor, companion: CompanionQuery = None, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[frames.SessionInfo]:
-        """List sessions: first active ones, then ended ones, sorted by companion and time.
-
-        With `companion`, list only sessions with this companion: first the active one, then ended
-        ones, newest first.
-        """
-        companion_id = None if companion is None else parse_companion_id(companion)
-        what = list_name(actor, companion_id)
-        place = container.cursors.open(what, cursor, dict[str, str])
-        page, following = await sessions.list_page(actor, companion_id, place, limit)
-        sealed = container.cursors.sign(what, following)
-        return Page([describe_session(session) for session in page], sealed)
-
-    @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS, "errors": (409,)})
-    async def update_session(
-        chat: PathId, data: JSONBody[NewVersion], actor: Actor
-    ) -> frames.SessionInfo:
-        """Switch a session to another version of its companion; default: the newest."""
-        version: int | None = getattr(data, "version", None)
-        return describe_session(await sessions.update_version(actor, ChatId(chat), version))
-
-    return [list_sessions_with_companions, update_session]
-
-
-def _get_ref(data: msgspec.Struct, request: Request[Any, Any, Any]) -> Ref:
-    return Ref(get_ref(getattr(data, "ref", None), request))
-
-
-def _show_session(opened: Opened) -> OpenSession:
-    return OpenSession(describe_session(opened.session), opened.info)

@@ -9,6 +9,7 @@ from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="search",
+    requests="chatserver.features.search.requests",
     routes=("chatserver.features.search.routes:build_search_routes",),
     workers={
         "search": Worker(
@@ -26,8 +27,5 @@ FEATURE = Feature(
         ),
     },
     tenant_stores=("chatserver.features.search.tenant_index:open_tenant_index",),
-    gateway_ports={
-        "answer_search_frame": "chatserver.features.search.gateway_container:answer_frame",
-    },
     ports={"erase_indexed": "chatserver.features.search.worker.erasure:make_eraser"},
 )

@@ -20,7 +20,6 @@ from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import BadRequest, ChatError, RateLimited, Unauthenticated, Unavailable
-from chatserver.gateway.session.request_dispatcher import Request, Response
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_opening import SessionOpening
@@ -33,8 +32,14 @@ from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
-from chatserver.protocol.redis_memory_costs import PROTECTIVE, compute_cost, compute_send_cost
-from chatserver.requests.registry import compute_frame_cost
+from chatserver.protocol.redis_memory_costs import compute_send_cost
+from chatserver.requests.operation import Reply
+from chatserver.requests.registry import (
+    compute_frame_cost,
+    compute_memory_cost,
+    get_decoder,
+    get_operation,
+)
 from chatserver.service.messaging.stored_waits import NOT_STORED
 from chatserver.telemetry import metrics
 
@@ -55,6 +60,7 @@ class CommandHandler:
         "_admission",
         "_connection",
         "_context",
+        "_decoder",
         "_held_frames",
         "_held_timer",
         "_memory_allowed",
@@ -77,6 +83,7 @@ class CommandHandler:
         on_end: Callable[[Session], None],
     ) -> None:
         self._context = context
+        self._decoder = get_decoder()
         self._connection = connection
         self._admission = admission
         self.session = Session(
@@ -112,7 +119,7 @@ class CommandHandler:
             self._hold(payload, number)
             return
         try:
-            frame = codec.decode_client_frame(payload)
+            frame = codec.decode_client_frame(payload, self._decoder)
             if self._state.stage is not LIVE:
                 self._handle(frame)
             elif type(frame) is frames.Send:
@@ -122,9 +129,9 @@ class CommandHandler:
                 if self._is_allowed(self._sends_allowed, payload, number, memory):
                     self._send(frame, number=number)
             else:
-                memory, cost = compute_cost(frame, len(payload)), compute_frame_cost(frame)
+                memory, cost = compute_memory_cost(frame, len(payload)), compute_frame_cost(frame)
                 allowance = self._others_allowed
-                can_owe = isinstance(frame, PROTECTIVE)
+                can_owe = get_operation(frame).is_protective
                 if self._is_allowed(allowance, payload, number, memory, cost, can_owe=can_owe):
                     self._handle(frame)
         except codec.NotJson as invalid:
@@ -244,7 +251,7 @@ class CommandHandler:
 
     # frames
 
-    def _handle(self, frame: frames.AnyClientFrame) -> None:
+    def _handle(self, frame: frames.ClientFrame) -> None:
         if self._state.stage is Stage.NEW:
             if not isinstance(frame, frames.Hello):
                 self._opening.refuse(Close.UNAUTHENTICATED, "the first frame must be hello")
@@ -268,7 +275,7 @@ class CommandHandler:
             case _:
                 self._start_request(frame)
 
-    def _start_request(self, frame: Request | frames.Watch | frames.Auth) -> None:
+    def _start_request(self, frame: frames.ClientFrame) -> None:
         """Handle a request in a task. If it fails, the response is an error."""
         if self._state.requests_pending >= REQUESTS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("requests_in_flight").inc()
@@ -277,7 +284,7 @@ class CommandHandler:
                 retry_after_ms=200,
             )
         self._state.requests_pending += 1
-        request = None if isinstance(frame, frames.Typing | frames.Watch) else frame.id
+        request: int | None = getattr(frame, "id", None)
         ref: str | None = getattr(frame, "ref", None)
 
         async def run() -> None:
@@ -297,7 +304,7 @@ class CommandHandler:
 
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
-    async def _run_request(self, frame: Request | frames.Watch | frames.Auth) -> Response:
+    async def _run_request(self, frame: frames.ClientFrame) -> Reply:
         if isinstance(frame, frames.Watch):
             await self._context.container.presence_subscriptions.subscribe(
                 self.session, map(UserId, frame.users)
@@ -313,7 +320,7 @@ class CommandHandler:
             return msgspec.structs.replace(response, large=large)
         return response
 
-    async def _read_history(self, frame: frames.History) -> Response:
+    async def _read_history(self, frame: frames.History) -> Reply:
         """Return a history page, unless the epoch changes during the read.
 
         After a change, the device would mix the page with entries that Redis has lost.

@@ -455,7 +455,7 @@ class Session:
                 return
             self._context.channels.detach(self)
             snapshot = await self._context.requests.get_snapshot(
-                self.user, state, coverage, None, positions.large
+                self.user, state, coverage, positions.large
             )
         except ChatError:
             if self.state.abandon():

@@ -132,7 +132,7 @@ class SessionOpening:
                 session.go_live_and_recover()
                 return
             snapshot = await self._context.requests.get_snapshot(
-                session.user, state, coverage, None, positions.large
+                session.user, state, coverage, positions.large
             )
             session.send_snapshot(snapshot, state)
         session.go_live(state.head)

@@ -18,7 +18,6 @@ import msgspec
 from chatserver.domain.access.caller import CALLER
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as hooks
-from chatserver.protocol.redis_memory_costs import PROTECTIVE
 
 GROUP = "rpc"  # consumer group of all `rpc` workers
 
@@ -61,11 +60,16 @@ class CreateChat(Operation, tag="create_chat"):
     is_host: bool = False
 
 
+Priority = Literal["protective", "normal", "bulk"]
+
+
 class ForwardFrame(Operation, tag="frame"):
-    """Handle a frame of a user; return the encoded reply. See `chatserver.requests`."""
+    """Handle a frame of a user; return the encoded reply. See `chatserver.requests.registry`."""
 
     user: str
-    frame: frames.AnyWorkerRequest
+    name: str  # the type of the frame
+    priority: Priority
+    frame: msgspec.Raw  # MessagePack
 
 
 class ReadHistory(Operation, tag="history"):
@@ -179,7 +183,7 @@ def decode_head(payload: bytes) -> CallHead:
 
 
 def find_author(payload: bytes) -> str | None:
-    """Return the user whose text the call contains, or None."""
+    """Return the user whose text the call may contain, or None."""
     try:
         call = decode_call(payload)
     except msgspec.MsgspecError:
@@ -187,7 +191,7 @@ def find_author(payload: bytes) -> str | None:
     match call.operation:
         case CallBeforeSend():
             return call.operation.question.sender
-        case ForwardFrame(frame=frames.Report()) | FindMessages():
+        case ForwardFrame() | FindMessages():
             return call.operation.user
         case _:
             return None
@@ -195,13 +199,14 @@ def find_author(payload: bytes) -> str | None:
 
 def is_protective(operation: AnyOperation) -> bool:
     """Return whether an operation protects a user, so that it must not wait for others."""
-    return isinstance(operation, ForwardFrame) and isinstance(operation.frame, PROTECTIVE)
+    return isinstance(operation, ForwardFrame) and operation.priority == "protective"
 
 
 def get_name(operation: AnyOperation) -> str:
     """Return the name of an operation, for logs."""
-    named = operation.frame if isinstance(operation, ForwardFrame) else operation
-    return str(named.__struct_config__.tag)
+    if isinstance(operation, ForwardFrame):
+        return operation.name
+    return str(operation.__struct_config__.tag)
 
 
 def get_queue_key(operation: AnyOperation) -> str:

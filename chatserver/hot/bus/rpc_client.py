@@ -83,11 +83,9 @@ class RpcClient:
         operation = rpc.CreateChat(user, ref, list(members), name, is_host)
         return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
 
-    async def handle_frame(
-        self, user: UserId, frame: frames.AnyWorkerRequest, *, is_needed: bool
-    ) -> bytes:
+    async def forward_frame(self, call: rpc.ForwardFrame, *, is_needed: bool) -> bytes:
         """Return the encoded reply to a frame; `is_needed`: even if Redis is full."""
-        return await self._call(rpc.ForwardFrame(user, frame), is_needed=is_needed)
+        return await self._call(call, is_needed=is_needed)
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None

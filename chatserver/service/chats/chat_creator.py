@@ -7,7 +7,7 @@ idempotent: if the process dies between them, the next call completes the creati
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import CompanionId
@@ -35,6 +35,7 @@ class ChatCreator:
         block_policy: BlockPolicy,
         invitations: Invitations,
         clock: Clock,
+        propagate: Callable[[ChatId], Awaitable[object]],
         members_max: int = frames.MEMBERS_MAX,
         fanout_members_max: int = frames.MEMBERS_MAX,
     ) -> None:
@@ -43,6 +44,7 @@ class ChatCreator:
         self._block_policy = block_policy
         self._invitations = invitations
         self._clock = clock
+        self._propagate = propagate
         self._members_max = members_max
         self._fanout_members_max = fanout_members_max
 
@@ -125,6 +127,9 @@ class ChatCreator:
             await self._invitations.invite(user, chat, name, "member", invited)
         if record.version > 1:
             return await self._describe_changed(chat, user)
+        if record.large:
+            # Entries of a large chat are in no inbox, so notify the chat's members.
+            await self._propagate(chat)
         everybody: list[str] = [user, *members]
         return frames.ChatInfo(
             chat,

@@ -14,8 +14,8 @@ import pytest
 from chatserver.api.app import create_litestar
 from chatserver.api.openapi import encode_document, make_document
 from chatserver.config import Auth, Settings
-from chatserver.protocol import frames
 from chatserver.protocol.error_codes import CODES
+from chatserver.requests.registry import list_operations
 from tests.support.apiparts import open_offline_container
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
@@ -223,7 +223,7 @@ def fields_of(api: Api, response: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_frame_has_an_http_operation_or_needs_none(api: Api) -> None:
     """HTTP offers everything that the WebSocket does: a new frame without a row fails."""
-    tags = {frame.__struct_config__.tag for frame in typing.get_args(frames.AnyClientFrame)}
+    tags = {frame.__struct_config__.tag for frame in list_operations()}
 
     assert set(OPERATION_OF) == tags
     assert {each for each in OPERATION_OF.values() if each} <= set(api.operations)

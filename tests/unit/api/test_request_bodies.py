@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -9,20 +10,28 @@ import pytest
 from litestar import Request
 
 from chatserver.api.request_bodies import build_body_type, build_frame, get_ref
-from chatserver.api.routes import chats, messages
+from chatserver.api.routes import messages
 from chatserver.protocol import frames
+from chatserver.requests.operation import Route
+from chatserver.requests.registry import list_operations
 
-BODIES: list[tuple[Any, type[msgspec.Struct], set[str]]] = [
-    (chats.NewChat, frames.CreateChat, set()),
-    (chats.ChatChanges, frames.UpdateChat, {"chat"}),
-    (chats.Invitation, frames.Invite, {"chat"}),
-    (chats.NewRole, frames.SetRole, {"chat", "user"}),
-    (chats.Reference, frames.Join, {"chat"}),
-    (chats.Reference, frames.Leave, {"chat"}),
+
+def make_case(
+    frame: type[msgspec.Struct], route: Route
+) -> tuple[Any, type[msgspec.Struct], set[str]]:
+    """Return the body of a declared route, its frame and the fields in its path."""
+    names = re.findall(r"{(\w+):", route.path)
+    return build_body_type(route.body, frame, *names), frame, set(names)
+
+
+BODIES = [
     (messages.NewMessage, frames.Send, {"chat"}),
-    (messages.NewText, frames.Edit, {"chat", "seq"}),
-    (messages.NewReaction, frames.React, {"chat", "seq"}),
-    (messages.NewMarks, frames.Mark, {"chat"}),
+    *(
+        make_case(operation.frame, route)
+        for operation in list_operations().values()
+        for route in operation.routes
+        if route.body
+    ),
 ]
 
 

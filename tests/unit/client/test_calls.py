@@ -14,6 +14,7 @@ from chatserver.client.http.http_api import HttpApi
 from chatserver.client.outbox import OutboxEntry
 from chatserver.domain.clock import SystemClock
 from chatserver.protocol import codec, frames
+from chatserver.requests.registry import decode_frame
 
 INFO = {"chat": "c1", "kind": "group", "members": ["alice"]}
 RESPONSE = {"turn": "", "seq": 0, "index": 0, "text": ""}
@@ -94,7 +95,7 @@ async def test_call_sends_a_valid_protocol_frame(call: Any, expected: type) -> N
         await result
 
     (fields,) = calls.frames
-    frame = codec.decode_client_frame(msgspec.json.encode(fields))
+    frame = decode_frame(msgspec.json.encode(fields))
     assert type(frame) is expected
     written = msgspec.json.decode(codec.encode(frame))
     assert {name: written[name] for name in fields} == fields

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from msgspec import inspect as mi
 
 from chatserver.protocol import frames
+from chatserver.requests.registry import list_operations
 
-CLIENT_FRAMES: tuple[type[frames.ClientFrame], ...] = get_args(frames.AnyClientFrame)
+CLIENT_FRAMES: tuple[type[Any], ...] = tuple(list_operations())
 SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)
 
 # Free text is limited in characters and in bytes; domain.text_validation checks both.

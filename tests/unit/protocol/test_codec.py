@@ -14,6 +14,7 @@ from msgspec import inspect as mi
 from chatserver import errors
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames
+from chatserver.requests.registry import decode_frame
 from tests.unit.protocol.shapes import (
     CLIENT_FRAMES,
     FREE_TEXT,
@@ -40,9 +41,9 @@ ERROR_CHARS_MAX = 300
 @given(any_frame)
 def test_decode_client_frame_any_valid_object_round_trips(fields: dict[str, Any]) -> None:
     """Every object that the types allow decodes, and encodes to the same frame again."""
-    frame = codec.decode_client_frame(msgspec.json.encode(fields))
+    frame = decode_frame(msgspec.json.encode(fields))
 
-    again = codec.decode_client_frame(codec.encode(frame))
+    again = decode_frame(codec.encode(frame))
 
     assert again == frame
     assert tag_of(type(frame)) == fields["type"]
@@ -53,9 +54,9 @@ def test_decode_client_frame_unknown_field_is_ignored(
     fields: dict[str, Any], name: str, value: Any
 ) -> None:
     """A newer client may send fields that this server does not know."""
-    plain = codec.decode_client_frame(msgspec.json.encode(fields))
+    plain = decode_frame(msgspec.json.encode(fields))
 
-    frame = codec.decode_client_frame(msgspec.json.encode({f"x-{name}": value, **fields}))
+    frame = decode_frame(msgspec.json.encode({f"x-{name}": value, **fields}))
 
     assert frame == plain
 
@@ -75,7 +76,7 @@ def test_decode_client_frame_unknown_field_is_ignored(
 def test_decode_client_frame_any_bytes_give_frame_or_bad_request(data: bytes) -> None:
     """No bytes raise anything but BadRequest, with a short message."""
     try:
-        codec.decode_client_frame(data)
+        decode_frame(data)
     except BadRequest as exc:
         assert 0 < len(exc.message) <= ERROR_CHARS_MAX
 
@@ -91,7 +92,7 @@ def test_decode_client_frame_damaged_frame_gives_frame_or_bad_request(
         whole[at : at + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
 
     try:
-        codec.decode_client_frame(bytes(whole))
+        decode_frame(bytes(whole))
     except BadRequest as exc:
         assert 0 < len(exc.message) <= ERROR_CHARS_MAX
 
@@ -116,7 +117,7 @@ def test_decode_client_frame_damaged_frame_gives_frame_or_bad_request(
 def test_decode_client_frame_broken_json_is_not_json(data: bytes) -> None:
     """Bytes that are not JSON in UTF-8 are distinguished, because they close the connection."""
     with pytest.raises(codec.NotJson):
-        codec.decode_client_frame(data)
+        decode_frame(data)
 
 
 LONE_SURROGATES = [
@@ -142,7 +143,7 @@ def test_decode_client_frame_lone_surrogate_is_bad_request(field: str, surrogate
     data = msgspec.json.encode(fields).replace(b"SURROGATE", surrogate)
 
     with pytest.raises(BadRequest) as caught:
-        codec.decode_client_frame(data)
+        decode_frame(data)
 
     assert not isinstance(caught.value, codec.NotJson)
     assert caught.value.message == f"{field}: contains a lone surrogate"
@@ -153,7 +154,7 @@ def test_decode_client_frame_lone_surrogate_is_bad_request(field: str, surrogate
 def test_decode_client_frame_json_without_a_frame_is_bad_request(data: bytes) -> None:
     """JSON that is not a frame does not close the connection."""
     with pytest.raises(BadRequest) as caught:
-        codec.decode_client_frame(data)
+        decode_frame(data)
 
     assert not isinstance(caught.value, codec.NotJson)
 
@@ -186,7 +187,7 @@ def test_decode_client_frame_value_beyond_bound_is_refused_by_name(
 def error_of(edge: Edge, value: object) -> str | None:
     """Return why a frame with this value is refused."""
     try:
-        codec.decode_client_frame(frame_with(edge, value))
+        decode_frame(frame_with(edge, value))
     except BadRequest as exc:
         return exc.message
     return None
@@ -202,7 +203,7 @@ def test_decode_client_frame_missing_field_is_refused_by_name(
         incomplete = {key: value for key, value in fields.items() if key != name}
 
         with pytest.raises(BadRequest, match=f"`{name}`"):
-            codec.decode_client_frame(msgspec.json.encode(incomplete))
+            decode_frame(msgspec.json.encode(incomplete))
 
 
 @pytest.mark.parametrize("cls", CLIENT_FRAMES, ids=tag_of)

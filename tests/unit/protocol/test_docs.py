@@ -21,6 +21,7 @@ from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport import connection
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import CODES, Close
+from chatserver.requests.registry import decode_frame
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX
 from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
@@ -66,7 +67,7 @@ def test_example_decodes_as_its_frame_type(name: str, example: str) -> None:
     decoded = msgspec.json.decode(codec.encode(frame))
     assert written.items() <= decoded.items()
     if issubclass(cls, frames.ClientFrame):
-        assert codec.decode_client_frame(example.encode()) == frame
+        assert decode_frame(example.encode()) == frame
 
 
 @pytest.mark.parametrize("cls", FRAMES, ids=lambda cls: cls.__name__)

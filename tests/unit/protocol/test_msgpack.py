@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, msgpack
+from chatserver.requests.registry import decode_frame
 
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
@@ -65,7 +66,7 @@ def test_lone_surrogate_is_kept_for_the_frame_decoder_to_refuse(text: str) -> No
     json = msgpack.to_json(data)
 
     with pytest.raises(BadRequest, match="contains a lone surrogate") as caught:
-        codec.decode_client_frame(json)
+        decode_frame(json)
     assert not isinstance(caught.value, codec.NotJson)
     assert codec.find_request_id(json) == 7
 

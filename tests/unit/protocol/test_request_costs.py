@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import typing
-
-import msgspec
 import pytest
 
-from chatserver.config.rates import REQUESTS_BURST_MIN
-from chatserver.protocol import frames
 from chatserver.protocol.request_costs import (
     BASE,
     CHANGE,
     CPU_MS_PER_TOKEN,
-    FRAME_COSTS,
     REQUEST_COST_MAX,
     ROUTE_COSTS,
     SEARCH,
     compute_route_cost,
     compute_search_charge,
 )
-from chatserver.requests.registry import compute_frame_cost
 
 
-def test_costs_of_the_most_expensive_frames_fit_the_smallest_burst() -> None:
+def test_no_route_costs_more_than_the_smallest_burst() -> None:
     """With any settings, every valid request fits into the rate limit."""
-    members = [f"u{n}" for n in range(frames.MEMBERS_MAX - 1)]
-    users = [f"u{n}" for n in range(frames.INVITE_MAX)]
-    most_expensive = [
-        frames.CreateChat(1, "r", members),
-        frames.Invite(1, "c", "r", users),
-        frames.Chats(1, None, frames.PAGE_MAX),
-        frames.Watch([f"u{n}" for n in range(frames.WATCH_MAX)]),
-    ]
-
-    costs = [compute_frame_cost(frame) for frame in most_expensive]
-
-    assert REQUESTS_BURST_MIN == REQUEST_COST_MAX
-    assert max(*costs, *ROUTE_COSTS.values()) <= REQUEST_COST_MAX
-    assert compute_frame_cost(most_expensive[0]) > 50
-
-
-@pytest.mark.parametrize("tag", FRAME_COSTS)
-def test_costs_are_of_existing_client_frames(tag: type[msgspec.Struct]) -> None:
-    """The table contains no removed frame."""
-    assert tag in typing.get_args(frames.AnyClientFrame)
+    assert max(ROUTE_COSTS.values()) <= REQUEST_COST_MAX
 
 
 def test_profile_change_costs_as_much_as_other_transactions() -> None:

@@ -121,7 +121,6 @@ class FakeGateway:
         user: UserId,
         state: InboxState,
         coverage: Coverage,
-        request: None,
         large: Sequence[frames.LargeChat],
     ) -> frames.TooLong | frames.Reset:
         self.snapshots += 1

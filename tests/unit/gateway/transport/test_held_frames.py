@@ -80,7 +80,6 @@ class FakeGateway:
         user: UserId,
         state: InboxState,
         coverage: Coverage,
-        request: None,
         large: Sequence[frames.LargeChat],
     ) -> frames.Reset:
         return await asyncio.shield(self.snapshot)

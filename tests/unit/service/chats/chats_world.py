@@ -74,6 +74,9 @@ class Warm:
         large = 0 if first_change is None else 1
         return Chat(chat, "group", name, self.version, 0, change=first_change, large=large)
 
+    async def propagate(self, chat: str) -> None:
+        self.calls.append(("propagate", chat))
+
     async def get_chat_with_members(self, chat: str) -> tuple[Chat, list[Member]]:
         return Chat(chat, "group", "Team", 3, 0, history="all", change=self.change), [
             Member(chat, ALICE, "owner", joined=1),
@@ -245,5 +248,6 @@ def make_creator(warm: Warm, hot: Hot, **limits: int) -> ChatCreator:
         block_policy=Unlimited(),
         invitations=Unlimited(),
         clock=FixedClock(),
+        propagate=warm.propagate,
         **limits,
     )

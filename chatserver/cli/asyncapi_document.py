@@ -1,7 +1,8 @@
 """AsyncAPI 3.0 document for ``chat.v1``, generated from the frame types.
 
-``python -m chatserver.protocol.asyncapi > docs/asyncapi.json`` updates the file, and a test checks
-that it is current. In AsyncAPI terms the application is the server: it *receives* client frames.
+``python -m chatserver.cli.asyncapi_document > docs/asyncapi.json`` updates the file, and a test
+checks that it is current. In AsyncAPI terms the application is the server: it *receives* client
+frames.
 """
 
 from __future__ import annotations
@@ -21,51 +22,14 @@ from chatserver.domain.text_validation import (
 )
 from chatserver.protocol import frames
 from chatserver.protocol.error_codes import CODES, Close
+from chatserver.requests.registry import list_operations
 
-CLIENT_FRAMES: tuple[type[frames.ClientFrame], ...] = get_args(frames.AnyClientFrame)
-SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)
-
-# Success responses by request; frames not listed here get no response.
-RESPONSES: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = {
-    frames.Hello: (frames.Welcome,),
-    frames.Send: (frames.Ack,),
-    frames.Edit: (frames.Ack,),
-    frames.Delete: (frames.Ack,),
-    frames.React: (frames.Ack,),
-    frames.Mark: (frames.Ok,),
-    frames.Sync: (frames.EventPage, frames.TooLong, frames.Reset),
-    frames.History: (frames.HistoryPage,),
-    frames.Chats: (frames.ChatsPage,),
-    frames.Auth: (frames.Ok,),
-    frames.OpenDirect: (frames.Ok,),
-    frames.CreateChat: (frames.Ok,),
-    frames.Invite: (frames.Ok,),
-    frames.Join: (frames.Ok,),
-    frames.AcceptInvitation: (frames.Ok,),
-    frames.DeclineInvitation: (frames.Ok,),
-    frames.Invitations: (frames.InvitationsPage,),
-    frames.Leave: (frames.Ok,),
-    frames.Remove: (frames.Ok,),
-    frames.SetRole: (frames.Ok,),
-    frames.UpdateChat: (frames.Ok,),
-    frames.MuteMember: (frames.Ok,),
-    frames.BanMember: (frames.Ok,),
-    frames.UnbanMember: (frames.Ok,),
-    frames.Block: (frames.Ok,),
-    frames.Unblock: (frames.Ok,),
-    frames.Blocks: (frames.BlocksPage,),
-    frames.Report: (frames.Ok,),
-    frames.StopTurn: (frames.Ok,),
-    frames.JoinTurn: (frames.Turn,),
-    frames.Companions: (frames.CompanionsPage,),
-    frames.CreateSession: (frames.Ok,),
-    frames.GetSession: (frames.Ok,),
-    frames.RenewSession: (frames.Ok,),
-    frames.DeleteSession: (frames.Ok,),
-    frames.UpdateSession: (frames.Ok,),
-    frames.Sessions: (frames.SessionsPage,),
-    frames.Search: (frames.SearchPage,),
-}
+OPERATIONS = list_operations()
+CLIENT_FRAMES: tuple[type[msgspec.Struct], ...] = tuple(OPERATIONS)
+_REPLIES = [reply for operation in OPERATIONS.values() for reply in operation.replies]
+SERVER_FRAMES: tuple[type[msgspec.Struct], ...] = tuple(
+    dict.fromkeys([*get_args(frames.AnyServerFrame), *_REPLIES])
+)
 
 _SCHEMAS = "#/components/schemas/"
 _CHANNEL = "#/channels/chat"
@@ -168,8 +132,8 @@ def _build_request_operations() -> dict[str, Any]:
             "summary": _get_summary(cls),
             "messages": [_in_channel(cls)],
         }
-        if cls in RESPONSES:
-            responses: list[type[frames.ServerFrame]] = [*RESPONSES[cls], frames.Error]
+        if OPERATIONS[cls].replies:
+            responses: list[type[msgspec.Struct]] = [*OPERATIONS[cls].replies, frames.Error]
             operation["reply"] = {
                 "channel": {"$ref": _CHANNEL},
                 "messages": [_in_channel(response) for response in responses],

@@ -1,0 +1,231 @@
+"""HTTP routes built from the declarations of requests (`chatserver.requests.operation.Route`).
+
+The route of a request takes the fields of its frame from the path, and the others from the body or
+the query. It charges what the frame costs, calls the same handler as a WebSocket frame, and returns
+the reply without its type and id. A list is returned as a `Page`, whose cursor is valid only for
+the same user and the same parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, route
+from litestar.constants import RESERVED_KWARGS
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody, PathParameter, QueryParameter
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
+
+from chatserver.api.paging import Cursor, Page
+from chatserver.api.request_bodies import RefQuery, build_body_type, get_ref
+from chatserver.api.security import Actor, pay_for, user_or_key
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import UserId
+from chatserver.hot.users.rate_limits import TOO_MUCH
+from chatserver.protocol.request_costs import BASE
+from chatserver.requests.operation import Operation, Route
+from chatserver.requests.registry import compute_memory_cost, list_operations
+
+_PATH_FIELD = re.compile(r"{(\w+):\w+}")
+_CONSTRAINTS = ("ge", "le", "pattern", "min_length", "max_length")
+_JSON_BODY = typing.get_args(JSONBody)[1]
+_LIMIT_DESCRIPTION = "maximum number of items"
+
+
+def build_bound_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the HTTP routes of all declared requests."""
+    return [
+        _BoundRoute(container, operation, declared).build()
+        for operation in list_operations().values()
+        for declared in operation.routes
+    ]
+
+
+class _BoundRoute:
+    """The route of one request."""
+
+    def __init__(
+        self, container: StorageContainer, operation: Operation[Any], declared: Route
+    ) -> None:
+        self._container = container
+        self._operation = operation
+        self._route = declared
+        self._path_names = _PATH_FIELD.findall(declared.path)
+        # A page frame has `next`, and one list: the items.
+        reply = operation.replies[0]
+        hints = typing.get_type_hints(reply, include_extras=True)
+        self._items = next(
+            (name for name, kind in hints.items() if typing.get_origin(kind) is list), ""
+        )
+        self._is_page = declared.result is None and "next" in hints
+        self._result_type = self._find_result_type(hints)
+
+    def build(self) -> HTTPRouteHandler:
+        declared, operation = self._route, self._operation
+        opt: dict[str, Any] = {"rule": user_or_key(declared.scope), "errors": declared.errors}
+        opt["cost"] = operation.cost if isinstance(operation.cost, int) else BASE
+        if operation.memory is not None:
+            opt["memory"] = operation.memory if isinstance(operation.memory, int) else 0
+        if declared.creates:
+            opt["creates"] = True
+        if operation.is_protective:
+            opt["protects"] = True
+        return route(
+            declared.path, http_method=declared.method, status_code=declared.status, opt=opt
+        )(self._make_function())
+
+    def _make_function(self) -> Callable[..., Any]:
+        """Return the function of the route, with the signature that the framework reads."""
+
+        async def handle(**arguments: Any) -> Any:
+            return await self._handle(arguments)
+
+        handler = self._operation.handler
+        assert handler is not None, "a session frame has no route"
+        handle.__name__ = self._route.name or handler.__name__
+        handle.__doc__ = self._route.summary or handler.__doc__
+        parameters = self._list_parameters()
+        handle.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see inspect
+            parameters, return_annotation=self._result_type
+        )
+        handle.__annotations__ = {each.name: each.annotation for each in parameters}
+        handle.__annotations__["return"] = self._result_type
+        return handle
+
+    def _list_parameters(self) -> list[inspect.Parameter]:
+        given: dict[str, tuple[Any, Any]] = {}
+        for field in sorted(self._list_fields(), key=self._get_order):
+            name = field.name
+            if name in self._path_names:
+                kind, constraints, _ = _split_type(field.type)
+                given[name] = (Annotated[kind, PathParameter(**constraints)], NODEFAULT)
+            elif self._route.body:
+                continue
+            elif name == "ref":
+                given[name] = (RefQuery, None)
+            elif name == "after" and self._is_page:
+                given["cursor"] = (Cursor, None)
+            else:
+                own = f"{name}_" if name in RESERVED_KWARGS else name
+                given[own] = (self._make_query_type(field), field.default)
+        if self._route.body:
+            frame, names = self._operation.frame, self._path_names
+            body: Any = build_body_type(self._route.body, frame, *names)
+            given["data"] = (Annotated[body, _JSON_BODY], NODEFAULT)
+        given["actor"] = (Actor, NODEFAULT)
+        given["request"] = (Request[Any, Any, Any], NODEFAULT)
+        return [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=annotation,
+                default=inspect.Parameter.empty if default is NODEFAULT else default,
+            )
+            for name, (annotation, default) in given.items()
+        ]
+
+    def _list_fields(self) -> list[FieldInfo]:
+        return [field for field in fields(self._operation.frame) if field.name != "id"]
+
+    def _get_order(self, field: FieldInfo) -> int:
+        """Return the position of a parameter in the OpenAPI document: the common ones are last."""
+        last = ("limit", "after", "ref") if self._is_page else ("limit", "ref")
+        return last.index(field.name) if field.name in last else -1
+
+    def _make_query_type(self, field: FieldInfo) -> Any:
+        kind, constraints, is_optional = _split_type(field.type)
+        description = self._route.descriptions.get(field.name)
+        if field.name == "limit":
+            description = description or _LIMIT_DESCRIPTION
+        if field.encode_name != field.name:
+            constraints["name"] = field.encode_name
+        parameter = QueryParameter(required=False, description=description, **constraints)
+        return Annotated[kind | None if is_optional else kind, parameter]
+
+    def _find_result_type(self, hints: Mapping[str, Any]) -> Any:
+        result = self._route.result
+        if isinstance(result, str):
+            return _split_type(hints[result])[0]
+        if result is not None:
+            return result
+        if not self._is_page:
+            return None
+        (item,) = typing.get_args(hints[self._items])
+        page: Any = Page
+        return page[item]
+
+    async def _handle(self, arguments: dict[str, Any]) -> Any:
+        operation, container = self._operation, self._container
+        user, http_request = arguments.pop("actor"), arguments.pop("request")
+        body = arguments.pop("data", None)
+        arguments = {name.removesuffix("_"): value for name, value in arguments.items()}
+        if body is not None:
+            arguments |= {name: getattr(body, name) for name in body.__struct_fields__}
+        if "ref" in arguments:
+            arguments["ref"] = get_ref(arguments["ref"], http_request)
+        subject = self._name_list(user, arguments)
+        if self._is_page:
+            cursor = arguments.pop("cursor")
+            if not self._route.has_signed_cursor:
+                cursor = container.cursors.open(subject, cursor, str)
+            arguments["after"] = cursor
+        frame = operation.frame(id=0, **arguments)
+        await self._charge(user, frame)
+        assert operation.handler is not None
+        reply: Any = await operation.handler(container, user, frame)
+        if operation.charge is not None:
+            container.limits.charge_memory(user, operation.charge(frame, reply))
+        return self._convert(reply, subject)
+
+    async def _charge(self, user: UserId, frame: msgspec.Struct) -> None:
+        """Charge what depends on the frame; the guard has charged the rest."""
+        operation, limits = self._operation, self._container.limits
+        if operation.memory is not None and not isinstance(operation.memory, int):
+            memory = limits.find("memory", user)
+            await memory.pay(TOO_MUCH, compute_memory_cost(frame, 0))
+        if not isinstance(operation.cost, int):
+            await pay_for(limits, user, frame)
+
+    def _name_list(self, user: str, arguments: Mapping[str, Any]) -> str:
+        """Return the name of the list that a cursor belongs to."""
+        named = {
+            name: value for name, value in arguments.items() if name not in ("cursor", "limit")
+        }
+        return f"{self._operation.name} of {user}: {named}"
+
+    def _convert(self, reply: Any, subject: str) -> Any:
+        result = self._route.result
+        if self._is_page:
+            following = reply.next
+            if not self._route.has_signed_cursor:
+                following = self._container.cursors.sign(subject, following)
+            return Page(getattr(reply, self._items), following)
+        if result is None:
+            return None
+        if isinstance(result, str):
+            return getattr(reply, result)
+        return result(**{name: getattr(reply, name) for name in result.__struct_fields__})
+
+
+def _split_type(annotation: Any) -> tuple[Any, dict[str, Any], bool]:
+    """Return the type of a field, its constraints, and whether it may be None."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        (inner,) = (each for each in typing.get_args(annotation) if each is not type(None))
+        return (*_split_type(inner)[:2], True)
+    if typing.get_origin(annotation) is not Annotated:
+        return annotation, {}, False
+    kind, *metas = typing.get_args(annotation)
+    constraints = {
+        name: value
+        for meta in metas
+        for name in _CONSTRAINTS
+        if (value := getattr(meta, name, None)) is not None
+    }
+    return kind, constraints, False
