@@ -10,7 +10,7 @@ import dataclasses
 import secrets
 import urllib.parse
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,8 +25,10 @@ from chatserver.client.outbox import OutboxEntry
 from chatserver.client.pin_calls import PinCalls
 from chatserver.client.request_queue import Fields
 from chatserver.domain.clock import Clock
-from chatserver.errors import Unavailable
-from chatserver.protocol.frames import Attachment, InvitationInfo
+from chatserver.errors import CorruptData, Unavailable
+from chatserver.protocol.frames import Attachment, ClientFrame, InvitationInfo, ServerFrame
+
+Reply = TypeVar("Reply", bound=ServerFrame)
 
 ACK_S = 30.0
 
@@ -112,6 +114,22 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     @abc.abstractmethod
     def _set_presence_subscriptions(self, users: list[str], *, is_on: bool) -> None:
         """Start or stop presence subscriptions to users."""
+
+    async def request(
+        self, frame: ClientFrame, reply: type[Reply], *, deadline_s: float = ANSWER_S
+    ) -> Reply:
+        """Send any request of the protocol, and return its reply as `reply`.
+
+        The client sets the frame's `id`. Example: `await client.request(Blocks(0), BlocksPage)`.
+
+        Raises:
+            CorruptData: the reply has another type.
+        """
+        fields = await self._request(msgspec.to_builtins(frame), deadline_s)
+        try:
+            return msgspec.convert(fields, reply)
+        except msgspec.ValidationError as exc:
+            raise CorruptData(f"reply to {fields.get('id')}: {exc}") from exc
 
     # ── local state ─────────────────────────────────────────────────────────────────────────────
 

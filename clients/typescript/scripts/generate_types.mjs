@@ -144,6 +144,8 @@ function buildFrames() {
     `export type ClientFrame =\n${buildAlternatives(payloads(sides.receive))}`,
     "/** A frame that the server sends. */",
     `export type ServerFrame =\n${buildAlternatives(payloads(sides.send))}`,
+    "/** Requests by type: the frame, and its reply unless it fails. */",
+    `export interface Requests {\n${buildRequests(messages)}}\n`,
     "/** The version of the protocol. */",
     `export const PROTOCOL_VERSION = ${Hello.v.enum[0]};\n`,
     "/** Kinds of entries that are changes and not messages. */",
@@ -159,6 +161,17 @@ function buildFrames() {
     "/** The error codes of the server: whether the same request may succeed later. */",
     `export const ERROR_CODES = {\n${errors.join("")}} as const;\n`,
   ]);
+}
+
+function buildRequests(messages) {
+  const name = ({ $ref }) => messages[$ref.split("/").at(-1)].payload.$ref.split("/").at(-1);
+  return Object.entries(asyncapi.operations)
+    .filter(([, operation]) => operation.reply !== undefined)
+    .map(([type, { messages: [frame], reply }]) => {
+      const replies = reply.messages.map(name).filter((each) => each !== "Error");
+      return `  ${type}: { frame: ${name(frame)}; reply: ${buildUnion(replies)} };\n`;
+    })
+    .join("");
 }
 
 /** Join parts: a blank line between declarations, none between a comment and its declaration. */

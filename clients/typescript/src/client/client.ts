@@ -1,6 +1,6 @@
 // `ChatClient`: an auto-reconnecting, offline-first client for one device.
 
-import type { ChatInfo, ChatsPage, SessionInfo } from "../generated/frames.js";
+import type { ChatInfo, ChatsPage, Requests, SessionInfo } from "../generated/frames.js";
 import type { Attachment } from "../generated/http.js";
 import { downloadFile, uploadPicture, type UploadOptions } from "../http/files.js";
 import { HttpClient } from "../http/http_client.js";
@@ -450,8 +450,10 @@ export class ChatClient {
    *
    * @example `await client.request({ type: "companions", limit: 20 })`
    */
-  request(fields: Fields): Promise<Fields> {
-    return this.#request(fields);
+  async request<Type extends keyof Requests>(
+    fields: Omit<Requests[Type]["frame"], "id"> & { type: Type },
+  ): Promise<Requests[Type]["reply"]> {
+    return (await this.#request({ ...fields })) as unknown as Requests[Type]["reply"];
   }
 
   // files and push

@@ -877,6 +877,48 @@ export type ServerFrame =
   | Turn
   | Welcome;
 
+/** Requests by type: the frame, and its reply unless it fails. */
+export interface Requests {
+  chats: { frame: Chats; reply: ChatsPage };
+  open_direct: { frame: OpenDirect; reply: Ok };
+  create_chat: { frame: CreateChat; reply: Ok };
+  hello: { frame: Hello; reply: Welcome };
+  auth: { frame: Auth; reply: Ok };
+  invitations: { frame: Invitations; reply: InvitationsPage };
+  decline_invitation: { frame: DeclineInvitation; reply: Ok };
+  invite: { frame: Invite; reply: Ok };
+  join: { frame: Join; reply: Ok };
+  accept_invitation: { frame: AcceptInvitation; reply: Ok };
+  leave: { frame: Leave; reply: Ok };
+  remove: { frame: Remove; reply: Ok };
+  set_role: { frame: SetRole; reply: Ok };
+  update_chat: { frame: UpdateChat; reply: Ok };
+  mute_member: { frame: MuteMember; reply: Ok };
+  ban_member: { frame: BanMember; reply: Ok };
+  unban_member: { frame: UnbanMember; reply: Ok };
+  send: { frame: Send; reply: Ack };
+  edit: { frame: Edit; reply: Ack };
+  delete: { frame: Delete; reply: Ack };
+  react: { frame: React; reply: Ack };
+  mark: { frame: Mark; reply: Ok };
+  history: { frame: History; reply: HistoryPage };
+  block: { frame: Block; reply: Ok };
+  unblock: { frame: Unblock; reply: Ok };
+  blocks: { frame: Blocks; reply: BlocksPage };
+  report: { frame: Report; reply: Ok };
+  sync: { frame: Sync; reply: EventPage | TooLong | Reset };
+  stop: { frame: StopTurn; reply: Ok };
+  join_turn: { frame: JoinTurn; reply: Turn };
+  companions: { frame: Companions; reply: CompanionsPage };
+  sessions: { frame: Sessions; reply: SessionsPage };
+  create_session: { frame: CreateSession; reply: Ok };
+  renew_session: { frame: RenewSession; reply: Ok };
+  get_session: { frame: GetSession; reply: Ok };
+  delete_session: { frame: DeleteSession; reply: Ok };
+  update_session: { frame: UpdateSession; reply: Ok };
+  search: { frame: Search; reply: SearchPage };
+}
+
 /** The version of the protocol. */
 export const PROTOCOL_VERSION = 1;
 

@@ -1937,6 +1937,7 @@ export interface Operations {
       chat: string;
       before?: number | null;
       after?: number | null;
+      ts?: number | null;
       limit?: number;
     };
     body: undefined;
@@ -2668,7 +2669,7 @@ export const OPERATIONS: {
   list_invitations: ["GET", "/v1/invitations", ["limit", "cursor"]],
   list_likes: ["GET", "/v1/users/{user}/posts/{post}/likes", ["limit", "cursor"]],
   list_members: ["GET", "/v1/chats/{chat}/members", ["limit", "cursor"]],
-  list_messages: ["GET", "/v1/chats/{chat}/messages", ["before", "after", "limit"]],
+  list_messages: ["GET", "/v1/chats/{chat}/messages", ["before", "after", "ts", "limit"]],
   list_messages_around: ["GET", "/v1/chats/{chat}/messages/around/{seq}", ["limit"]],
   list_messages_between: [
     "GET",
