@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*(ROOT / "chatserver").rglob("*.py"), *(ROOT / "workers").rglob("*.py")])
-SCRIPTS = sorted((ROOT / "chatserver" / "hot" / "scripts").glob("*.lua"))
+SCRIPTS = sorted((ROOT / "chatserver").rglob("*.lua"))
 
 
 @functools.cache

@@ -1,9 +1,9 @@
 """Lua script loader: loads each script once, and checks arguments against the file header.
 
-A header declares the script's inputs: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for batch
-scripts ``-- item key …`` and ``-- item arg …``. ``more key`` and ``more arg`` declare a variable
-number of inputs after an item. Callers pass inputs by name; a missing or undeclared name raises
-TypeError.
+Scripts are in `chatserver/hot/scripts` and in the folder `scripts` of each feature. A header
+declares the script's inputs: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for batch scripts
+``-- item key …`` and ``-- item arg …``. ``more key`` and ``more arg`` declare a variable number of
+inputs after an item. Callers pass inputs by name; a missing or undeclared name raises TypeError.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import importlib.resources
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 Value = str | bytes | int
 
@@ -74,8 +74,8 @@ def _check(
 
 @functools.cache
 def load_script(name: str) -> Script:
-    """Load ``scripts/<name>.lua``."""
-    source = (importlib.resources.files("chatserver.hot") / "scripts" / f"{name}.lua").read_text()
+    """Load ``<name>.lua``."""
+    source = _find_scripts()[name].read_text()
     head = source.split("\nlocal ", 1)[0]
     arguments: dict[tuple[str, str], list[str]] = {}
     for group, part, label in _HEADER.findall(head):
@@ -139,8 +139,14 @@ def _strip_shebang(script: Script) -> str:
     return script.source.split("\n", 1)[1] if script.source.startswith("#!") else script.source
 
 
+@functools.cache
+def _find_scripts() -> dict[str, Path]:
+    """Return the path of each script by its name."""
+    source = Path(__file__).parents[2]
+    paths = (*source.glob("hot/scripts/*.lua"), *source.glob("features/*/scripts/*.lua"))
+    return {path.stem: path for path in paths}
+
+
 def all_scripts() -> list[Script]:
     """Return all scripts, sorted by name."""
-    folder = importlib.resources.files("chatserver.hot") / "scripts"
-    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".lua"))
-    return [load_script(name.removesuffix(".lua")) for name in names]
+    return [load_script(name) for name in sorted(_find_scripts())]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 
 import pytest
 
+import chatserver
 from chatserver.hot.redis.scripts import Script, Value, all_scripts, load_script
 
 SCRIPTS = all_scripts()
@@ -67,6 +69,13 @@ def test_bind_with_wrong_item_is_refused() -> None:
     with pytest.raises(TypeError, match=r"load_user\.lua: expected item names"):
         keys: dict[str, Value] = {"box": "k", "large": "l", "epoch": "e"}
         load_script("load_user").bind(keys, {"epoch": "E1"}, [item, short])
+
+
+def test_script_names_are_unique() -> None:
+    """Features have their own folders of scripts, and a script is loaded by its name."""
+    found = sorted(path.stem for path in Path(chatserver.__file__).parent.rglob("*.lua"))
+
+    assert [script.name for script in SCRIPTS] == found
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
