@@ -19,13 +19,13 @@ from chatserver.domain import ids
 from chatserver.errors import BadRequest
 from chatserver.hot.redis.keys import Keys
 from chatserver.warm.chats import directory_items
+from tests.support.key_classes import iter_key_builders
 
 # Few letters, so that ids are often equal or prefixes of each other.
 close_ids = st.text("a-_p0", min_size=1, max_size=4)
 BUILDERS = {
-    name: [parameter.annotation for parameter in inspect.signature(method).parameters.values()][1:]
-    for name, method in inspect.getmembers(Keys, inspect.isfunction)
-    if not name.startswith("_") and inspect.signature(method).return_annotation == "str"
+    f"{kind.__name__}.{name}": (kind, [each.annotation for each in signature.parameters.values()])
+    for kind, name, signature in iter_key_builders()
 }
 _ROWS = {
     name: function
@@ -34,24 +34,26 @@ _ROWS = {
 }
 
 
-def build(keys: Keys, name: str, ids_: list[str]) -> tuple[str, tuple[object, ...]]:
+def build(partitions: int, name: str, ids_: list[str]) -> tuple[str, tuple[object, ...]]:
     """Return a key, and its builder with the arguments."""
-    kinds = BUILDERS[name]
+    of_class, kinds = BUILDERS[name]
     given_: list[Any] = [
         len(id_) if kind == "int" else id_ for kind, id_ in zip(kinds, ids_, strict=False)
     ]
-    return getattr(keys, name)(*given_), (name, *given_)
+    return getattr(of_class(partitions), name.partition(".")[2])(*given_), (name, *given_)
 
 
 def test_section_7_redis_key_builders_take_only_ids_and_numbers() -> None:
     """The listed exceptions use internal names, addresses, file ids, networks, days or digests."""
     known = {"ChatId", "UserId", "Ref", "GatewayId", "int", "str"}
-    texts = {name for name, kinds in BUILDERS.items() if "str" in kinds}
+    texts = {name for name, (_, kinds) in BUILDERS.items() if "str" in kinds}
 
     assert len(BUILDERS) > 30
-    assert {kind for kinds in BUILDERS.values() for kind in kinds} <= known
-    costs = {"cost_units", "cost_reads", "cost_writes", "cost_flushes"}
-    assert texts == {"lease", "limit", "file", "login_attempts", "preview"} | costs
+    assert {kind for _, kinds in BUILDERS.values() for kind in kinds} <= known
+    core = ("lease", "limit", "login_attempts")
+    costs = ("cost_units", "cost_reads", "cost_writes", "cost_flushes")
+    of_features = {"AttachmentKeys.file", "LinkPreviewKeys.preview"}
+    assert texts == {f"Keys.{name}" for name in core + costs} | of_features
 
 
 @given(
@@ -65,9 +67,8 @@ def test_section_7_redis_key_builders_are_injective(
     partitions: int, one: str, other: str, first: list[str], second: list[str]
 ) -> None:
     """Two keys are equal only if builder and arguments are equal."""
-    keys = Keys(partitions)
-
-    (key, source), (other_key, other_source) = build(keys, one, first), build(keys, other, second)
+    key, source = build(partitions, one, first)
+    other_key, other_source = build(partitions, other, second)
 
     assert (key == other_key) == (source == other_source)
 

@@ -20,6 +20,7 @@ import msgspec
 import redis.exceptions
 
 from chatserver.errors import REDIS_DOWN, Unavailable
+from chatserver.features.attachments.keys import AttachmentKeys
 from chatserver.features.attachments.model import File
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.client import HotClient
@@ -45,10 +46,11 @@ class SendableFiles:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._keys = AttachmentKeys(hot.keys.partitions)
 
     async def find(self, files: Sequence[str]) -> list[File | None]:
         """Return the metadata of each file, or None if Redis does not have it. One round trip."""
-        keys = [self._hot.keys.file(file) for file in files]
+        keys = [self._keys.file(file) for file in files]
         values = await asyncio.gather(*(self._hot.call("GET", key) for key in keys))
         return [None if data is None else decode_file(data) for data in values]
 
@@ -63,12 +65,12 @@ class SendableFiles:
                 await self.drop([file.id])
             return
         mode = () if is_update else ("NX",)
-        key = self._hot.keys.file(file.id)
+        key = self._keys.file(file.id)
         await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
 
     async def drop(self, files: Iterable[str]) -> None:
         """Delete metadata from Redis; gateways then read the `directory` table. Idempotent."""
-        keys = [self._hot.keys.file(file) for file in files]
+        keys = [self._keys.file(file) for file in files]
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
 
 
@@ -97,7 +99,7 @@ class MediaJobs:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
-        self._key = hot.keys.media_jobs()
+        self._key = AttachmentKeys(hot.keys.partitions).jobs()
 
     async def add(self, file: str) -> None:
         """Queue an image. If the queue is full, its oldest images are dropped without a result."""

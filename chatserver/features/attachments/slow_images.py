@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from chatserver.domain.ids import UserId
+from chatserver.features.attachments.keys import AttachmentKeys
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
@@ -34,7 +35,7 @@ class SlowImages:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
-        keys = hot.keys
+        keys = AttachmentKeys(hot.keys.partitions)
         self._keys = {
             "slow": keys.slow_images(),
             "held": keys.held_images(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from chatserver.features.link_previews.keys import LinkPreviewKeys
 from chatserver.features.link_previews.model import (
     CACHE_S,
     FAILURE_CACHE_S,
@@ -25,13 +26,14 @@ class PreviewCache:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._keys = LinkPreviewKeys(hot.keys.partitions)
 
     async def find(self, url: str) -> PageSummary | None:
         """Return the cached summary, or None. A page without a preview has an empty summary."""
-        value = await self._hot.call("GET", self._hot.keys.preview(compute_url_digest(url)))
+        value = await self._hot.call("GET", self._keys.preview(compute_url_digest(url)))
         return None if value is None else _decoder.decode(value)
 
     async def put(self, url: str, summary: PageSummary) -> None:
-        key = self._hot.keys.preview(compute_url_digest(url))
+        key = self._keys.preview(compute_url_digest(url))
         kept_s = FAILURE_CACHE_S if summary.is_empty else CACHE_S
         await self._hot.write("SET", key, msgspec.json.encode(summary), "EX", kept_s)

@@ -13,6 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from chatserver.domain.ids import ChatId, GatewayId, UserId
+from chatserver.features.companions.keys import CompanionKeys
+from chatserver.features.push.keys import NotificationKeys
+from chatserver.features.webhooks.keys import WebhookKeys
 from chatserver.hot.bus.rpc import find_author
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import webhook_messages as messages
@@ -82,7 +85,7 @@ class RedisUserData:
         def matches(event: bytes) -> bool:
             return contains_user_text(event, user, chats)
 
-        count, keys = 0, self._hot.keys
+        count, keys = 0, WebhookKeys(self._hot.keys.partitions)
         for partition in range(keys.partitions):
             for key in (keys.hooks(partition), keys.hooks_dead(partition)):
                 count += await self._delete_matching(
@@ -97,11 +100,12 @@ class RedisUserData:
 
     async def remove_response_parts(self, chat: ChatId) -> None:
         """Delete the deltas of the last AI response in a session, which may quote the user."""
-        await self._hot.call("DEL", self._hot.keys.deltas(chat))
+        keys = CompanionKeys(self._hot.keys.partitions)
+        await self._hot.call("DEL", keys.deltas(chat))
 
     async def remove_keys(self, user: UserId) -> int:
         """Delete the user's keys, except the ban; return how many were deleted."""
-        keys = self._hot.keys
+        keys = NotificationKeys(self._hot.keys.partitions)
         others: list[bytes] = await self._hot.call("SMEMBERS", keys.blocks(user))
         for other in others:
             await self._hot.call("SREM", keys.blocks(UserId(other.decode())), user)

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.write_restrictions import parse_member_status
+from chatserver.features.push.keys import NotificationKeys
 from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.persist_backlog import BacklogEntry, parse_entry
 from chatserver.hot.leases import Lease
@@ -58,6 +59,7 @@ class DueChats:
 
     def __init__(self, hot: HotClient, lease: Lease) -> None:
         self._hot = hot
+        self._keys = NotificationKeys(hot.keys.partitions)
         self._lease = lease
         self._partition = lease.partition
         self._backlog = hot.keys.backlog(self._partition)
@@ -65,7 +67,7 @@ class DueChats:
 
     async def get_checkpoint(self) -> str:
         """Return the id of the last backlog entry read for pushes; initially ``0-0``."""
-        key = self._hot.keys.checkpoint(self._partition)
+        key = self._keys.checkpoint(self._partition)
         notified = await self._hot.call("HGET", key, "told")
         return bytes(notified or b"0-0").decode()
 
@@ -84,7 +86,7 @@ class DueChats:
 
     async def has_any(self) -> bool:
         """Return whether any chat is scheduled."""
-        return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
+        return bool(await self._hot.call("EXISTS", self._keys.due(self._partition)))
 
     async def schedule(self, upto: str, first_seqs: Mapping[ChatId, Seq], delay_s: float) -> bool:
         """Schedule the chats in `first_seqs` for `delay_s` from now.
@@ -96,7 +98,7 @@ class DueChats:
             Atomic: `upto` is recorded only if the chats are scheduled.
             A chat that is already scheduled keeps its time and first seq.
         """
-        keys = self._hot.keys
+        keys = self._keys
         recorded: int = await self._hot.run(
             load_script("record_due_pushes"),
             {
@@ -116,7 +118,7 @@ class DueChats:
 
         A claim expires after `hold_s`, unless `finish` is called.
         """
-        keys, hold_ms = self._hot.keys, int(hold_s * 1000)
+        keys, hold_ms = self._keys, int(hold_s * 1000)
         reply = await self._hot.run(
             load_script("claim_due_pushes"),
             {
@@ -141,7 +143,7 @@ class DueChats:
         Guarantees:
             If messages were committed after the chat was claimed, it stays scheduled.
         """
-        keys = self._hot.keys
+        keys = self._keys
         delay_ms = -1 if recheck_after_s is None else int(recheck_after_s * 1000)
         await self._hot.run(
             load_script("finish_due_push"),
@@ -165,12 +167,13 @@ class PushState:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._keys = NotificationKeys(hot.keys.partitions)
 
     async def find_chat(self, chat: ChatId) -> ChatFields | None:
         """Return a chat's fields; None if it has not been loaded in this Redis epoch."""
         key, epoch = (
-            self._hot.keys.chat(chat),
-            self._hot.get_epoch(self._hot.keys.get_partition(chat)),
+            self._keys.chat(chat),
+            self._hot.get_epoch(self._keys.get_partition(chat)),
         )
         gate, seq, name, kind, large = await self._hot.call(
             "HMGET", key, "gate", "seq", "name", "kind", "large"
@@ -183,7 +186,7 @@ class PushState:
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
         """Return the members and the first seq that each may read; only `users` if given."""
-        key = self._hot.keys.members(chat)
+        key = self._keys.members(chat)
         if users is None:
             reply = await self._hot.call("HGETALL", key)
             pairs = list(zip(reply[::2], reply[1::2], strict=True))
@@ -198,12 +201,12 @@ class PushState:
 
     async def count_user_state_fields(self, user: UserId) -> int:
         """Count the fields in a user's state; the count grows with the user's chats."""
-        return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
+        return int(await self._hot.call("HLEN", self._keys.box(user)))
 
     async def is_user_state_loaded(self, user: UserId) -> bool:
         """Return whether the user's chats and read marks are loaded into Redis."""
-        epoch = self._hot.get_epoch(self._hot.keys.get_partition(user))
-        stored = await self._hot.call("HGET", self._hot.keys.box(user), "known")
+        epoch = self._hot.get_epoch(self._keys.get_partition(user))
+        stored = await self._hot.call("HGET", self._keys.box(user), "known")
         return bool(stored == epoch.encode())
 
     async def find_needs(
@@ -217,7 +220,7 @@ class PushState:
         groups: dict[int, list[UserId]] = {}
         for user in users:
             if not is_companion(user):  # companions have no devices
-                groups.setdefault(self._hot.keys.get_partition(user), []).append(user)
+                groups.setdefault(self._keys.get_partition(user), []).append(user)
         needs: dict[UserId, tuple[PushNeed, Seq]] = {}
         for partition, group in groups.items():
             for start in range(0, len(group), USERS_AT_ONCE):
@@ -228,7 +231,7 @@ class PushState:
     async def _find(
         self, partition: int, chat: ChatId, users: Sequence[UserId]
     ) -> dict[UserId, tuple[PushNeed, Seq]]:
-        keys = self._hot.keys
+        keys = self._keys
         reply = await self._hot.run(
             load_script("find_push_needs"),
             {"gateways": keys.gateways(partition)},
@@ -246,7 +249,7 @@ class PushState:
 
     async def record_devices(self, user: UserId) -> None:
         """Record that the user may have devices. Call this before you store a device."""
-        await self._hot.write("SET", self._hot.keys.pushing(user), "1", "EX", DEVICES_TTL_S)
+        await self._hot.write("SET", self._keys.pushing(user), "1", "EX", DEVICES_TTL_S)
 
     async def record_no_devices(self, user: UserId) -> None:
         """Record that a lookup found no devices.
@@ -254,9 +257,7 @@ class PushState:
         Guarantees:
             Does not overwrite a concurrent `record_devices`.
         """
-        await self._hot.write(
-            "SET", self._hot.keys.pushing(user), "0", "NX", "EX", NO_DEVICES_TTL_S
-        )
+        await self._hot.write("SET", self._keys.pushing(user), "0", "NX", "EX", NO_DEVICES_TTL_S)
 
     async def claim(
         self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False
@@ -269,7 +270,7 @@ class PushState:
             Across all workers, only one call within `CLAIM_TTL_S` returns True, except for retries.
             False if the user has read the message.
         """
-        keys = self._hot.keys
+        keys = self._keys
         response: int = await self._hot.run(
             load_script("claim_push"),
             {"pushed": keys.pushed(user), "box": keys.box(user)},

@@ -18,6 +18,7 @@ from typing import Final, Literal, NamedTuple
 
 from chatserver.domain.ids import ChatId
 from chatserver.errors import Overloaded
+from chatserver.features.social.keys import SocialKeys
 from chatserver.features.social.model import Change
 from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
 from chatserver.hot.redis.client import BLOCK_MS, HotClient
@@ -94,7 +95,8 @@ class CountQueue:
             start = f"({reply[-1][0].decode()}"
 
     def _get_key(self, subject: str) -> str:
-        return self._hot.keys.counts(self._hot.keys.get_partition(ChatId(subject)))
+        keys = SocialKeys(self._hot.keys.partitions)
+        return keys.counts(keys.get_partition(ChatId(subject)))
 
 
 class CountBatches:
@@ -102,7 +104,7 @@ class CountBatches:
 
     def __init__(self, hot: HotClient, partition: int) -> None:
         self._hot = hot
-        self._key = hot.keys.counts(partition)
+        self._key = SocialKeys(hot.keys.partitions).counts(partition)
         self._entries = StreamWaiter(hot, self._key)
 
     async def wait(self, wait_ms: int) -> bool:
@@ -147,7 +149,7 @@ class PostWakeUp:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
-        self._key = hot.keys.social_wake()
+        self._key = SocialKeys(hot.keys.partitions).wake()
         self._next = asyncio.Event()
         self.version = 0  # number of wake-ups received by `listen`
 

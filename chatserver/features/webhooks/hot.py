@@ -23,6 +23,7 @@ import msgspec
 from chatserver.config import Webhooks
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
+from chatserver.features.webhooks.keys import WebhookKeys
 from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
@@ -61,7 +62,7 @@ class EventQueue:
         self._hot = hot
         self._partition = partition
         self._pending_max = pending_max
-        keys = hot.keys
+        keys = WebhookKeys(hot.keys.partitions)
         self._key, self._late = keys.hooks(partition), keys.hooks_late(partition)
         self._dead = keys.hooks_dead(partition)
         self._entries = StreamWaiter(hot, self._key)

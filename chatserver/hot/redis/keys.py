@@ -1,4 +1,4 @@
-"""Redis key names; no other module builds keys.
+"""Redis key names of the core; a feature has its own in `keys.py`. No other module builds keys.
 
 ``{pN}`` is the hash tag of a partition. All keys of one chat, or of one user, share a slot, so one
 script can use them together. ``N = crc16(id) % partitions``; ids cannot contain ``{``, ``}`` or
@@ -54,7 +54,6 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:login-attempts:<user>:<source>`` | hash | login attempts from a network or a     |
 |                         |        | known device: ``tokens``, ``at``; expires when full         |
 | ``{pN}:guesses:<user>`` | hash   | login attempts from all unknown devices; expires when full  |
-| ``{pN}:preview:<digest>`` | string | cached link preview of a URL; expires                     |
 | ``{pN}:answer:<name>``  | string | stored response for an idempotency key; expires             |
 | ``{pN}:answers:<user>`` | set    | names of responses that may contain data of the user;       |
 |                         |        | expires                                                     |
@@ -69,12 +68,6 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | its writer, ``waiting``: messages and marks in the backlog, |
 |                         |        | and the backlog positions of the other readers              |
 | ``{pN}:progress``       | hash   | chat → seq up to which it is persisted past the checkpoint  |
-| ``{pN}:due``            | zset   | chat → time at which its pushes are due (ms)                |
-| ``{pN}:since``          | hash   | chat → first seq that needs pushes                          |
-| ``{pN}:pushing:<user>`` | string | ``1``: may have push subscriptions, ``0``: has none;        |
-|                         |        | expires                                                     |
-| ``{pN}:pushed:<user>``  | hash   | ``<subscription>:<chat>`` → seq for which a push was        |
-|                         |        | claimed; expires                                            |
 | ``{gw:<id>}:stream``      | stream | stream of a gateway, bounded                               |
 | ``{pN}:job:<job>``      | hash   | progress of an API job: ``total``, ``done``,                |
 |                         |        | ``failed``, ``state``, ``at``; expires                      |
@@ -83,30 +76,12 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{rpc}:calls``         | stream | calls from gateways to the warm tier, bounded               |
 | ``{hook}:calls``        | stream | calls from gateways to ``before_send``, bounded             |
 | ``{search}:calls``      | stream | searches from gateways, bounded                              |
-| ``{pN}:hooks``          | stream | events to deliver to a webhook                              |
-| ``{pN}:hooks-late``     | zset   | webhook events to retry → when (ms)                         |
-| ``{pN}:hooks-dead``     | stream | webhook events that could not be delivered, with a reason   |
-| ``{pN}:counts``         | stream | likes and follows that are not counted yet, bounded         |
-| ``{social}:wake``       | stream | newest wake-up of timeline workers                          |
 | ``{pN}:blocks:<user>``  | set    | users who block this user or are blocked by this user       |
-| ``{pN}:file:<file>``    | string | an upload that can be sent: owner, chat and the fields that |
-|                         |        | readers receive, msgpack; expires with the right to send it |
-| ``{pN}:asked``          | zset   | companion session → time of its next check (ms)             |
-| ``{pN}:asking:<chat>``  | hash   | pending AI response of a companion session: ``begun``,      |
-|                         |        | ``newest``, ``stop``, ``changed`` (chat seqs), ``tries``    |
-| ``{pN}:deltas:<chat>``  | stream | streamed text of an AI response in progress; expires        |
-| ``{pN}:tokens:<user>``  | hash   | AI model tokens: ``day``, ``used``, and reservations;       |
-|                         |        | expires                                                     |
 | ``{cost}:units:<day>``  | hash   | DynamoDB units by purpose; expires                          |
 | ``{cost}:reads:<day>``  | zset   | chat → read units, of the heaviest chats; expires           |
 | ``{cost}:writes:<day>`` | zset   | chat → write units, likewise; expires                       |
 | ``{cost}:flushes:<day>`` | hash  | process → number of the last usage report that was added to |
 |                         |        | the totals; expires                                         |
-| ``{media}:jobs``        | stream | uploads to process, bounded; one consumer group             |
-| ``{media}:slow``        | zset   | uploads that take long → position, round-robin by user      |
-| ``{media}:held``        | zset   | those being processed or retried → when they are due (ms)   |
-| ``{media}:images``      | hash   | those in both → ``<attempts> <owner>``                      |
-| ``{media}:turns``       | hash   | user → position of the last upload; ``*``: current position |
 | ``{figures}:log``       | stream | process statistics, every two seconds, bounded; expires     |
 | ``{audit}:rounds``      | hash   | partition → result of the audit's last pass over its chats  |
 | ``{audit}:findings``    | stream | latest findings of the audit, bounded                       |
@@ -194,34 +169,7 @@ class Keys:
     def where(self, partition: int) -> str:
         return f"{{p{partition}}}:where"
 
-    def due(self, partition: int) -> str:
-        return f"{{p{partition}}}:due"
-
-    def since(self, partition: int) -> str:
-        return f"{{p{partition}}}:since"
-
-    def hooks(self, partition: int) -> str:
-        return f"{{p{partition}}}:hooks"
-
-    def counts(self, partition: int) -> str:
-        return f"{{p{partition}}}:counts"
-
-    def hooks_late(self, partition: int) -> str:
-        return f"{{p{partition}}}:hooks-late"
-
-    def hooks_dead(self, partition: int) -> str:
-        return f"{{p{partition}}}:hooks-dead"
-
-    def companion_requests(self, partition: int) -> str:
-        return f"{{p{partition}}}:asked"
-
     # per chat
-
-    def companion_request(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:asking:{chat}"
-
-    def deltas(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:deltas:{chat}"
 
     def chat(self, chat: ChatId) -> str:
         return f"{{p{self.get_partition(chat)}}}:chat:{chat}"
@@ -258,9 +206,6 @@ class Keys:
 
     # per user
 
-    def tokens(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:tokens:{user}"
-
     def inbox(self, user: UserId) -> str:
         return f"{{p{self.get_partition(user)}}}:inbox:{user}"
 
@@ -282,12 +227,6 @@ class Keys:
     def watched(self, user: UserId) -> str:
         return f"{{p{self.get_partition(user)}}}:watched:{user}"
 
-    def pushing(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:pushing:{user}"
-
-    def pushed(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:pushed:{user}"
-
     def revoked(self, user: UserId) -> str:
         return f"{{p{self.get_partition(user)}}}:revoked:{user}"
 
@@ -308,9 +247,6 @@ class Keys:
     def guesses(self, user: UserId) -> str:
         return f"{{p{self.get_partition(user)}}}:guesses:{user}"
 
-    def preview(self, digest: str) -> str:
-        return f"{{p{self.get_partition(UserId(digest))}}}:preview:{digest}"
-
     def answer(self, name: UserId) -> str:
         return f"{{p{self.get_partition(name)}}}:answer:{name}"
 
@@ -321,24 +257,6 @@ class Keys:
         return f"{{p{self.get_partition(user)}}}:large:{user}"
 
     # per file
-
-    def file(self, file: str) -> str:
-        return f"{{p{self.get_partition(ChatId(file))}}}:file:{file}"
-
-    def media_jobs(self) -> str:
-        return "{media}:jobs"
-
-    def slow_images(self) -> str:
-        return "{media}:slow"
-
-    def held_images(self) -> str:
-        return "{media}:held"
-
-    def image_attempts(self) -> str:
-        return "{media}:images"
-
-    def image_turns(self) -> str:
-        return "{media}:turns"
 
     def cost_units(self, day: str) -> str:
         return f"{{cost}}:units:{day}"
@@ -362,9 +280,6 @@ class Keys:
 
     def jwks_fetching(self) -> str:
         return "{jwks}:fetching"
-
-    def social_wake(self) -> str:
-        return "{social}:wake"
 
     def hook_calls(self) -> str:
         return "{hook}:calls"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
-from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.scripts import all_scripts
+from tests.support.key_classes import iter_key_builders
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "data-model.md"
 _ROW = re.compile(r"^\| `(\{[^`]+)` \| (\w+) \|", re.MULTILINE)
@@ -27,15 +26,13 @@ def documented() -> dict[str, str]:
 
 def keys_of_the_code() -> set[str]:
     """Return the result of every key function, called with its parameter names as ids."""
-    keys, found = Keys(1), set()
-    for name, method in inspect.getmembers(keys, inspect.ismethod):
-        if name in ("__init__", "get_partition"):
-            continue
+    found = set()
+    for kind, name, signature in iter_key_builders():
         arguments = [
             0 if parameter == "partition" else f"<{parameter}>"
-            for parameter in inspect.signature(method).parameters
+            for parameter in signature.parameters
         ]
-        found.add(method(*arguments).replace("{p0}", "{pN}"))
+        found.add(getattr(kind(1), name)(*arguments).replace("{p0}", "{pN}"))
     return found
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from chatserver.domain.companion_ids import is_companion, is_session_chat
 from chatserver.domain.ids import ChatId, Seq
+from chatserver.features.companions.keys import CompanionKeys
 from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
 from chatserver.hot.leases import Lease
@@ -109,6 +110,7 @@ class PendingResponses:
 
     def __init__(self, hot: HotClient, partition: int) -> None:
         self._hot = hot
+        self._keys = CompanionKeys(hot.keys.partitions)
         self._partition = partition
         self._backlog = hot.keys.backlog(partition)
         self._entries = StreamWaiter(hot, self._backlog)
@@ -117,7 +119,7 @@ class PendingResponses:
 
     async def get_checkpoint(self) -> str:
         """Return the id of the last backlog entry that any worker has scanned."""
-        key = self._hot.keys.checkpoint(self._partition)
+        key = self._keys.checkpoint(self._partition)
         heard, done = await self._hot.call("HMGET", key, "heard", "id")
         return _max_entry_id(heard, done)
 
@@ -166,32 +168,32 @@ class PendingResponses:
     async def _record_hidden(self, entry: HideEntry) -> None:
         """Record that a user deleted a message for themselves only."""
         if is_session_chat(entry.chat):
-            other = PendingResponses(self._hot, self._hot.keys.get_partition(entry.chat))
+            other = PendingResponses(self._hot, self._keys.get_partition(entry.chat))
             pending = PendingMessage(_LAST_ENTRY_ID, entry.chat, changed=entry.seq)
             await other._record("0-0", [pending])
 
     async def record_ended(self, chat: ChatId) -> None:
         """Record that a session has ended. Idempotent. Raises Unavailable."""
-        other = PendingResponses(self._hot, self._hot.keys.get_partition(chat))
+        other = PendingResponses(self._hot, self._keys.get_partition(chat))
         await other._record("0-0", [PendingMessage(_LAST_ENTRY_ID, chat, changed=ENDED)])
 
     async def is_pending(self, chat: ChatId) -> bool:
         """Return whether a session has pending work. Its chat can be in any partition."""
-        requests = self._hot.keys.companion_requests(self._hot.keys.get_partition(chat))
+        requests = self._keys.pending(self._keys.get_partition(chat))
         return await self._hot.call("ZSCORE", requests, chat) is not None
 
     async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:
-        keys = self._hot.keys
+        keys = self._keys
         recorded: int = await self._hot.run(
             load_script("record_pending_responses"),
             {
                 "checkpoint": keys.checkpoint(self._partition),
-                "asked": keys.companion_requests(self._partition),
+                "asked": keys.pending(self._partition),
             },
             {"upto": upto},
             [
                 {
-                    "asking": keys.companion_request(pending.chat),
+                    "asking": keys.response(pending.chat),
                     "chat": pending.chat,
                     "id": pending.entry,
                     "newest": pending.newest,
@@ -206,7 +208,7 @@ class PendingResponses:
 
     async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
         """Return up to `limit` sessions to process now, and whether any session is pending."""
-        key = self._hot.keys.companion_requests(self._partition)
+        key = self._keys.pending(self._partition)
         (seconds, micros), items = await self._hot.snapshot(
             ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")
         )
@@ -217,9 +219,7 @@ class PendingResponses:
 
     async def count(self) -> int:
         """Return how many sessions are pending or in progress."""
-        return int(
-            await self._hot.call("ZCARD", self._hot.keys.companion_requests(self._partition))
-        )
+        return int(await self._hot.call("ZCARD", self._keys.pending(self._partition)))
 
     async def start(self, lease: Lease, chat: ChatId) -> StartedResponse | None:
         """Start work on a session; return None if the lease has been lost.
@@ -230,8 +230,8 @@ class PendingResponses:
         reply = await self._hot.run(
             load_script("start_response"),
             {
-                "lease": self._hot.keys.lease(self._partition, "assistant"),
-                "asking": self._hot.keys.companion_request(chat),
+                "lease": self._keys.lease(self._partition, "assistant"),
+                "asking": self._keys.response(chat),
             },
             {"token": lease.token},
         )
@@ -242,12 +242,12 @@ class PendingResponses:
 
     async def finish(self, started: StartedResponse) -> bool:
         """Remove the finished work of a session; return whether more is pending."""
-        keys = self._hot.keys
+        keys = self._keys
         remaining: int = await self._hot.run(
             load_script("finish_response"),
             {
-                "asking": keys.companion_request(started.chat),
-                "asked": keys.companion_requests(self._partition),
+                "asking": keys.response(started.chat),
+                "asked": keys.pending(self._partition),
             },
             {"chat": started.chat, "seq": started.seq, "changed": started.changed},
         )
@@ -255,15 +255,15 @@ class PendingResponses:
 
     async def schedule_retry(self, started: StartedResponse, due_ms: int) -> None:
         """Set the time of a session's next attempt (`due_ms`), and count the failed attempt."""
-        keys = self._hot.keys
+        keys = self._keys
         await self._hot.transaction(
-            ("ZADD", keys.companion_requests(self._partition), "XX", due_ms, started.chat),
-            ("HINCRBY", keys.companion_request(started.chat), "tries", 1),
+            ("ZADD", keys.pending(self._partition), "XX", due_ms, started.chat),
+            ("HINCRBY", keys.response(started.chat), "tries", 1),
         )
 
     async def is_stopped(self, started: StartedResponse) -> bool:
         """Return whether the user has stopped the response."""
-        stop = await self._hot.call("HGET", self._hot.keys.companion_request(started.chat), "stop")
+        stop = await self._hot.call("HGET", self._keys.response(started.chat), "stop")
         return int(stop or 0) >= started.seq
 
 

@@ -15,6 +15,7 @@ import dataclasses
 import structlog
 
 from chatserver.domain.ids import ChatId, Seq
+from chatserver.features.companions.keys import CompanionKeys
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.scripts import load_script
@@ -40,10 +41,11 @@ class ResponseStream:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._keys = CompanionKeys(hot.keys.partitions)
 
     async def begin(self, chat: ChatId, response_id: str, seq: Seq, ttl_s: float) -> None:
         """Start a stream with delta 0, replacing the chat's previous stream."""
-        key = self._hot.keys.deltas(chat)
+        key = self._keys.deltas(chat)
         await self._hot.transaction(
             ("DEL", key),
             ("XADD", key, "1-0", "u", response_id, "s", seq),
@@ -52,14 +54,14 @@ class ResponseStream:
 
     def append(self, chat: ChatId, index: int, text: str) -> None:
         """Append a delta. Deltas are stored in call order; a failure is only logged."""
-        key = self._hot.keys.deltas(chat)
+        key = self._keys.deltas(chat)
         # NOMKSTREAM: do not recreate an expired stream, which would have no first entry.
         call = ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "t", text)
         self._hot.send(_log_failure, *call)
 
     async def end(self, chat: ChatId, index: int, reason: str, ttl_s: float) -> None:
         """Record how the response ended; expire the stream after `ttl_s`."""
-        key = self._hot.keys.deltas(chat)
+        key = self._keys.deltas(chat)
         await self._hot.transaction(
             ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "e", reason),
             ("PEXPIRE", key, int(ttl_s * 1000)),
@@ -71,7 +73,7 @@ class ResponseStream:
         Returns the seq of the message being answered, or 0 if no response is in progress.
         """
         seq: int = await self._hot.run(
-            load_script("stop_response"), {"asking": self._hot.keys.companion_request(chat)}
+            load_script("stop_response"), {"asking": self._keys.response(chat)}
         )
         return Seq(seq)
 
@@ -82,7 +84,7 @@ class ResponseStream:
             The text consists of deltas 0 to `index`, each exactly once.
             Cost: one Redis call.
         """
-        reply = await self._hot.call("XRANGE", self._hot.keys.deltas(chat), "-", "+")
+        reply = await self._hot.call("XRANGE", self._keys.deltas(chat), "-", "+")
         if not reply:
             return None
         first = dict(zip(reply[0][1][::2], reply[0][1][1::2], strict=True))

@@ -15,6 +15,7 @@ import datetime
 from chatserver.config import Companions
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import RateLimited
+from chatserver.features.companions.keys import CompanionKeys
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
@@ -33,6 +34,7 @@ class TokenBudgets:
 
     def __init__(self, hot: HotClient, settings: Companions) -> None:
         self._hot = hot
+        self._keys = CompanionKeys(hot.keys.partitions)
         self._settings = settings
 
     async def check(self, user: UserId, chat: ChatId) -> None:
@@ -63,7 +65,7 @@ class TokenBudgets:
         """
         done: int = await self._hot.run(
             load_script("charge_response"),
-            {"tokens": self._hot.keys.tokens(user)},
+            {"tokens": self._keys.tokens(user)},
             {"chat": chat, "response": response_id, "spent": spent},
         )
         return bool(done)
@@ -72,7 +74,7 @@ class TokenBudgets:
         settings = self._settings
         result, number = await self._hot.run(
             load_script("reserve_response"),
-            {"tokens": self._hot.keys.tokens(user)},
+            {"tokens": self._keys.tokens(user)},
             {
                 "chat": chat,
                 "response": response_id,

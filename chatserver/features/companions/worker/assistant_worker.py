@@ -216,7 +216,7 @@ class AssistantWorker:
     async def _now_ms(self) -> int:
         """Return the Redis server's time, which determines when a retry starts."""
         hot = self._container.hot
-        return await hot.get_time_ms(hot.keys.companion_requests(self._lease.partition))
+        return await hot.get_time_ms(hot.keys.checkpoint(self._lease.partition))
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False

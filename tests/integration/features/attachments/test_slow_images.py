@@ -6,10 +6,13 @@ import pytest
 
 from chatserver.domain.ids import UserId
 from chatserver.features.attachments import slow_images
+from chatserver.features.attachments.keys import AttachmentKeys
 from chatserver.features.attachments.slow_images import SlowImages
 from tests.integration.features.attachments.support import FileStack
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
+
+KEYS = AttachmentKeys(1)
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
@@ -20,8 +23,7 @@ MODULE = slow_images.__name__
 
 async def open_queue(store: FileStack) -> SlowImages:
     """Return the queue, without images of other tests."""
-    keys = store.worker.hot.keys
-    for key in (keys.slow_images(), keys.held_images(), keys.image_attempts(), keys.image_turns()):
+    for key in (KEYS.slow_images(), KEYS.held_images(), KEYS.image_attempts(), KEYS.image_turns()):
         await store.worker.hot.call("DEL", key)
     return SlowImages(store.worker.hot)
 
@@ -63,7 +65,7 @@ async def test_claimed_slow_image_is_claimed_again_after_its_lease(store: FileSt
     await queue.finish(second)
     await queue.postpone(second, 0.0)  # a late worker does not bring it back
     assert await queue.claim(LEASE_S) is None
-    assert not await store.worker.hot.call("EXISTS", store.worker.hot.keys.image_turns())
+    assert not await store.worker.hot.call("EXISTS", KEYS.image_turns())
 
 
 async def test_postponed_slow_image_waits_for_its_backoff(store: FileStack) -> None:

@@ -18,6 +18,7 @@ from PIL import Image
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.errors import NotFound
 from chatserver.features.attachments.container import AttachmentContainer
+from chatserver.features.attachments.keys import AttachmentKeys
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker.media import (
     FAST_CPU_S,
@@ -44,6 +45,8 @@ from tests.integration.workers.support import running
 from tests.support.constants import constants
 from tests.support.deadlines import wait_for_exit, wait_for_pid
 from tests.support.servers.processes import eventually
+
+KEYS = AttachmentKeys(1)
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 MEDIA = "chatserver.features.attachments.worker.media."
@@ -82,7 +85,7 @@ def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
 
 async def has_attempts(store: FileStack, file: str, count: int) -> bool:
     """Return whether the slow queue has tried an image at least `count` times."""
-    value = await store.worker.hot.call("HGET", store.worker.hot.keys.image_attempts(), file)
+    value = await store.worker.hot.call("HGET", KEYS.image_attempts(), file)
     return value is not None and int(value.split()[0]) >= count
 
 
@@ -297,7 +300,7 @@ async def test_job_of_a_killed_worker_is_completed_by_another(
 ) -> None:
     """The worker is killed before the result is stored, or before it is reported."""
     # There must be no images of other tests: the worker must reach the failpoint with this one.
-    await store.worker.hot.call("DEL", store.worker.hot.keys.media_jobs())
+    await store.worker.hot.call("DEL", KEYS.jobs())
     chat, alice, _, _ = await store.open_chat()
     file = await store.upload(alice, chat, picture(), "a.png", "image/png")
     wait = start(store, "media", f"{failpoint}:kill")
@@ -307,7 +310,7 @@ async def test_job_of_a_killed_worker_is_completed_by_another(
     assert found is not None and found.is_processed == (failpoint == "media.before_news")
     assert sendable is not None and not sendable.is_processed
     # Expire the claim of the killed worker.
-    key = store.worker.hot.keys.media_jobs()
+    key = KEYS.jobs()
     for entry, *_ in await store.worker.hot.call("XPENDING", key, "media", "-", "+", 10):
         await store.worker.hot.call(
             "XCLAIM", key, "media", "dead", 0, entry, "IDLE", 3_600_000, "JUSTID"

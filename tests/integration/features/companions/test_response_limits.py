@@ -10,6 +10,7 @@ import pytest
 from chatserver.domain.ids import ChatId
 from chatserver.errors import RateLimited
 from chatserver.features.companions.hot.token_budget import TooManyResponses
+from chatserver.features.companions.keys import CompanionKeys
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     open_assistant_world,
@@ -17,6 +18,8 @@ from tests.integration.features.companions.assistant_support import (
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import be_on_one_day
 from tests.support.servers.processes import eventually
+
+KEYS = CompanionKeys(1)
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
@@ -53,7 +56,7 @@ async def test_assistant_tokens_are_available_again_the_next_day(world: Assistan
     await world.budgets.charge(world.alice, chat, "", 10**9)
     with pytest.raises(RateLimited):
         await world.budgets.check(world.alice, chat)
-    await world.hot.call("HINCRBY", world.hot.keys.tokens(world.alice), "day", -1)
+    await world.hot.call("HINCRBY", KEYS.tokens(world.alice), "day", -1)
 
     await world.budgets.check(world.alice, chat)
 
@@ -69,7 +72,7 @@ async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld)
         with pytest.raises(TooManyResponses):
             await world.budgets.check(world.alice, other)
         await world.send(other, "hello")  # this skips the check of the gateway
-        tries = world.hot.keys.companion_request(other)
+        tries = KEYS.response(other)
         await eventually(lambda: world.hot.call("HGET", tries, "tries"))
         assert await world.responses(other) == []
 
@@ -90,7 +93,7 @@ async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> N
     assert not await world.budgets.charge(world.alice, chat, "one", 7)
     assert await world.budgets.charge(world.alice, chat, "two", 7)
     assert not await world.budgets.charge(world.alice, chat, "two", 7)
-    key = world.hot.keys.tokens(world.alice)
+    key = KEYS.tokens(world.alice)
     assert await world.hot.call("HGET", key, "used") == b"7"
 
 
@@ -101,7 +104,7 @@ async def test_assistant_expired_reservation_is_counted_as_used(
     async with open_assistant_world(redis_url, tables.settings, response_timeout_s=0.05) as world:
         chat = ChatId("C")
         await world.budgets.reserve(world.alice, chat, "one", 100)
-        key = world.hot.keys.tokens(world.alice)
+        key = KEYS.tokens(world.alice)
 
         async def is_counted() -> bool:
             await world.budgets.check(world.alice, ChatId("D"))

@@ -11,6 +11,7 @@ import pytest
 from chatserver.domain.ids import ChatId, Ref
 from chatserver.features.companions.companion_options import Options
 from chatserver.features.companions.container import CompanionContainer
+from chatserver.features.companions.keys import CompanionKeys
 from chatserver.protocol import frames
 from chatserver.service.history.history_pages import History
 from tests.integration.features.companions.assistant_support import (
@@ -22,6 +23,8 @@ from tests.integration.features.companions.assistant_support import (
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import persister_of, running, stored_of
 from tests.support.servers.processes import eventually
+
+KEYS = CompanionKeys(1)
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
@@ -380,9 +383,9 @@ async def test_assistant_response_of_a_paused_worker_is_not_committed_twice(
         await world.send(chat, "one")
         (answer,) = await world.wait_for_responses(chat, 1)
         # The state after a worker was killed between its commit and its cleanup.
-        asking = world.hot.keys.companion_request(chat)
+        asking = KEYS.response(chat)
         await world.hot.call("HSET", asking, "newest", 1, "begun", 1)
-        await world.hot.call("ZADD", world.hot.keys.companion_requests(0), 1, chat)
+        await world.hot.call("ZADD", KEYS.pending(0), 1, chat)
         await world.wait_until_idle()
 
     assert answer.ref == Ref("ai-1")
@@ -400,9 +403,7 @@ async def test_assistant_responses_beyond_the_worker_limit_wait(
             await world.send(busy, "hello")
             await eventually(lambda: len(world.signals(busy)) >= 2)
             await world.send(waiting, "hello")
-            await eventually(
-                lambda: world.hot.call("ZSCORE", world.hot.keys.companion_requests(0), waiting)
-            )
+            await eventually(lambda: world.hot.call("ZSCORE", KEYS.pending(0), waiting))
             assert world.signals(waiting) == []
 
             await world.deltas.stop(busy)
@@ -418,7 +419,7 @@ async def test_assistant_internal_error_gets_an_error_message(
     broken = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"summary#{chat}"}, "upto": {"S": "none"}}
     table = f"{tables.settings.table_prefix}directory"
     await tables.client.call("put_item", {"TableName": table, "Item": broken})
-    await world.hot.call("HSET", world.hot.keys.companion_request(chat), "tries", 5)
+    await world.hot.call("HSET", KEYS.response(chat), "tries", 5)
     async with world.running_worker():
         (answer,) = await world.wait_for_responses(chat, 1)
         await world.container.get(CompanionContainer).summaries.drop(chat)

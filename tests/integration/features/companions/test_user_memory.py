@@ -11,6 +11,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref
 from chatserver.features.companions.companion_options import Options
 from chatserver.features.companions.container import CompanionContainer
+from chatserver.features.companions.keys import CompanionKeys
 from chatserver.features.companions.user_memory import FINISHED, NOTES_HEAD, UserMemory
 from chatserver.features.companions.warm.user_memories import TRIES_MAX
 from tests.integration.features.companions.assistant_support import (
@@ -20,6 +21,8 @@ from tests.integration.features.companions.assistant_support import (
 from tests.integration.features.companions.test_worker_kill import kill_worker_at
 from tests.integration.warm.support import Tables
 from tests.support.servers.processes import eventually
+
+KEYS = CompanionKeys(1)
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
@@ -150,8 +153,7 @@ async def test_ended_session_lost_in_redis_is_extracted_by_the_next_one(
     async with world.running_worker():
         await send_and_wait(world, first, "My name is Lin")
     second = await renew(world, ada)
-    keys = world.hot.keys
-    await world.hot.call("DEL", keys.companion_requests(0), keys.companion_request(first))
+    await world.hot.call("DEL", KEYS.pending(0), KEYS.response(first))
     async with world.running_worker("a2"):
         answer = await send_and_wait(world, second, "Who am I?")
 

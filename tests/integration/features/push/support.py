@@ -18,6 +18,7 @@ from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
+from chatserver.features.push.keys import NotificationKeys
 from chatserver.features.push.worker.push_worker import run_notify
 from chatserver.hot.chats.message_changes import MessageChangeCommitter
 from chatserver.hot.users.presence_states import PresenceStates
@@ -32,6 +33,8 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import Browser, PushService
+
+KEYS = NotificationKeys(1)
 
 LOOPBACK = ["127.0.0.0/8"]
 
@@ -115,7 +118,7 @@ class PushWorld:
         newest = await self.hot.call("XREVRANGE", self.hot.keys.backlog(0), "+", "-", "COUNT", 1)
         scanned = await self.hot.call("HGET", self.hot.keys.checkpoint(0), "told")
         is_all_scanned = not newest or newest[0][0] == scanned
-        return bool(is_all_scanned) and await self.hot.call("ZCARD", self.hot.keys.due(0)) == 0
+        return bool(is_all_scanned) and await self.hot.call("ZCARD", KEYS.due(0)) == 0
 
     async def wait_until_scanned(self) -> None:
         """Wait until the backlog is scanned and no chat is due, so that no more pushes are sent."""
@@ -123,12 +126,12 @@ class PushWorld:
 
     async def wait_until_due(self, chat: Audience) -> None:
         """Wait until a chat is recorded as due."""
-        due = self.hot.keys.due(0)
+        due = KEYS.due(0)
         await eventually(lambda: self.hot.call("ZSCORE", due, chat.chat))
 
     async def end_delay(self, chat: Audience) -> None:
         """End the delay of a due chat."""
-        await self.hot.call("ZADD", self.hot.keys.due(0), "XX", 1, chat.chat)
+        await self.hot.call("ZADD", KEYS.due(0), "XX", 1, chat.chat)
 
 
 @contextlib.asynccontextmanager

@@ -8,10 +8,13 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.hot import DueChat, DueChats, PushNeed, PushState
+from chatserver.features.push.keys import NotificationKeys
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence_states import PresenceStates
+
+KEYS = NotificationKeys(1)
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
@@ -72,7 +75,7 @@ async def test_finished_chat_is_due_again_after_new_messages(hot: HotClient) -> 
     (again,) = await chats.claim_due(10, 60)
     assert (again.chat, again.since) == (CHAT, 8)
     await chats.finish(again, Seq(9))
-    assert await hot.call("EXISTS", hot.keys.due(0), hot.keys.since(0)) == 0
+    assert await hot.call("EXISTS", KEYS.due(0), KEYS.since(0)) == 0
 
 
 async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient) -> None:
@@ -85,7 +88,7 @@ async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient)
     assert again.since == 5
     await chats.finish(DueChat(CHAT, Seq(5), lost.time - 1, lost.claimed_ms), Seq(5))
 
-    assert await hot.call("ZCARD", hot.keys.due(0)) == 1
+    assert await hot.call("ZCARD", KEYS.due(0)) == 1
 
 
 async def test_due_chat_with_users_in_foreground_is_due_again(hot: HotClient) -> None:
@@ -99,7 +102,7 @@ async def test_due_chat_with_users_in_foreground_is_due_again(hot: HotClient) ->
 
     (again,) = await chats.claim_due(10, 60)
     assert (again.chat, again.since) == (CHAT, 7)
-    assert await hot.call("ZCARD", hot.keys.due(0)) == 2
+    assert await hot.call("ZCARD", KEYS.due(0)) == 2
 
 
 async def test_due_chats_are_changed_by_the_lease_holder_only(hot: HotClient) -> None:

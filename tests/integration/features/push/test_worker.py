@@ -12,9 +12,12 @@ from chatserver.errors import Unavailable
 from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.chat_preferences.model import PreferencesChange
 from chatserver.features.push.container import PushContainer
+from chatserver.features.push.keys import NotificationKeys
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply
+
+KEYS = NotificationKeys(1)
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
 pytest_plugins = ["tests.integration.features.push.fixtures"]
@@ -295,7 +298,7 @@ async def test_notify_user_who_subscribes_later_gets_pushes(
     direct = await world.direct()
     await world.send(direct, "no browser yet")
     await world.wait_until_scanned()
-    assert await world.hot.call("GET", world.hot.keys.pushing(world.bob)) == b"0"
+    assert await world.hot.call("GET", KEYS.pushing(world.bob)) == b"0"
 
     browser = await world.subscribe(world.bob)
     await world.send(direct, "now")

@@ -15,6 +15,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import Overloaded, Unavailable
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import CountQueue
+from chatserver.features.social.keys import SocialKeys
 from chatserver.features.social.worker.counters import run_counters
 from chatserver.telemetry import metrics
 from tests.integration.features.social.support import (
@@ -32,6 +33,8 @@ from tests.integration.workers.support import (
     variables_of,
 )
 from tests.support.servers.processes import eventually
+
+KEYS = SocialKeys(1)
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -61,7 +64,7 @@ async def test_likes_are_counted_in_batches(container: StorageContainer, tables:
         posts[0].id: 19,
         posts[1].id: 20,
     }
-    assert await container.hot.call("XLEN", container.hot.keys.counts(0)) == 0
+    assert await container.hot.call("XLEN", KEYS.counts(0)) == 0
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -101,7 +104,7 @@ async def test_counts_equal_likes_after_random_kills(
     while not likes.done():
         await asyncio.gather(step("w1"), step("w2"))
     await likes
-    while await container.hot.call("XLEN", container.hot.keys.counts(0)):
+    while await container.hot.call("XLEN", KEYS.counts(0)):
         await asyncio.gather(step("w1"), step("w2"))
 
     edges = {post.id: await rows.likes.count_likes(post.id) for post in posts}
@@ -153,7 +156,7 @@ async def test_like_that_cannot_be_counted_is_not_stored(
     await queue.add("likes", post.id, 1)
     with pytest.raises(Overloaded):
         await queue.check_capacity(post.id)
-    await container.hot.call("DEL", container.hot.keys.counts(0))
+    await container.hot.call("DEL", KEYS.counts(0))
 
     async def fail(*_: object) -> None:
         raise Unavailable("redis is down")

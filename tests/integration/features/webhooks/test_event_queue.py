@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from chatserver.features.webhooks.hot import FULL, EventQueue
+from chatserver.features.webhooks.keys import WebhookKeys
 from chatserver.hot.redis.client import HotClient
+
+KEYS = WebhookKeys(1)
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
@@ -87,7 +90,7 @@ async def test_postponed_event_erased_during_requeue_is_not_requeued(
     async def call_then_erase(*command: Any) -> Any:
         """Delete the postponed events after each call, as another process could do."""
         answer = await call(*command)
-        await call("DEL", hot.keys.hooks_late(0))
+        await call("DEL", KEYS.hooks_late(0))
         return answer
 
     with monkeypatch.context() as patch:

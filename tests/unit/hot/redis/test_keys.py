@@ -44,16 +44,12 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
     "login_attempts": lambda keys, names: keys.login_attempts(UserId(names[0]), names[1]),
     "gateways": lambda keys, names: keys.gateways(len(names[0])),
     "mail": lambda keys, names: keys.gateway_stream(GatewayId(names[0])),
-    "asked": lambda keys, names: keys.companion_requests(len(names[0])),
-    "asking": lambda keys, names: keys.companion_request(ChatId(names[0])),
-    "deltas": lambda keys, names: keys.deltas(ChatId(names[0])),
-    "tokens": lambda keys, names: keys.tokens(UserId(names[0])),
     "rpc_calls": lambda keys, _: keys.rpc_calls(),
 }
 NAMES_USED = {"lease": 2, "limit": 2, "login_attempts": 2, "rpc_calls": 0}
 COUNTED = (
     "epoch", "backlog", "dead", "undelivered", "idle", "checkpoint", "seqs", "where", "lease",
-    "gateways", "asked",
+    "gateways",
 )  # fmt: skip
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import ChatId
+from chatserver.features.companions.keys import CompanionKeys
 from chatserver.hot.chats.chat_log import parse_stored
 from tests.unit.hot.scripts.script_runner import START_MS, ScriptRunner
+
+KEYS = CompanionKeys(1)
 
 CHAT = ChatId("c1")
 TOKEN, OUTDATED_TOKEN = 7, 6
@@ -186,11 +189,11 @@ def test_record_pending_responses_records_each_entry_once(scripts: ScriptRunner)
     def record(*entries: tuple[str, int, int], upto: str) -> int:
         new: int = scripts.run(
             "record_pending_responses",
-            {"checkpoint": scripts.keys.checkpoint(0), "asked": scripts.keys.companion_requests(0)},
+            {"checkpoint": scripts.keys.checkpoint(0), "asked": KEYS.pending(0)},
             {"upto": upto},
             [
                 {
-                    "asking": scripts.keys.companion_request(CHAT),
+                    "asking": KEYS.response(CHAT),
                     "chat": CHAT,
                     "id": entry,
                     "newest": newest,
@@ -206,7 +209,7 @@ def test_record_pending_responses_records_each_entry_once(scripts: ScriptRunner)
     third = record(("9-0", 9, 1), upto="9-0")
 
     assert (first, second, third) == (2, 1, 0)
-    assert scripts.redis.hgetall(scripts.keys.companion_request(CHAT)) == {
+    assert scripts.redis.hgetall(KEYS.response(CHAT)) == {
         "newest": "6",
         "changed": "2",
     }

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.features.push.keys import NotificationKeys
 from tests.unit.hot.scripts.script_runner import ScriptRunner
+
+KEYS = NotificationKeys(1)
 
 CHAT, OTHER = ChatId("c1"), ChatId("c2")
 ALICE = UserId("alice")
@@ -19,7 +22,7 @@ def claim(scripts: ScriptRunner, seq: int, *, device: str = "d1", is_retry: bool
     """Claim the push of a message to a device of Alice."""
     claimed: int = scripts.run(
         "claim_push",
-        {"pushed": scripts.keys.pushed(ALICE), "box": scripts.keys.box(ALICE)},
+        {"pushed": KEYS.pushed(ALICE), "box": scripts.keys.box(ALICE)},
         {
             "field": f"{device}:{CHAT}",
             "chat_id": CHAT,
@@ -39,8 +42,8 @@ def record(scripts: ScriptRunner, upto: str, chats: dict[ChatId, int], token: in
             "lease": scripts.lease(),
             "checkpoint": scripts.keys.checkpoint(0),
             "backlog": scripts.keys.backlog(0),
-            "due": scripts.keys.due(0),
-            "since": scripts.keys.since(0),
+            "due": KEYS.due(0),
+            "since": KEYS.since(0),
         },
         {"token": token, "id": upto, "delay_ms": DELAY_MS},
         [{"chat": chat, "seq": seq} for chat, seq in chats.items()],
@@ -52,7 +55,7 @@ def claim_due(scripts: ScriptRunner, limit: int = 10, token: int = TOKEN) -> lis
     """Claim chats whose pushes are due."""
     claimed: list[Any] = scripts.run(
         "claim_due_pushes",
-        {"lease": scripts.lease(), "due": scripts.keys.due(0), "since": scripts.keys.since(0)},
+        {"lease": scripts.lease(), "due": KEYS.due(0), "since": KEYS.since(0)},
         {"token": token, "hold_ms": HOLD_MS, "limit": limit},
     )
     return claimed
@@ -62,7 +65,7 @@ def finish(scripts: ScriptRunner, time: str, next_seq: int, delay_ms: int = -1) 
     """Finish a claimed chat."""
     removed: int = scripts.run(
         "finish_due_push",
-        {"due": scripts.keys.due(0), "since": scripts.keys.since(0)},
+        {"due": KEYS.due(0), "since": KEYS.since(0)},
         {"chat": CHAT, "time": time, "next": next_seq, "delay_ms": delay_ms},
     )
     return removed
@@ -70,7 +73,7 @@ def finish(scripts: ScriptRunner, time: str, next_seq: int, delay_ms: int = -1) 
 
 def due(scripts: ScriptRunner) -> dict[str, float]:
     """Return the time in ms from now at which each chat is due."""
-    found = scripts.redis.zrange(scripts.keys.due(0), 0, -1, withscores=True)
+    found = scripts.redis.zrange(KEYS.due(0), 0, -1, withscores=True)
     return {chat: time_ms - scripts.clock.now_ms for chat, time_ms in found}
 
 
@@ -112,11 +115,11 @@ def test_claim_push_retry_needs_the_newest_claim(scripts: ScriptRunner) -> None:
 def test_claim_push_expires(scripts: ScriptRunner) -> None:
     """Claims do not stay in memory."""
     claim(scripts, 5)
-    assert scripts.redis.ttl(scripts.keys.pushed(ALICE)) == TTL_S
+    assert scripts.redis.ttl(KEYS.pushed(ALICE)) == TTL_S
 
     scripts.clock.advance_ms(TTL_S * 1000 + 1)
 
-    assert scripts.redis.exists(scripts.keys.pushed(ALICE)) == 0
+    assert scripts.redis.exists(KEYS.pushed(ALICE)) == 0
 
 
 def test_record_due_pushes_without_the_lease_records_nothing(scripts: ScriptRunner) -> None:
@@ -133,7 +136,7 @@ def test_record_due_pushes_records_time_and_first_seq(scripts: ScriptRunner) -> 
 
     assert record(scripts, "10-0", {CHAT: 3, OTHER: 8}) == 1
     assert due(scripts) == {CHAT: DELAY_MS, OTHER: DELAY_MS}
-    assert scripts.redis.hgetall(scripts.keys.since(0)) == {CHAT: "3", OTHER: "8"}
+    assert scripts.redis.hgetall(KEYS.since(0)) == {CHAT: "3", OTHER: "8"}
     scanned = {"told": "10-0", "told_ms": str(scripts.clock.now_ms)}
     assert scripts.redis.hgetall(scripts.keys.checkpoint(0)) == scanned
 
@@ -147,7 +150,7 @@ def test_record_due_pushes_of_a_waiting_chat_keeps_its_time(scripts: ScriptRunne
     record(scripts, "11-0", {CHAT: 4})
 
     assert due(scripts) == {CHAT: DELAY_MS - 500}
-    assert scripts.redis.hget(scripts.keys.since(0), CHAT) == "3"
+    assert scripts.redis.hget(KEYS.since(0), CHAT) == "3"
 
 
 def test_record_due_pushes_of_a_claimed_chat_makes_it_due_earlier(scripts: ScriptRunner) -> None:
@@ -239,7 +242,7 @@ def test_finish_due_push_removes_the_chat(scripts: ScriptRunner) -> None:
 
     assert finish(scripts, time, 4) == 1
     assert due(scripts) == {}
-    assert scripts.redis.hgetall(scripts.keys.since(0)) == {}
+    assert scripts.redis.hgetall(KEYS.since(0)) == {}
 
 
 def test_finish_due_push_keeps_a_chat_with_a_newer_message(scripts: ScriptRunner) -> None:
@@ -252,7 +255,7 @@ def test_finish_due_push_keeps_a_chat_with_a_newer_message(scripts: ScriptRunner
 
     assert finish(scripts, time, 4) == 0
     assert due(scripts) == {CHAT: DELAY_MS}
-    assert scripts.redis.hget(scripts.keys.since(0), CHAT) == "4"
+    assert scripts.redis.hget(KEYS.since(0), CHAT) == "4"
 
 
 def test_finish_due_push_with_a_delay_makes_the_chat_due_once_more(scripts: ScriptRunner) -> None:
@@ -264,7 +267,7 @@ def test_finish_due_push_with_a_delay_makes_the_chat_due_once_more(scripts: Scri
 
     assert finish(scripts, time, 2, delay_ms=5_000) == 0
     assert due(scripts) == {CHAT: 5_000}
-    assert scripts.redis.hget(scripts.keys.since(0), CHAT) == "3"
+    assert scripts.redis.hget(KEYS.since(0), CHAT) == "3"
 
 
 def test_find_push_needs_returns_devices_foreground_and_read_mark(scripts: ScriptRunner) -> None:
@@ -274,7 +277,7 @@ def test_find_push_needs_returns_devices_foreground_and_read_mark(scripts: Scrip
         state = "away" if name == "away" else "online"
         scripts.redis.hset(scripts.keys.seen(users[name]), f"g:{gateway}", state)
     for name in ("none", "away", "online", "crashed"):
-        scripts.redis.set(scripts.keys.pushing(users[name]), "0" if name == "none" else "1")
+        scripts.redis.set(KEYS.pushing(users[name]), "0" if name == "none" else "1")
     scripts.redis.hset(scripts.keys.box(users["away"]), f"r:{CHAT}", 12)
     now_ms = scripts.clock.now_ms
     scripts.redis.zadd(scripts.keys.gateways(0), {"gw1": now_ms + 1, "gw2": now_ms})
@@ -287,7 +290,7 @@ def test_find_push_needs_returns_devices_foreground_and_read_mark(scripts: Scrip
             {
                 "seen": scripts.keys.seen(user),
                 "box": scripts.keys.box(user),
-                "pushing": scripts.keys.pushing(user),
+                "pushing": KEYS.pushing(user),
             }
             for user in users.values()
         ],

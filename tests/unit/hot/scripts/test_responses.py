@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.features.companions.keys import CompanionKeys
 from tests.unit.hot.scripts.script_runner import ScriptRunner
+
+KEYS = CompanionKeys(1)
 
 CHAT, OTHER = ChatId("c1"), ChatId("c2")
 ALICE = UserId("alice")
@@ -14,8 +17,8 @@ HOLD_MS = 60_000
 
 def request(scripts: ScriptRunner, **seqs: int) -> None:
     """Record pending work of the session."""
-    scripts.redis.hset(scripts.keys.companion_request(CHAT), mapping=seqs)
-    scripts.redis.zadd(scripts.keys.companion_requests(0), {CHAT: 1})
+    scripts.redis.hset(KEYS.response(CHAT), mapping=seqs)
+    scripts.redis.zadd(KEYS.pending(0), {CHAT: 1})
 
 
 def start(scripts: ScriptRunner, token: int = TOKEN) -> list[int]:
@@ -23,7 +26,7 @@ def start(scripts: ScriptRunner, token: int = TOKEN) -> list[int]:
     scripts.hold_lease(TOKEN)
     reply: list[int] = scripts.run(
         "start_response",
-        {"lease": scripts.lease(), "asking": scripts.keys.companion_request(CHAT)},
+        {"lease": scripts.lease(), "asking": KEYS.response(CHAT)},
         {"token": token},
     )
     return reply
@@ -34,8 +37,8 @@ def finish(scripts: ScriptRunner, seq: int, changed: int = 0) -> int:
     reply: int = scripts.run(
         "finish_response",
         {
-            "asking": scripts.keys.companion_request(CHAT),
-            "asked": scripts.keys.companion_requests(0),
+            "asking": KEYS.response(CHAT),
+            "asked": KEYS.pending(0),
         },
         {"chat": CHAT, "seq": seq, "changed": changed},
     )
@@ -44,7 +47,7 @@ def finish(scripts: ScriptRunner, seq: int, changed: int = 0) -> int:
 
 def stop(scripts: ScriptRunner) -> int:
     """Request that the AI response stops."""
-    reply: int = scripts.run("stop_response", {"asking": scripts.keys.companion_request(CHAT)})
+    reply: int = scripts.run("stop_response", {"asking": KEYS.response(CHAT)})
     return reply
 
 
@@ -59,7 +62,7 @@ def reserve(
     """Reserve tokens of Alice. The daily limit is 100."""
     reply: list[int] = scripts.run(
         "reserve_response",
-        {"tokens": scripts.keys.tokens(ALICE)},
+        {"tokens": KEYS.tokens(ALICE)},
         {
             "chat": chat,
             "response": response,
@@ -76,7 +79,7 @@ def charge(scripts: ScriptRunner, spent: int, *, response: str = "t1") -> int:
     """Count the tokens that an AI response used."""
     reply: int = scripts.run(
         "charge_response",
-        {"tokens": scripts.keys.tokens(ALICE)},
+        {"tokens": KEYS.tokens(ALICE)},
         {"chat": CHAT, "response": response, "spent": spent},
     )
     return reply
@@ -102,7 +105,7 @@ def test_start_response_without_the_lease_starts_nothing(scripts: ScriptRunner) 
     request(scripts, newest=4)
 
     assert start(scripts, token=OUTDATED_TOKEN) == []
-    assert scripts.redis.hget(scripts.keys.companion_request(CHAT), "begun") is None
+    assert scripts.redis.hget(KEYS.response(CHAT), "begun") is None
 
 
 def test_finish_response_removes_the_session(scripts: ScriptRunner) -> None:
@@ -111,12 +114,7 @@ def test_finish_response_removes_the_session(scripts: ScriptRunner) -> None:
     start(scripts)
 
     assert finish(scripts, 4) == 0
-    assert (
-        scripts.redis.exists(
-            scripts.keys.companion_request(CHAT), scripts.keys.companion_requests(0)
-        )
-        == 0
-    )
+    assert scripts.redis.exists(KEYS.response(CHAT), KEYS.pending(0)) == 0
 
 
 def test_finish_response_continues_with_a_newer_message(scripts: ScriptRunner) -> None:
@@ -138,7 +136,7 @@ def test_finish_response_of_an_older_message_changes_nothing(scripts: ScriptRunn
 
     assert finish(scripts, 4) == 1
     pending = {"newest": "6", "begun": "6", "tries": "1"}
-    assert scripts.redis.hgetall(scripts.keys.companion_request(CHAT)) == pending
+    assert scripts.redis.hgetall(KEYS.response(CHAT)) == pending
 
 
 def test_stop_response_applies_to_the_current_message_only(scripts: ScriptRunner) -> None:
