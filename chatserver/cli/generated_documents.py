@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import annotated_types
 import click
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from chatserver.cli.main import cli
-from chatserver.config import PREFIX, RateLimit, Settings
+from chatserver.config import PREFIX, RateLimit, list_sections
 
 _SETTINGS_HEAD: Final = """# Settings
 
@@ -59,9 +59,7 @@ _UNITS: Final = {"_per_s": "a second", "_ms": "ms", "_s": "s", "_kib": "KiB", "_
 def settings_document() -> str:
     """Return `docs/settings.md`: each setting with its type, default, bounds and meaning."""
     parts = [_SETTINGS_HEAD]
-    for section, field in Settings.model_fields.items():
-        kind = field.annotation
-        assert isinstance(kind, type) and issubclass(kind, BaseModel)
+    for section, kind in list_sections().items():
         rows = ["| variable | type | default | bounds | meaning |", "|---|---|---|---|---|"]
         rows += [_format_row(section, name, setting) for name, setting in kind.model_fields.items()]
         parts += [f"## {section}", " ".join((kind.__doc__ or "").split()), "\n".join(rows)]

@@ -8,55 +8,38 @@ loads the settings.
 """
 
 from chatserver.config.api import Api, Auth, Outbound
-from chatserver.config.features import (
-    Analytics,
-    Attachments,
-    Companions,
-    Notify,
-    Privacy,
-    Search,
-    Timeline,
-    Webhooks,
-)
 from chatserver.config.gateway import Chats, Gateway, Presence
 from chatserver.config.loading import ReadSettings, check_secret, load_settings, read_settings
 from chatserver.config.rates import Limits, RateLimit
 from chatserver.config.section import Section
-from chatserver.config.settings import Settings
+from chatserver.config.settings import Settings, list_sections
 from chatserver.config.sources import PREFIX, list_variables
 from chatserver.config.storage import Cold, Encryption, Redis, Warm
 from chatserver.config.workers import Archive, Audit, Persist, Telemetry
 
 __all__ = [
     "PREFIX",
-    "Analytics",
     "Api",
     "Archive",
-    "Attachments",
     "Audit",
     "Auth",
     "Chats",
     "Cold",
-    "Companions",
     "Encryption",
     "Gateway",
     "Limits",
-    "Notify",
     "Outbound",
     "Persist",
     "Presence",
-    "Privacy",
     "RateLimit",
     "ReadSettings",
     "Redis",
-    "Search",
     "Section",
     "Settings",
     "Telemetry",
-    "Timeline",
     "Warm",
-    "Webhooks",
     "check_secret",
+    "list_sections",
     "list_variables",
     "load_settings",
     "read_settings",

@@ -11,13 +11,8 @@ from pydantic_core import ErrorDetails
 
 from chatserver.config.api import Auth
 from chatserver.config.section import Section
-from chatserver.config.settings import Settings
-from chatserver.config.sources import (
-    find_unknown_variables,
-    list_sections,
-    list_variables,
-    read_values,
-)
+from chatserver.config.settings import Settings, list_sections
+from chatserver.config.sources import find_unknown_variables, list_variables, read_values
 from chatserver.errors import ConfigError
 
 _SECRET = "auth.secret (CHAT_AUTH_SECRET)"  # noqa: S105  # the name of a setting

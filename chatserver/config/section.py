@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Self, get_origin
 
 from pydantic import (
@@ -38,6 +38,22 @@ class Section(BaseModel):
     def find_conflicts(self) -> Iterable[str]:
         """Return the problems of this combination of values, each naming the settings."""
         return ()
+
+    def find_encryption_conflicts(self) -> Iterable[str]:
+        """Return the problems of these values if encryption is on, each naming the settings."""
+        return ()
+
+    def list_plain_texts(self) -> Iterable[tuple[str, str]]:
+        """Return where texts are not encrypted although encryption is on: `(message, fix)` each."""
+        return ()
+
+    def list_needed_workers(self) -> Iterable[str]:
+        """Return the workers that must run in a deployment with these settings."""
+        return ()
+
+    def get_client_config(self) -> Mapping[str, object]:
+        """Return the values that clients read before they connect (`GET /v1/client-config`)."""
+        return {}
 
     @model_validator(mode="after")
     def _check_conflicts(self) -> Self:

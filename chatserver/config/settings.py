@@ -1,34 +1,33 @@
-"""All settings of a process, by section."""
+"""All settings of a process, by section.
+
+A feature has a section if its folder has a module `settings` with a subclass of `Section`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Self
+import functools
+from collections.abc import Collection, Iterator
+from typing import Any, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from chatserver.config.api import Api, Auth, Outbound
-from chatserver.config.features import (
-    Analytics,
-    Attachments,
-    Companions,
-    Notify,
-    Privacy,
-    Search,
-    Timeline,
-    Webhooks,
-)
 from chatserver.config.gateway import Chats, Gateway, Presence
 from chatserver.config.rates import Limits
+from chatserver.config.section import Section
 from chatserver.config.storage import Cold, Encryption, Redis, Warm
 from chatserver.config.workers import Archive, Audit, Persist, Telemetry
 from chatserver.domain.text_validation import BODY_BYTES_MAX
+from chatserver.feature_modules import iter_feature_modules
+
+S = TypeVar("S", bound=Section)
 
 
 class Settings(BaseModel):
     """All settings of a process; without arguments, the defaults. `loading` reads the sources."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Section]
 
     redis: Redis = Redis()
     gateway: Gateway = Gateway()
@@ -38,21 +37,22 @@ class Settings(BaseModel):
     warm: Warm = Warm()
     cold: Cold = Cold()
     encryption: Encryption = Encryption()
-    attachments: Attachments = Attachments()
     auth: Auth = Auth()
     api: Api = Api()
     outbound: Outbound = Outbound()
-    webhooks: Webhooks = Webhooks()
     persist: Persist = Persist()
     archive: Archive = Archive()
     audit: Audit = Audit()
-    notify: Notify = Notify()
-    companions: Companions = Companions()
-    privacy: Privacy = Privacy()
-    analytics: Analytics = Analytics()
-    search: Search = Search()
-    timeline: Timeline = Timeline()
     telemetry: Telemetry = Telemetry()
+
+    @property
+    def features(self) -> Collection[Section]:
+        """The sections of the installed features."""
+        return self.__pydantic_extra__.values()
+
+    def get(self, section_type: type[S]) -> S:
+        """Return the section of a feature."""
+        return cast(S, self.__pydantic_extra__[section_type.__name__.lower()])
 
     def find_conflicts(self) -> Iterator[str]:
         """Return the problems of this combination of sections, each naming the settings."""
@@ -62,8 +62,21 @@ class Settings(BaseModel):
                 f"gateway.frame_bytes_max: must be at least {wanted}, so that a message of "
                 f"chats.body_bytes_max ({self.chats.body_bytes_max}) fits into a frame"
             )
-        if self.encryption.provider != "none" and self.analytics.has_texts:
-            yield "analytics.export: must not be texts if encryption.provider is set"
+        if self.encryption.provider != "none":
+            for section in self.features:
+                yield from section.find_encryption_conflicts()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _add_features(cls, sections: dict[str, Any]) -> dict[str, Any]:
+        types = list_sections()
+        if unknown := sections.keys() - types.keys():
+            raise ValueError(f"no such section: {', '.join(sorted(unknown))}")
+        return sections | {
+            name: kind.model_validate(sections.get(name, {}))
+            for name, kind in types.items()
+            if name not in cls.model_fields
+        }
 
     @model_validator(mode="after")
     def _set_tenant(self) -> Self:
@@ -77,3 +90,15 @@ class Settings(BaseModel):
         # Each DynamoDB client gets the encryption settings, so that none bypasses encryption.
         self.__dict__["warm"] = self.warm.with_encryption(self.encryption)
         return self
+
+
+@functools.cache
+def list_sections() -> dict[str, type[Section]]:
+    """Return the type of each section, by name: first those of the core."""
+    core = {name: cast(type[Section], f.annotation) for name, f in Settings.model_fields.items()}
+    return core | {
+        value.__name__.lower(): value
+        for module in iter_feature_modules("settings")
+        for value in vars(module).values()
+        if getattr(value, "__module__", "") == module.__name__ and issubclass(value, Section)
+    }

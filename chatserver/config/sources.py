@@ -8,23 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chatserver.config.section import Section
-from chatserver.config.settings import Settings
+from chatserver.config.settings import list_sections
 from chatserver.errors import ConfigError
 
 PREFIX = "CHAT_"
 _NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKEN"}
 
 Values = dict[str, dict[str, Any]]  # section → name → value, not validated
-
-
-def list_sections() -> dict[str, type[Section]]:
-    """Return the type of each section, by name."""
-    return {
-        section: field.annotation
-        for section, field in Settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-    }
 
 
 def list_variables() -> dict[str, tuple[str, str]]:

@@ -14,9 +14,4 @@ def list_plain_texts(settings: Settings) -> list[tuple[str, str]]:
         "stay in the file until Redis rewrites it",
         "encrypt the disk of Redis; BGREWRITEAOF rewrites the file at once",
     )
-    search = (
-        "the search index (search.index) has the words of messages in plain text, and for up to "
-        "six hours those of deleted and expired messages",
-        "unset CHAT_SEARCH_INDEX and delete the index if it must not have them",
-    )
-    return [redis, search] if settings.search.index else [redis]
+    return [redis, *(text for section in settings.features for text in section.list_plain_texts())]

@@ -44,11 +44,12 @@ import httpx
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
-from chatserver.config import Cold, Search, Settings
+from chatserver.config import Cold, Settings
 from chatserver.dev.servers import Server, ministack_launch
 from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
 from chatserver.features.search.query import parse_query
+from chatserver.features.search.settings import Search
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.features.search.worker.index_changes import join_tokens

@@ -54,6 +54,7 @@ from chatserver.features.companions.model import Changes
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import Info, Post, PostIds, PostRef
+from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import SHARDS, get_shard
 from chatserver.features.social.warm.profiles import encode_info
@@ -381,7 +382,7 @@ async def _run(
     settings = Settings(
         redis=config.Redis(url=redis_url),
         warm=warm,
-        timeline=config.Timeline(fanout_followers_max=followers),
+        timeline=Timeline(fanout_followers_max=followers),
     )
     async with open_dynamodb(warm) as client:
         await apply_tables(client, warm, poll_s=0.01)

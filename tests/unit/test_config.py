@@ -6,17 +6,19 @@ import os
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from chatserver.config import (
     RateLimit,
-    Section,
     Settings,
     check_secret,
+    list_sections,
     list_variables,
     load_settings,
 )
 from chatserver.errors import ConfigError
+from chatserver.features.push.settings import Notify
+from chatserver.features.search.settings import Search
 
 SECRET = "s" * 32
 
@@ -320,12 +322,19 @@ def test_settings_problems_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) 
     assert not any(SECRET in problem for problem in problems)
 
 
+def test_settings_have_the_section_of_each_feature() -> None:
+    """A section can be read by its type, and an unknown section is refused."""
+    settings = Settings(notify={"delay_s": 1})
+
+    assert (settings.get(Notify).delay_s, settings.get(Search)) == (1, Search())
+    with pytest.raises(ValidationError, match="no such section: pushes"):
+        Settings(pushes={})
+
+
 def test_settings_named_like_secrets_have_a_secret_type() -> None:
     """A new secret must be masked too."""
-    for section, field in Settings.model_fields.items():
-        assert isinstance(field.annotation, type)
-        assert issubclass(field.annotation, Section)
-        for name, setting in field.annotation.model_fields.items():
+    for section, section_type in list_sections().items():
+        for name, setting in section_type.model_fields.items():
             if "secret" in name or "password" in name:
                 secret_types = (SecretStr, SecretStr | None)
                 assert setting.annotation in secret_types, f"{section}.{name}"

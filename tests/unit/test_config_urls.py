@@ -6,8 +6,7 @@ from typing import get_args
 
 import pytest
 
-from chatserver.config import load_settings
-from chatserver.config.sources import list_sections
+from chatserver.config import list_sections, load_settings
 from chatserver.errors import ConfigError
 
 PASSWORD = "pa55w0rd"

@@ -53,7 +53,7 @@ def loaded_by(module: str) -> set[str]:
 # From the bottom up. Packages of one layer do not import each other.
 LAYERS = (
     {"compiled", "errors"},
-    {"domain", "extras", "request_targets"},
+    {"domain", "extras", "feature_modules", "request_targets"},
     {
         *("protocol", "config", "telemetry", "process_runtime", "cpu_priority"),
         *("connection_acceptor", "task_groups", "aws_session"),
@@ -70,7 +70,7 @@ LAYERS = (
 )
 # Modules of a feature that extend processes belong to the layers of these processes.
 API_MODULES = re.compile(r"(\w+_)?routes|middleware")
-CLI_MODULES = re.compile(r"(\w+_)?cli")
+CLI_MODULES = re.compile(r"(\w+_)?cli|doctor")
 CONTAINER_MODULES = re.compile(r"(gateway_)?container")
 WORKER_MODULES = {"worker", "chat_audit", "object_audit"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chatserver.config import RateLimit, Settings
+from chatserver.config import RateLimit, Settings, list_sections
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
@@ -53,8 +53,8 @@ def test_limits_document_lists_every_limit() -> None:
     """A new setting with a limit needs a row."""
     bounds = {
         (section, name)
-        for section, field in Settings.model_fields.items()
-        for name in getattr(field.annotation, "model_fields", {})
+        for section, kind in list_sections().items()
+        for name in kind.model_fields
         if section == "limits" or _BOUND.search(name)
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
@@ -31,13 +33,15 @@ class ClientConfig(msgspec.Struct, frozen=True):
 
 def build_client_config_route(settings: Settings) -> HTTPRouteHandler:
     api, auth = settings.api, settings.auth
+    values: dict[str, Any] = {"push_key": None, "file_bytes_max": 0}
+    for section in settings.features:
+        values |= section.get_client_config()
     config = ClientConfig(
-        api.gateway_url,
-        list(api.demo_users),
-        settings.notify.vapid_public or None,
-        settings.attachments.size_bytes_max,
-        auth.local_accounts,
-        auth.local_accounts and auth.registration == "open",
+        gateway_url=api.gateway_url,
+        demo_users=list(api.demo_users),
+        local_accounts=auth.local_accounts,
+        registration=auth.local_accounts and auth.registration == "open",
+        **values,
     )
 
     @get("/v1/client-config", opt={"rule": ANYONE})

@@ -13,6 +13,7 @@ from chatserver.features.attachments.service.attachment_resolver import Attachme
 from chatserver.features.attachments.service.download_links import DownloadLinks, ReadAccess
 from chatserver.features.attachments.service.references import References
 from chatserver.features.attachments.service.uploads import Uploads
+from chatserver.features.attachments.settings import Attachments as AttachmentSettings
 from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.users.daily_limits import DailyLimit
@@ -33,7 +34,7 @@ class AttachmentContainer:
         self.resolver = AttachmentResolver(
             files=self.sendable,
             load_file=self.rows.find_file,
-            settings=core.settings.attachments,
+            settings=core.settings.get(AttachmentSettings),
             clock=core.clock,
         )
 
@@ -58,10 +59,12 @@ class AttachmentContainer:
             files=self.sendable,
             jobs=self.media_jobs,
             readers=self._readers,
-            settings=self._core.settings.attachments,
+            settings=self._core.settings.get(AttachmentSettings),
             clock=self._core.clock,
             daily_bytes=DailyLimit(
-                self._core.hot, "file_bytes", self._core.settings.attachments.day_bytes_max
+                self._core.hot,
+                "file_bytes",
+                self._core.settings.get(AttachmentSettings).day_bytes_max,
             ),
         )
 

@@ -26,6 +26,7 @@ from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.service.attachment_resolver import build_attachment
 from chatserver.features.attachments.service.download_links import Link
 from chatserver.features.attachments.service.uploads import WAITING_MAX
+from chatserver.features.attachments.settings import Attachments
 from chatserver.protocol import frames
 
 READ, WRITE = user_or_key("attachments:read"), user_or_key("attachments:write")
@@ -157,7 +158,7 @@ def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Get how many bytes the caller's files have, and how many more are allowed."""
         uploads = container.get(AttachmentContainer).uploads
         usage, left_today = await uploads.get_usage(actor)
-        settings = container.settings.attachments
+        settings = container.settings.get(Attachments)
         return FileUsage(
             usage.user_bytes,
             settings.user_bytes_max,

@@ -7,11 +7,12 @@ from chatserver.container.core import CoreContainer
 from chatserver.features.companions.commands import CompanionCommands
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.companions.settings import Companions
 
 
 def make_companion_commands(core: CoreContainer) -> CompanionCommands:
     return CompanionCommands(
-        budgets=TokenBudgets(core.hot, core.settings.companions),
+        budgets=TokenBudgets(core.hot, core.settings.get(Companions)),
         references=core.hot_membership,
         streams=ResponseStream(core.hot),
         members=core.members,

@@ -23,6 +23,7 @@ from chatserver.features.push.model import (
     parse_token,
     subscription_id,
 )
+from chatserver.features.push.settings import Notify
 from chatserver.features.push.webpush_validation import check_endpoint, check_keys
 from chatserver.outbound.allowed_destinations import Destinations
 
@@ -63,7 +64,7 @@ class PushDevice(msgspec.Struct, frozen=True):
 def build_push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     outbound = container.settings.outbound
     allowed = Destinations(outbound.allow_private, outbound.ports)
-    has_web_push = bool(container.settings.notify.vapid_public)
+    has_web_push = bool(container.settings.get(Notify).vapid_public)
 
     @post("/v1/me/push-subscriptions", opt={"rule": USER, "creates": True})
     async def subscribe(

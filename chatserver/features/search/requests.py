@@ -9,6 +9,7 @@ import msgspec
 from chatserver.domain.ids import UserId
 from chatserver.errors import NotFound
 from chatserver.features.search.model import DISABLED
+from chatserver.features.search.settings import Search
 from chatserver.protocol import frames
 from chatserver.protocol.request_costs import ITEMS_PER_TOKEN, SEARCH
 from chatserver.requests.operation import request
@@ -26,7 +27,7 @@ async def search(
     container: GatewayContainer, user: UserId, frame: frames.Search
 ) -> frames.SearchPage:
     """Find messages in the caller's chats."""
-    if not container.settings.search.index:
+    if not container.settings.get(Search).index:
         raise NotFound(DISABLED)
     page = await container.warm.find_messages(user, frame)
     results = [msgspec.Raw(result) for result in page.results]

@@ -15,6 +15,7 @@ from chatserver.features.social.service.pictures import SocialPictures, SpaceRea
 from chatserver.features.social.service.social import Rows, Social
 from chatserver.features.social.service.timeline_backfill import Backfill, MergedAuthors
 from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.favorites import SocialFavorites
@@ -38,7 +39,7 @@ class SocialContainer:
         self.timeline_rows = SocialTimelines(self._client, core.settings.warm)
         self.fanouts = Fanouts(self._client, core.settings.warm)
         self.queue = CountQueue(core.hot)
-        self._merged = MergedAuthors(self.fanouts, core.settings.timeline, core.clock)
+        self._merged = MergedAuthors(self.fanouts, core.settings.get(Timeline), core.clock)
 
     @cached_property
     def pictures(self) -> SocialPictures:
@@ -77,7 +78,7 @@ class SocialContainer:
                 timeline_rows=self.timeline_rows,
                 posts=self.posts,
                 merged=self._merged,
-                settings=self._core.settings.timeline,
+                settings=self._core.settings.get(Timeline),
             ),
             clock=self._core.clock,
         )

@@ -21,12 +21,12 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from chatserver.config import Webhooks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.messages import PendingDraft, SendListener
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_caption
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages

@@ -9,6 +9,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import WebhookEvents
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.service.messaging.message_sender import SendInterceptor
 from chatserver.service.moderation.blocks_and_reports import PublishEvent
 
@@ -16,12 +17,12 @@ from chatserver.service.moderation.blocks_and_reports import PublishEvent
 class WebhookContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
-        self.events = WebhookEvents(core.hot, core.settings.webhooks)
+        self.events = WebhookEvents(core.hot, core.settings.get(Webhooks))
 
     @cached_property
     def before_send(self) -> BeforeSendCheck | None:
         """The before-send check, if the webhook is configured."""
-        core, hooks = self._core, self._core.settings.webhooks
+        core, hooks = self._core, self._core.settings.get(Webhooks)
         if hooks.before_send_url is None:
             return None
         webhook = Webhook(

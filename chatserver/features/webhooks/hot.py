@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from chatserver.config import Webhooks
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
 from chatserver.features.webhooks.keys import WebhookKeys
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script

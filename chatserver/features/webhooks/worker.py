@@ -27,6 +27,7 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import RpcQueue
 from chatserver.protocol import webhook_messages as messages
@@ -66,7 +67,7 @@ class BeforeSendCaller(RpcWorker):
         )
         # A webhook may be slow: all sends of a session may wait for it at the same time.
         super().__init__(container, name, queue, CALLS_IN_FLIGHT_MAX, CALLS_OF_SENDER_MAX)
-        settings = container.settings.webhooks
+        settings = container.settings.get(Webhooks)
         self._webhook = Webhook(
             outbound=container.outbound,
             url=url,
@@ -93,7 +94,7 @@ class EventDeliverer:
     def __init__(
         self, *, container: StorageContainer, partition: int, owner: str, url: str
     ) -> None:
-        settings = container.settings.webhooks
+        settings = container.settings.get(Webhooks)
         self._settings = settings
         self._events = EventQueue(container.hot, partition, PENDING_MAX)
         self._lease = container.make_lease("webhooks", owner, LEASE_S, partition)
@@ -208,7 +209,7 @@ async def run_webhooks(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis is unavailable; restart the worker.
     """
-    settings = container.settings.webhooks
+    settings = container.settings.get(Webhooks)
     async with open_task_group() as group:
         if settings.before_send_url is not None:
             caller = BeforeSendCaller(container, owner, settings.before_send_url)

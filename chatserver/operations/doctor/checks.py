@@ -1,38 +1,30 @@
 """The checks of `chatserver doctor`, and how they run.
 
-To add a check, write a function that takes the settings and returns findings, and list it here.
+To add a check, write a function that takes the settings and returns findings, and list it here, or
+in ``CHECKS`` of the module `doctor` of a feature.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from chatserver.config import Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.extras import describe_missing_module
+from chatserver.feature_modules import iter_feature_modules
 from chatserver.operations.doctor import settings_checks
-from chatserver.operations.doctor.model import Finding
+from chatserver.operations.doctor.model import Check, Finding
 
 CHECK_S_MAX: Final = 60.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Check:
-    """A check. It does not run if one of the sections that it needs has invalid values."""
-
-    store: str
-    sections: tuple[str, ...]
-    run: Callable[[Settings], Awaitable[list[Finding]]]
 
 
 async def _check_redis(settings: Settings) -> list[Finding]:
     from chatserver.operations.doctor.redis_checks import check_redis
 
-    extra_workers = ["search"] if settings.search.index else []
-    return await check_redis(settings.redis, SystemClock(), extra_workers)
+    needed = [name for section in settings.features for name in section.list_needed_workers()]
+    return await check_redis(settings.redis, SystemClock(), needed)
 
 
 async def _check_dynamodb(settings: Settings) -> list[Finding]:
@@ -47,19 +39,21 @@ async def _check_s3(settings: Settings) -> list[Finding]:
     return await check_s3(settings.cold)
 
 
-# In the order of the output. Redis is checked before the AWS library is loaded, which blocks the
-# event loop: the Redis connection could miss its two-second deadline.
-CHECKS: Final = (
-    Check("redis", ("redis",), _check_redis),
-    Check("settings", ("auth", "outbound"), settings_checks.check_auth),
-    Check("settings", ("webhooks", "outbound"), settings_checks.check_webhooks),
-    Check("settings", ("companions",), settings_checks.check_companions),
-    Check("settings", ("telemetry",), settings_checks.check_telemetry),
-    Check("settings", ("encryption", "search"), settings_checks.check_encryption),
-    Check("settings", ("search",), settings_checks.check_search),
-    Check("dynamodb", ("warm", "encryption"), _check_dynamodb),
-    Check("s3", ("cold", "warm"), _check_s3),
-)
+def list_checks() -> list[Check]:
+    """Return the checks in the order of the output.
+
+    Redis is checked before the AWS library is loaded, which blocks the event loop: the Redis
+    connection could miss its two-second deadline.
+    """
+    return [
+        Check("redis", ("redis",), _check_redis),
+        Check("settings", ("auth", "outbound"), settings_checks.check_auth),
+        Check("settings", ("telemetry",), settings_checks.check_telemetry),
+        Check("settings", ("encryption",), settings_checks.check_encryption),
+        *(check for module in iter_feature_modules("doctor") for check in module.CHECKS),
+        Check("dynamodb", ("warm", "encryption"), _check_dynamodb),
+        Check("s3", ("cold", "warm"), _check_s3),
+    ]
 
 
 async def run_checks(
@@ -70,7 +64,7 @@ async def run_checks(
     `more`: additional checks.
     """
     findings = []
-    for check in (*CHECKS, *more):
+    for check in (*list_checks(), *more):
         if unusable := [name for name in check.sections if name in broken]:
             if check.store != "settings":
                 message = f"not checked: the settings of {', '.join(unusable)} are invalid"

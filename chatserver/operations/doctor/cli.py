@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
 
 from chatserver.cli.process_setup import run
-from chatserver.config import Settings, read_settings
+from chatserver.config import Settings, list_sections, read_settings
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
 from chatserver.extras import explain_missing
@@ -20,7 +22,6 @@ from chatserver.telemetry.logs import configure_logs
 if TYPE_CHECKING:
     from chatserver.operations.doctor.model import Finding
 
-_WORKER_SECTIONS = ("analytics", "notify", "search")  # that the checks of feature workers read
 _LABELS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
 
 
@@ -55,8 +56,8 @@ def _print(finding: Finding) -> None:
 
 
 async def _find_all() -> list[Finding]:
-    from chatserver.operations.doctor.checks import Check, run_checks
-    from chatserver.operations.doctor.model import Finding
+    from chatserver.operations.doctor.checks import run_checks
+    from chatserver.operations.doctor.model import Check, Finding
 
     try:
         settings, problems, broken = read_settings(requires_secret=True)
@@ -65,16 +66,22 @@ async def _find_all() -> list[Finding]:
         return [*findings, Finding("settings", "note", "not checked: all stores, and all settings")]
     configure_logs(settings.telemetry.format, settings.telemetry.level, process="doctor")
     findings = [Finding("settings", "problem", problem) for problem in problems]
-    workers = Check("settings", _WORKER_SECTIONS, _check_feature_workers)
+    workers = Check("settings", (), functools.partial(_check_feature_workers, broken))
     return findings + await run_checks(settings, broken, [workers])
 
 
-async def _check_feature_workers(settings: Settings) -> list[Finding]:
-    """Run the checks of the feature workers that `worker all` starts with these settings."""
+async def _check_feature_workers(broken: Collection[str], settings: Settings) -> list[Finding]:
+    """Run the checks of the feature workers that `worker all` starts with these settings.
+
+    The workers of a feature are not checked if its section is in `broken`.
+    """
     from chatserver.operations.doctor.model import Finding
 
+    unusable = {list_sections()[section].__module__ for section in broken}
     findings = []
     for feature in list_features():
+        if f"chatserver.features.{feature.name}.settings" in unusable:
+            continue
         for name, worker in feature.workers.items():
             if not worker.check or not worker.is_in_all_of(settings):
                 continue

@@ -1,9 +1,12 @@
-"""Findings of `chatserver doctor`: a check result and its fix. No I/O."""
+"""Checks and findings of `chatserver doctor`. No I/O."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Awaitable, Callable
 from typing import Literal
+
+from chatserver.config import Settings
 
 Level = Literal["ok", "note", "problem"]
 
@@ -19,6 +22,15 @@ class Finding:
     level: Level
     what: str
     fix: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """A check. It does not run if one of the sections that it needs has invalid values."""
+
+    store: str
+    sections: tuple[str, ...]
+    run: Callable[[Settings], Awaitable[list[Finding]]]
 
 
 def make_finding(

@@ -7,9 +7,7 @@ libraries are installed. All are read-only: a URL gets a GET request or only a c
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,10 +18,11 @@ from chatserver.operations.doctor.model import Finding
 
 STORE: Final = "settings"
 CONNECT_S_MAX: Final = 5.0
-_NETWORK: Final = "check the URL, the network, outbound.allow_private and outbound.ports"
+CHECK_NETWORK: Final = "check the URL, the network, outbound.allow_private and outbound.ports"
 
 
-def _problem(setting: str, reason: str, fix: str = "") -> Finding:
+def make_problem(setting: str, reason: str, fix: str = "") -> Finding:
+    """Return the problem of one setting, with its environment variable."""
     section, _, name = setting.partition(".")
     variable = f"CHAT_{section}_{name}".upper()
     return Finding(STORE, "problem", f"{setting} ({variable}): {reason}", fix)
@@ -57,41 +56,10 @@ async def _check_key_set(settings: Settings, url: str) -> Finding:
         async with open_outbound(settings.outbound) as outbound:
             parse_jwks(await fetch_document(outbound, url), settings.auth.host_algorithm)
     except CorruptData as exc:
-        return _problem(setting, exc.message, "set it to the URL of the JSON Web Key Set")
+        return make_problem(setting, exc.message, "set it to the URL of the JSON Web Key Set")
     except ChatError as exc:
-        return _problem(setting, exc.message, _NETWORK)
+        return make_problem(setting, exc.message, CHECK_NETWORK)
     return Finding(STORE, "ok", f"{setting} has a key for {settings.auth.host_algorithm}")
-
-
-async def check_webhooks(settings: Settings) -> list[Finding]:
-    """Check that the webhook URLs respond, with any status, to a GET request."""
-    from chatserver.outbound.http_client import open_outbound
-
-    findings = []
-    for name in ("before_send_url", "events_url"):
-        url = getattr(settings.webhooks, name)
-        if url is None:
-            continue
-        try:
-            async with open_outbound(settings.outbound) as outbound:
-                await outbound.get(
-                    url, timeout_s=CONNECT_S_MAX, response_bytes_max=0, is_truncated=True
-                )
-        except ChatError as exc:
-            findings.append(_problem(f"webhooks.{name}", exc.message, _NETWORK))
-        else:
-            findings.append(Finding(STORE, "ok", f"webhooks.{name} responds"))
-    return findings
-
-
-async def check_companions(settings: Settings) -> list[Finding]:
-    """Check the library and the URL of the OpenAI API, if there is a key for it."""
-    companions = settings.companions
-    if not companions.openai_key.get_secret_value():
-        return []
-    if not is_installed("ai"):
-        return [_problem("companions.openai_key", describe_missing("ai"))]
-    return [await _check_connection("companions.openai_url", companions.openai_url)]
 
 
 async def check_telemetry(settings: Settings) -> list[Finding]:
@@ -100,10 +68,10 @@ async def check_telemetry(settings: Settings) -> list[Finding]:
     if telemetry.traces == "otlp":
         if is_installed("otel"):
             findings.append(
-                await _check_connection("telemetry.traces_endpoint", telemetry.traces_endpoint)
+                await check_connection("telemetry.traces_endpoint", telemetry.traces_endpoint)
             )
         else:
-            findings.append(_problem("telemetry.traces", describe_missing("otel")))
+            findings.append(make_problem("telemetry.traces", describe_missing("otel")))
     if telemetry.metrics_port is None:
         message = "metrics are not served (telemetry.metrics_port is not set)"
         fix = "set CHAT_TELEMETRY_METRICS_PORT for each process, and scrape it with Prometheus"
@@ -127,24 +95,7 @@ async def check_encryption(settings: Settings) -> list[Finding]:
     return [*notes, Finding(STORE, "ok", "encryption.key_file has keys")]
 
 
-async def check_search(settings: Settings) -> list[Finding]:
-    """Check the folder of the index, if the index is in a folder."""
-    index = settings.search.index
-    return [] if index in ("", "s3") else [_check_folder("search.index", Path(index))]
-
-
-def _check_folder(setting: str, folder: Path) -> Finding:
-    """Check that a folder exists or can be created, and that this user can write to it."""
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not nearest.is_dir():
-        return _problem(setting, f"{nearest} is not a folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        fix = f"let the user of the processes write to {nearest}"
-        return _problem(setting, f"{folder} cannot be written by this user", fix)
-    return Finding(STORE, "ok", f"{setting} is a folder that this user can write to")
-
-
-async def _check_connection(setting: str, url: str) -> Finding:
+async def check_connection(setting: str, url: str) -> Finding:
     """Check that a server accepts connections; for https, that its certificate is trusted."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -154,8 +105,12 @@ async def _check_connection(setting: str, url: str) -> Finding:
         async with asyncio.timeout(CONNECT_S_MAX):
             _, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
     except TimeoutError:
-        return _problem(setting, f"{place} did not respond within {CONNECT_S_MAX:g} s", _NETWORK)
+        return make_problem(
+            setting, f"{place} did not respond within {CONNECT_S_MAX:g} s", CHECK_NETWORK
+        )
     except OSError as exc:
-        return _problem(setting, f"cannot connect to {place}: {exc.strerror or exc}", _NETWORK)
+        return make_problem(
+            setting, f"cannot connect to {place}: {exc.strerror or exc}", CHECK_NETWORK
+        )
     writer.close()
     return Finding(STORE, "ok", f"{setting} responds")

@@ -22,6 +22,7 @@ from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.companions.hot.pending_responses import PendingMessage, PendingResponses
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.companions.settings import Companions
 from chatserver.features.link_previews.hot import PreviewCache
 from chatserver.features.link_previews.model import PageSummary
 from chatserver.features.push.hot import DueChats, PushState
@@ -163,7 +164,7 @@ async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: Use
     )
     await lease.claim()
     pending, deltas = PendingResponses(hot, partition), ResponseStream(hot)
-    budgets = TokenBudgets(hot, config.Companions())
+    budgets = TokenBudgets(hot, Companions())
     await pending.record([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
     entry = PendingMessage("999999999999999-0", chat, newest=1, changed=1)
     await pending._record("0-0", [entry])

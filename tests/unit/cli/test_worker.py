@@ -7,7 +7,8 @@ import re
 import pytest
 
 from chatserver.cli.worker import WORKERS, choose_workers, worker
-from chatserver.config import Analytics, Settings
+from chatserver.config import Settings
+from chatserver.features.analytics.settings import Analytics
 from chatserver.features.registry import load
 
 

@@ -9,17 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from chatserver.config import PREFIX, Settings
+from chatserver.config import PREFIX, list_sections
 from chatserver.telemetry import metrics
 from tests.unit.docs.markdown import ROOT, Document, documents, read_document
 from tests.unit.docs.shellwords import check_command, commands_of
 
 # Variables that are not settings: of the command line, of tests, of started programs.
 NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKEN"}
-SECTIONS = {
-    section: set(getattr(field.annotation, "model_fields", {}))
-    for section, field in Settings.model_fields.items()
-}
+SECTIONS = {section: set(kind.model_fields) for section, kind in list_sections().items()}
 VARIABLES = NOT_SETTINGS | {
     f"{PREFIX}{section}_{name}".upper() for section, names in SECTIONS.items() for name in names
 }

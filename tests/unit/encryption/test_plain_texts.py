@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from chatserver.config import Encryption, Search, Settings
+from chatserver.config import Encryption, Settings
 from chatserver.encryption.plain_texts import list_plain_texts
+from chatserver.features.search.settings import Search
 
 
 def test_encryption_names_the_places_of_plain_text() -> None:

@@ -24,6 +24,7 @@ from chatserver.errors import CorruptData, LostRace, Unavailable
 from chatserver.features.analytics.container import AnalyticsContainer
 from chatserver.features.analytics.model import Unit, list_changes
 from chatserver.features.analytics.package_check import check_extra
+from chatserver.features.analytics.settings import Analytics
 from chatserver.features.analytics.warm import NewSegment
 from chatserver.features.analytics.worker.compaction import Compactor
 from chatserver.features.analytics.worker.export_unit_reader import ExportUnitReader
@@ -62,7 +63,7 @@ def make_source(container: StorageContainer) -> ExportUnitReader:
         cold=container.cold_log,
         manifests=container.manifests,
         directory=container.directory,
-        with_bodies=container.settings.analytics.has_texts,
+        with_bodies=container.settings.get(Analytics).has_texts,
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import File, check_sendable
+from chatserver.features.attachments.settings import Attachments as Settings
 from chatserver.protocol import frames
 
 PER_MESSAGE_MAX = 10

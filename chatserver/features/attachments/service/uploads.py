@@ -16,7 +16,6 @@ import dataclasses
 import hashlib
 from typing import NamedTuple
 
-from chatserver.config import Attachments as Settings
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId, new_id
@@ -34,6 +33,7 @@ from chatserver.features.attachments.model import (
     parse_file_name,
 )
 from chatserver.features.attachments.service.download_links import ReadAccess
+from chatserver.features.attachments.settings import Attachments as Settings
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.service.fair_semaphore import FairSemaphore

@@ -15,6 +15,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.container import AttachmentContainer
+from chatserver.features.attachments.settings import Attachments
 from chatserver.features.attachments.warm import SHARDS, DueFile
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.task_groups import open_task_group
@@ -37,7 +38,7 @@ class Sweeper:
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
-        self._settings = container.settings.attachments
+        self._settings = container.settings.get(Attachments)
         self._lease = container.make_lease("sweep", owner, LEASE_S)
 
     async def run(self) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import datetime
 
-from chatserver.config import Companions
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import RateLimited
 from chatserver.features.companions.keys import CompanionKeys
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
+from chatserver.features.companions.settings import Companions
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 from chatserver.telemetry import metrics

@@ -18,7 +18,6 @@ from botocore.eventstream import ParserError
 from botocore.exceptions import BotoCoreError, ClientError
 
 from chatserver.aws_errors import translate_no_response
-from chatserver.config import Companions
 from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
@@ -32,6 +31,7 @@ from chatserver.features.companions.providers.interface import (
     ToolCall,
 )
 from chatserver.features.companions.providers.tool_input import parse_input
+from chatserver.features.companions.settings import Companions
 
 CONNECT_TIMEOUT_S = 5.0
 

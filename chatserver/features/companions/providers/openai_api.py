@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
-from chatserver.config import Companions
 from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
@@ -28,6 +27,7 @@ from chatserver.features.companions.providers.interface import (
     Piece,
     ToolCall,
 )
+from chatserver.features.companions.settings import Companions
 
 CONNECT_TIMEOUT_S = 5.0
 OPENAI_HOST: Final = "api.openai.com"

@@ -7,11 +7,11 @@ import contextlib
 import importlib
 from collections.abc import AsyncIterator
 
-from chatserver.config import Companions
 from chatserver.errors import ConfigError
 from chatserver.extras import explain_missing
 from chatserver.features.companions.providers.interface import Provider
 from chatserver.features.companions.providers.scripted import Scripted
+from chatserver.features.companions.settings import Companions
 
 _PACKAGE = "chatserver.features.companions.providers"
 SCRIPTED_DELTA_MS = 50  # time between two deltas of the scripted model

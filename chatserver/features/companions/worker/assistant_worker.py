@@ -34,6 +34,7 @@ from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.registry import Providers, open_models
+from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
 from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.responder import (
@@ -268,7 +269,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         views=ReaderViews(chat_log, HiddenMessages(hot)),
         pages=pages,
     )
-    budgets = TokenBudgets(hot, settings.companions)
+    budgets = TokenBudgets(hot, settings.get(Companions))
     companions = container.get(CompanionContainer)
     files = container.get(AttachmentContainer)
     return ResponderContext(
@@ -323,8 +324,8 @@ async def run_assistant(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    running = ResponseSlots(container.settings.companions.responses_max)
-    async with open_models(container.settings.companions) as providers:
+    running = ResponseSlots(container.settings.get(Companions).responses_max)
+    async with open_models(container.settings.get(Companions)) as providers:
         context = build_context(container, providers)
 
         async def answer(partition: int) -> None:

@@ -60,6 +60,7 @@ from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.response_publisher import ResponsePublisher
 from chatserver.features.companions.worker.session_summaries import SessionSummaries
 from chatserver.features.companions.worker.tool_calls import ToolRunner
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
@@ -315,7 +316,7 @@ class Responder:
     ) -> ResponseEnd | ChatError:
         tools = ToolRunner(
             outbound=self._context.outbound,
-            secret=self._context.settings.webhooks.secret.get_secret_value(),
+            secret=self._context.settings.get(Webhooks).secret.get_secret_value(),
             clock=self._context.clock,
             session=self._session,
             persona=persona,

@@ -30,6 +30,7 @@ from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import ReceiptLine
+from chatserver.features.privacy.settings import Privacy
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.job_worker import (
@@ -40,6 +41,7 @@ from chatserver.features.privacy.worker.job_worker import (
 )
 from chatserver.features.privacy.worker.social_data import SocialData
 from chatserver.features.push.container import PushContainer
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import frames
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry.failpoints import failpoint
@@ -69,7 +71,7 @@ class Erasure:
     def __init__(self, container: StorageContainer, claimed: ClaimedJob) -> None:
         self._container = container
         self._privacy = container.get(PrivacyContainer)
-        self._settings = container.settings.privacy
+        self._settings = container.settings.get(Privacy)
         self._claimed = claimed
         self._user = UserId(claimed.job.user)
         self._steps: dict[str, Callable[[], Awaitable[list[ReceiptLine]]]] = {
@@ -355,7 +357,7 @@ class Erasure:
 
     async def _check_erased(self) -> list[ReceiptLine]:
         """Wait for operations in progress and repeat the deletion until no more data is found."""
-        webhooks = self._container.settings.webhooks
+        webhooks = self._container.settings.get(Webhooks)
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
             await asyncio.sleep(max(SETTLE_S, event_s))

@@ -28,6 +28,7 @@ from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_session
 from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
+from chatserver.features.privacy.settings import Privacy
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.job_worker import (
     ClaimedJob,
@@ -85,7 +86,7 @@ class ExportWorker:
     def __init__(self, container: StorageContainer) -> None:
         self._container = container
         self._privacy = container.get(PrivacyContainer)
-        self._settings = container.settings.privacy
+        self._settings = container.settings.get(Privacy)
 
     async def build(self, claimed: ClaimedJob) -> None:
         """Build and upload the export of a job.

@@ -21,7 +21,6 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from chatserver.config import Notify
 from chatserver.domain.clock import Clock
 from chatserver.errors import BadRequest, ConfigError, Unavailable
 from chatserver.features.push.model import Notice, Subscription
@@ -33,6 +32,7 @@ from chatserver.features.push.providers.interface import (
     classify,
     classify_failure,
 )
+from chatserver.features.push.settings import Notify
 from chatserver.outbound.http2_client import Http2, parse_origin
 from chatserver.outbound.http_client import Answer
 from chatserver.telemetry.metrics import PUSH_REFUSALS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from chatserver.config import Notify, Settings
+from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError
 from chatserver.features.push.model import Kind
@@ -14,6 +14,7 @@ from chatserver.features.push.providers.fcm import Fcm, ServiceAccount
 from chatserver.features.push.providers.interface import TIMEOUT_S, TTL_S, Provider
 from chatserver.features.push.providers.vapid import VapidSigner, check_vapid_pair
 from chatserver.features.push.providers.webpush import WebPush
+from chatserver.features.push.settings import Notify
 from chatserver.outbound.http2_client import open_http2
 from chatserver.outbound.http_client import open_outbound
 
@@ -53,7 +54,7 @@ async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict
     Raises:
         ConfigError: a key is invalid.
     """
-    notify = settings.notify
+    notify = settings.get(Notify)
     check_providers(notify)
     providers: dict[Kind, Provider] = {}
     async with contextlib.AsyncExitStack() as stack:

@@ -35,6 +35,7 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
 from chatserver.features.push.mentions import find_mentions
 from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.settings import Notify
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.chat_log import ChatLog
@@ -87,7 +88,7 @@ class PushDispatcher:
         sender: PushSender,
     ) -> None:
         self._container = container
-        self._settings = container.settings.notify
+        self._settings = container.settings.get(Notify)
         self._push_state = push_state
         self._subscriptions = subscriptions
         self._muted_chats = muted_chats

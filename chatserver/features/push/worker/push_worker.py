@@ -31,6 +31,7 @@ from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import DueChat, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import check_providers, open_providers
+from chatserver.features.push.settings import Notify
 from chatserver.features.push.worker.push_dispatcher import FRESH_S, Progress, PushDispatcher
 from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry
@@ -59,7 +60,7 @@ class PushWorker:
         self, *, container: StorageContainer, dispatcher: PushDispatcher, partition: int, owner: str
     ) -> None:
         self._container = container
-        self._settings = container.settings.notify
+        self._settings = container.settings.get(Notify)
         self._dispatcher = dispatcher
         self._lease = container.make_lease("notify", owner, LEASE_S, partition)
         self._chats = DueChats(container.hot, self._lease)
@@ -156,7 +157,7 @@ class PushWorker:
 
 def check_settings(settings: Settings) -> None:
     """Check the push settings. Raises ConfigError."""
-    check_providers(settings.notify)
+    check_providers(settings.get(Notify))
 
 
 async def run_notify(container: StorageContainer, owner: str) -> None:

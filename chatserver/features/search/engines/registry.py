@@ -9,6 +9,7 @@ from chatserver import extras
 from chatserver.config import Settings
 from chatserver.features.search.engines.sqlite_fts import SqliteEngine
 from chatserver.features.search.model import Engine
+from chatserver.features.search.settings import Search
 
 IN_BUCKET = "s3"
 PARTITIONS_MAX = 8
@@ -16,12 +17,12 @@ DEFAULT_TENANT = "default"  # folder name if there are no tenants
 
 
 def is_enabled(settings: Settings) -> bool:
-    return bool(settings.search.index)
+    return bool(settings.get(Search).index)
 
 
 def is_in_bucket(settings: Settings) -> bool:
     """Return whether the index is in the S3 bucket rather than in a folder."""
-    return settings.search.index == IN_BUCKET
+    return settings.get(Search).index == IN_BUCKET
 
 
 def count_partitions(settings: Settings, redis_partitions: int) -> int:
@@ -53,7 +54,7 @@ def open_engine(settings: Settings, number: int, *, is_writer: bool) -> Engine:
 
 def get_index_folder(settings: Settings, tenant: str) -> Path:
     """Return the folder that holds a tenant's index."""
-    return Path(settings.search.index) / (tenant or DEFAULT_TENANT)
+    return Path(settings.get(Search).index) / (tenant or DEFAULT_TENANT)
 
 
 def get_index_file(settings: Settings, number: int) -> Path:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from chatserver.config import Timeline as Settings
 from chatserver.domain.clock import Clock
 from chatserver.features.social.model import PostId, PostRef, first_post_id, get_created_ms
+from chatserver.features.social.settings import Timeline as Settings
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines

@@ -33,6 +33,7 @@ from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import PostId, first_post_id
 from chatserver.features.social.service.timeline_backfill import DAY_S
+from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.fanouts import SHARDS, Job
 from chatserver.protocol import codec, frames
 from chatserver.task_groups import open_task_group
@@ -60,7 +61,7 @@ class TimelineWorker:
     ) -> None:
         self._container = container
         self._social = container.get(SocialContainer)
-        self._settings = container.settings.timeline
+        self._settings = container.settings.get(Timeline)
         self._clock = container.clock
         self._shard = shard
         partition = shard % container.hot.keys.partitions

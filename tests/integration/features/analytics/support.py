@@ -25,6 +25,7 @@ from chatserver.config import Cold, Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
+from chatserver.features.analytics.settings import Analytics
 from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
 from chatserver.features.analytics.worker.exporter import ExportTally
 from chatserver.protocol.frames import Message
@@ -180,7 +181,7 @@ async def open_lake(
 ) -> AsyncIterator[Lake]:
     """Open a lake that archives messages older than a second, with 40 entries in a segment."""
     archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
-    analytics = config.Analytics(export="texts" if bodies else "")
+    analytics = Analytics(export="texts" if bodies else "")
     async with (
         open_s3(cold) as store,
         open_dynamodb(warm) as client,

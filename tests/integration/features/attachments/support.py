@@ -27,6 +27,7 @@ from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import StartedUpload, Uploads
+from chatserver.features.attachments.settings import Attachments as AttachmentSettings
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.attachments.worker.media import run_media
 from chatserver.hot.chats.persist_backlog import Backlog
@@ -225,7 +226,7 @@ async def open_file_stack(
         cold=cold,
         auth=config.Auth(secret=SecretStr("s" * 32)),
         chats=config.Chats(invitations="never"),
-        attachments=config.Attachments(**attachments),
+        attachments=AttachmentSettings(**attachments),
     )
     async with (
         open_s3(cold) as store,

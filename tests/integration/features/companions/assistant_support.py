@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from chatserver import config
 from chatserver.config import Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import CompanionId
@@ -22,6 +21,7 @@ from chatserver.features.companions.hot.pending_responses import PendingResponse
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
+from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.worker.assistant_worker import run_assistant
 from chatserver.hot.bus.gateway_stream import UserSignal
 from chatserver.hot.chats.chat_log import ChatLog
@@ -195,7 +195,7 @@ async def open_assistant_world(
     """
     changed = {_CONSTANTS[name]: companions.pop(name) for name in {*companions} & {*_CONSTANTS}}
     values = {**FAST, **changed}
-    section = config.Companions(**companions)
+    section = Companions(**companions)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(constants(values))
         container = await stack.enter_async_context(

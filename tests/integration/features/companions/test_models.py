@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from chatserver.config import Companions
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
@@ -29,6 +28,7 @@ from chatserver.features.companions.providers.model_call import (
     stream_response,
 )
 from chatserver.features.companions.providers.openai_api import OpenAiApi
+from chatserver.features.companions.settings import Companions
 from tests.support.servers.model_servers import (
     DONE,
     EVENT_STREAM,

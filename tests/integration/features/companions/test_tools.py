@@ -21,6 +21,7 @@ from chatserver.domain.ids import ChatId, new_id
 from chatserver.features.companions.companion_options import Options, Tool
 from chatserver.features.companions.worker.tool_calls import CALLS_MAX
 from chatserver.features.webhooks.client import HEADER, is_signed
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import FileStack, cold_settings, picture
 from tests.integration.features.companions.assistant_support import (
@@ -89,7 +90,7 @@ async def open_tool_world(
     """Open a world whose worker uses the stub model and may call the host application."""
     sections = {
         "outbound": config.Outbound(allow_private=[allowed]),
-        "webhooks": config.Webhooks(secret=SecretStr(SECRET)),
+        "webhooks": Webhooks(secret=SecretStr(SECRET)),
         **more,
     }
     url = f"{models.url}/v1"

@@ -19,6 +19,7 @@ from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.keys import NotificationKeys
+from chatserver.features.push.settings import Notify
 from chatserver.features.push.worker.push_worker import run_notify
 from chatserver.hot.chats.message_changes import MessageChangeCommitter
 from chatserver.hot.users.presence_states import PresenceStates
@@ -140,7 +141,7 @@ async def open_push_world(
 ) -> AsyncIterator[PushWorld]:
     """Open the container of a process that may call the stub service."""
     sections = {
-        "notify": config.Notify(**{**service.settings(), **notify}),
+        "notify": Notify(**{**service.settings(), **notify}),
         "outbound": config.Outbound(allow_private=LOOPBACK),
         # An ended session is detected after 2.5 s, a half-open one after 3.2 s.
         "gateway": config.Gateway(ping_interval_s=0.5, pong_timeout_s=0.1, online_ttl_s=1.1),

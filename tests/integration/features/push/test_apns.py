@@ -19,6 +19,7 @@ from chatserver.features.push.hot import PushState
 from chatserver.features.push.model import Notice, Subscription, subscription_id
 from chatserver.features.push.providers.apns import Apns
 from chatserver.features.push.providers.interface import Outcome
+from chatserver.features.push.settings import Notify
 from chatserver.outbound.http2_client import open_http2
 from chatserver.telemetry.metrics import PUSH_REFUSALS
 from tests.integration.features.push.support import LOOPBACK, PushWorld, open_push_world
@@ -47,7 +48,7 @@ def apns_error(status: int, reason: str, times: int | None = None, **more: int) 
 @pytest.fixture
 async def apns(apns_service: ApnsService) -> AsyncIterator[Apns]:
     """The APNs provider."""
-    settings = config.Notify(**apns_service.settings())
+    settings = Notify(**apns_service.settings())
     outbound = config.Outbound(allow_private=LOOPBACK)
     async with open_http2(apns_service.url, outbound) as server:
         yield Apns(server, settings, SystemClock())

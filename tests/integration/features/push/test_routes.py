@@ -18,6 +18,7 @@ from chatserver.container.storage import StorageContainer, open_storage_containe
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.push.container import PushContainer
+from chatserver.features.push.settings import Notify
 from tests.integration.api.support import problem_of
 from tests.integration.features.push.support import LOOPBACK, PushWorld
 from tests.integration.workers.support import settings_of
@@ -67,7 +68,7 @@ async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> Asy
         redis_url,
         push_warm,
         auth=config.Auth(secret=SecretStr("0123456789abcdef" * 2)),
-        notify=config.Notify(vapid_public=push_service.vapid_public),
+        notify=Notify(vapid_public=push_service.vapid_public),
         outbound=config.Outbound(allow_private=LOOPBACK),
     )
     clock = SystemClock()

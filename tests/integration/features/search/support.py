@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 
-from chatserver.config import Redis, Search, Settings
+from chatserver.config import Redis, Settings
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server
+from chatserver.features.search.settings import Search
 from tests.integration.features.privacy.support import TIMEOUT_S, Person, Vault, open_vault
 from tests.support.servers.processes import eventually, redis_client
 

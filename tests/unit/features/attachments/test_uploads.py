@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Reader
@@ -15,6 +14,7 @@ from chatserver.errors import RateLimited
 from chatserver.features.attachments.cold import UploadForm
 from chatserver.features.attachments.model import Bounds, File
 from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Uploads
+from chatserver.features.attachments.settings import Attachments as Settings
 
 CHAT = ChatId("g-1")
 MALLORY = UserId("mallory")

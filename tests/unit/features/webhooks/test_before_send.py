@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatserver.config import Webhooks
 from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
+from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 from chatserver.service.messaging.message_sender import MessageSender

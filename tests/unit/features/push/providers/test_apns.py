@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.config import Notify, Settings
+from chatserver.config import Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import ConfigError
@@ -33,6 +33,7 @@ from chatserver.features.push.providers.apns import (
     is_apns_configured,
 )
 from chatserver.features.push.providers.registry import check_providers
+from chatserver.features.push.settings import Notify
 from chatserver.outbound.http2_client import Http2
 from tests.support.constants import constants
 from workers.runner import run_workers

@@ -1,0 +1,32 @@
+"""Check of the index folder for `chatserver doctor`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from chatserver.config import Settings
+from chatserver.features.search.settings import Search
+from chatserver.operations.doctor.model import Check, Finding
+from chatserver.operations.doctor.settings_checks import STORE, make_problem
+
+
+async def check_search(settings: Settings) -> list[Finding]:
+    """Check the folder of the index, if the index is in a folder."""
+    index = settings.get(Search).index
+    return [] if index in ("", "s3") else [_check_folder("search.index", Path(index))]
+
+
+def _check_folder(setting: str, folder: Path) -> Finding:
+    """Check that a folder exists or can be created, and that this user can write to it."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        return make_problem(setting, f"{nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        fix = f"let the user of the processes write to {nearest}"
+        return make_problem(setting, f"{folder} cannot be written by this user", fix)
+    return Finding(STORE, "ok", f"{setting} is a folder that this user can write to")
+
+
+CHECKS: Final = (Check(STORE, ("search",), check_search),)
