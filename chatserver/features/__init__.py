@@ -9,6 +9,7 @@ All features use the same module names:
 - `routes`, `worker`: HTTP routes and background jobs
 - `keys` and the folder `scripts`: Redis keys and Lua scripts
 - `settings`: the section of the settings; `doctor`: its checks for `chatserver doctor`
+- `audit_cli`: a command of `chatserver audit`
 
 Each package registers its parts as ``FEATURE``; see `registry`.
 """

@@ -16,7 +16,7 @@ from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
 from chatserver.domain.quantities import format_count
 from chatserver.errors import BadRequest
-from chatserver.operations.audit.social_cli import audit_social
+from chatserver.feature_modules import iter_feature_modules
 
 if TYPE_CHECKING:
     from chatserver.operations.audit.chat_audit import Tally
@@ -180,4 +180,5 @@ def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
     )
 
 
-audit.add_command(audit_social)
+for _module in iter_feature_modules("audit_cli"):
+    audit.add_command(_module.COMMAND)

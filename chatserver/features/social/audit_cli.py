@@ -6,6 +6,7 @@ Exit codes: 0 no findings, or all repaired; 1 unrepaired findings.
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 
@@ -63,3 +64,6 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
     suffix = "" if has_found else ": nothing is wrong"
     click.echo(f"{format_count(rows, 'row')}, {unstable} that keep changing{suffix}", err=True)
     return is_wrong
+
+
+COMMAND: Final = audit_social
