@@ -62,6 +62,7 @@ CONNECTIONS_MAX = 32
 ATTEMPTS_MAX = 5  # maximum attempts per call, except after `Throttled` and `Contended`
 
 T = TypeVar("T")
+Action = dict[str, dict[str, Any]]  # one action of a transaction: {"Put": {"TableName": …, …}}
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
 
 CONNECT_TIMEOUT_S = 2.0
@@ -143,7 +144,7 @@ class DynamoClient:
     ) -> None:
         self._sdk = sdk
         self._http = http
-        self._settings = settings
+        self.settings = settings
         self._tenancy = Tenancy(settings) if settings.tenant else None
         self.fence = WriteFence()  # shared by all copies of this client
         self._encryption: EncryptedFields | None = None
@@ -160,7 +161,7 @@ class DynamoClient:
     def with_cipher(self, cipher: ValueCipher | None) -> Self:
         """Return a copy of this client that encrypts with `cipher`, or not at all if it is None."""
         client = copy.copy(self)
-        client._encryption = EncryptedFields(cipher, self._settings) if cipher else None
+        client._encryption = EncryptedFields(cipher, self.settings) if cipher else None
         return client
 
     @property
@@ -184,6 +185,19 @@ class DynamoClient:
             ConfigError: the table does not exist or access is denied.
         """
         return await self.retry(lambda: self.call_once(operation, request))
+
+    async def transact(self, actions: Sequence[Action], token: str | None = None) -> None:
+        """Run up to 100 write actions in a transaction. See `call` for guarantees and errors.
+
+        For ten minutes, a repeated call with the same `token` has no effect.
+
+        Raises:
+            ConditionFailed: the condition of an action failed, and nothing was written.
+        """
+        request: dict[str, Any] = {"TransactItems": list(actions)}
+        if token is not None:
+            request["ClientRequestToken"] = token
+        await self.call("transact_write_items", request)
 
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation without retries. See `call` for errors."""
@@ -244,7 +258,7 @@ class DynamoClient:
         Raises:
             Unavailable: attempts or time are exhausted.
         """
-        timeout_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
+        timeout_s = self.settings.call_timeout_s if timeout_s is None else timeout_s
         last: Unavailable | None = None
         try:
             async with asyncio.timeout(timeout_s):
@@ -271,7 +285,7 @@ class DynamoClient:
         Raises:
             Unavailable: the deadline passed.
         """
-        timeout_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
+        timeout_s = self.settings.call_timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 yield

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from chatserver.warm.dynamo.conditions import EQUAL, PART
+
 KEY_CONDITION: Final = "KeyConditionExpression"
 EXPRESSIONS: Final = (
     KEY_CONDITION,
@@ -25,10 +27,15 @@ _COMPARATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _EXISTENCE = frozenset({"attribute_exists", "attribute_not_exists"})
 _CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
 _NO_MORE = ("",) * 5
+_RENDERED = re.compile(r":(\d+)([eop])\d+")  # a placeholder made by `conditions`
 
 
 class Comparison(NamedTuple):
-    """One use of an attribute in an expression: the operator and the value (``:name``)."""
+    """One use of an attribute in an expression: the operator and the value (``:name``).
+
+    For expressions rendered by `conditions`, the operator is ``=`` or ``<``, which stands for all
+    order comparisons.
+    """
 
     attribute: str
     operator: str
@@ -48,11 +55,36 @@ def find_comparisons(
         UnknownForm: a form is not supported, or the value (``:name``) of one of `attributes` is
             also used elsewhere.
     """
+    rendered = _find_rendered(request, attributes)
+    if rendered is not None:
+        return rendered
     texts = tuple(request.get(name, "") for name in EXPRESSIONS)
     if texts == ("", "", "", ""):
         return ()
     names = tuple(sorted(request.get("ExpressionAttributeNames", {}).items()))
     return _find(texts, names, attributes)
+
+
+def _find_rendered(
+    request: Mapping[str, Any], attributes: frozenset[str]
+) -> tuple[Comparison, ...] | None:
+    """Return the comparisons in a request made by `conditions`, or None if it has another form."""
+    values = request.get("ExpressionAttributeValues")
+    if not values:
+        return None
+    comparisons: list[Comparison] = []
+    for placeholder in values:
+        match = _RENDERED.fullmatch(placeholder)
+        if match is None:
+            return None
+        number, use = match.groups()
+        attribute = request["ExpressionAttributeNames"][f"#{number}"]
+        if attribute in attributes:
+            if use == PART:
+                raise UnknownForm(f"{attribute}: a part of a key or an encrypted value is used")
+            operator = "=" if use == EQUAL else "<"
+            comparisons.append(Comparison(attribute, operator, placeholder))
+    return tuple(comparisons)
 
 
 @functools.lru_cache(maxsize=1024)

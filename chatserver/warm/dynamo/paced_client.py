@@ -23,7 +23,7 @@ class PacedClient(DynamoClient):
     """DynamoDB client with a capacity limit, shared by all repositories that use it."""
 
     def __init__(self, client: DynamoClient, pace: RateLimiter) -> None:
-        super().__init__(client._sdk, client._settings, client._http)
+        super().__init__(client._sdk, client.settings, client._http)
         self.feature, self.meter, self.fence = client.feature, client.meter, client.fence
         self._encryption = client._encryption
         self._pace = pace

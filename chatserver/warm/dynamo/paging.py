@@ -15,6 +15,7 @@ from chatserver.config import Warm
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import PAGE_MAX
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, Condition
 from chatserver.warm.schema.tables import Index, Table
 
 T = TypeVar("T")
@@ -74,6 +75,19 @@ class Span:
         """The key attributes that identify an item's position in the key range."""
         keys = (self.index.key.names if self.index else ()) + self.table.key.names
         return tuple(dict.fromkeys(keys))
+
+    @property
+    def condition(self) -> Condition:
+        """The key condition of a Query."""
+        key = self.index.key if self.index else self.table.key
+        condition = Attr(key.partition) == self.partition
+        if key.sort is None:
+            return condition
+        if self.between is not None:
+            return condition & Attr(key.sort).between(*self.between)
+        if self.prefix is not None:
+            return condition & Attr(key.sort).begins_with(self.prefix)
+        return condition
 
     def query(self, settings: Warm) -> dict[str, Any]:
         """Return a Query of the key range, without limit, filter, direction and start key."""

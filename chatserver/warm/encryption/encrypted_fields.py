@@ -28,7 +28,7 @@ from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.encryption.value_cipher import DataKey, Place, ValueCipher
 from chatserver.errors import CorruptData
 from chatserver.telemetry import metrics
-from chatserver.warm.dynamo.expressions import find_comparisons
+from chatserver.warm.dynamo.expressions import UnknownForm, find_comparisons
 from chatserver.warm.encryption.key_rows import Item, get_bytes
 from chatserver.warm.schema.directory_attributes import SummaryField
 from chatserver.warm.schema.tables import (
@@ -70,6 +70,7 @@ _OF_BODY: Final = frozenset(
 )
 _ONE_ITEM: Final = frozenset({"delete_item", "put_item", "update_item"})
 _READS: Final = frozenset({"get_item", "query", "scan"})
+_EQUALITY: Final = frozenset({"=", "<>", "IN"})
 _YIELD_ITEMS: Final = 64  # number of items decrypted before yielding to the event loop
 
 
@@ -155,7 +156,9 @@ class EncryptedFields:
         if compared:
             place = get_place(table, action_request.get("Key") or action_request["Item"])
             values = dict(action_request["ExpressionAttributeValues"])
-            for attribute, _, value in set(compared):
+            for attribute, operator, value in set(compared):
+                if operator not in _EQUALITY:
+                    raise UnknownForm(f"{attribute}: encrypted values have no order")
                 values[value] = _encrypt_value(values[value], (*place, attribute), key)
             sent["ExpressionAttributeValues"] = values
         return sent

@@ -197,7 +197,7 @@ async def test_index_page_with_endlessly_unprocessed_keys_is_unavailable(
     conversation: MessageIndexes, tables: Tables
 ) -> None:
     """A page is complete or an error, and never short without an error."""
-    tables.client._settings = tables.settings.model_copy(update={"call_timeout_s": 0.5})
+    tables.client.settings = tables.settings.model_copy(update={"call_timeout_s": 0.5})
     queries_with_timeout = MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
 
     def none_yet(body: Any) -> tuple[int, dict[str, Any]]:
