@@ -14,10 +14,10 @@ tenant isolation and encryption find the values of an attribute without parsing 
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 # How an expression uses a value.
 EQUAL: Final = "e"  # it is the whole value of the attribute
@@ -60,32 +60,37 @@ class Default(NamedTuple):
 
 
 Change: TypeAlias = "Value | Add | Discard | Default | None"  # None removes the attribute
-Path: TypeAlias = tuple[str, ...]  # the names that lead to an element of a map attribute
-Changes: TypeAlias = Mapping[str, Change] | Mapping[str | Path, Change]
+Changes: TypeAlias = Mapping[str, Change]  # by attribute name, or by `Element`
 
 
-class _Name(NamedTuple):
-    attribute: str
+class Element(str):
+    """The key of a change to an element of a map attribute."""
+
+    path: tuple[str, ...]
+
+    def __new__(cls, *path: str) -> Self:
+        element = super().__new__(cls, ".".join(path))
+        element.path = path
+        return element
 
 
-class _Operand(NamedTuple):
-    attribute: str
-    use: Use
-    value: Value
+# Text, the name of an attribute, or a value and its use. Plain tuples, because each request makes
+# some, and named tuples take five times as long to make.
+_Fragment: TypeAlias = "str | tuple[str] | tuple[str, Use, Value]"
+_Fragments: TypeAlias = "tuple[_Fragment, ...]"
 
 
-_Tokens: TypeAlias = tuple[str | _Name | _Operand, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Condition:
     """A condition. Combine conditions with ``&``, ``|`` and ``~``.
 
     These operators bind more strongly than comparisons: write ``(Attr(a) == 1) & (Attr(b) < 2)``.
     """
 
-    tokens: _Tokens
-    joiner: Literal["", " AND ", " OR "] = ""
+    __slots__ = ("_joiner", "tokens")
+
+    def __init__(self, tokens: _Fragments, joiner: Literal["", " AND ", " OR "] = "") -> None:
+        self.tokens = tokens
+        self._joiner = joiner
 
     def __and__(self, other: Condition) -> Condition:
         return _join(" AND ", self, other)
@@ -99,9 +104,9 @@ class Condition:
     def __bool__(self) -> bool:
         raise TypeError("a condition is evaluated by DynamoDB; combine conditions with &, | and ~")
 
-    def _group(self, joiner: str) -> _Tokens:
+    def _group(self, joiner: str) -> _Fragments:
         """Return the tokens, in parentheses if needed; DynamoDB rejects redundant parentheses."""
-        return self.tokens if self.joiner in ("", joiner) else ("(", *self.tokens, ")")
+        return self.tokens if self._joiner in ("", joiner) else ("(", *self.tokens, ")")
 
 
 def _join(joiner: Literal[" AND ", " OR "], left: Condition, right: Condition) -> Condition:
@@ -158,7 +163,7 @@ class Attr:
 
     def is_in(self, values: Iterable[Value]) -> Condition:
         """The attribute has one of `values`; there must be 1 to 100."""
-        tokens: list[str | _Name | _Operand] = []
+        tokens: list[_Fragment] = []
         for value in values:
             tokens += [", ", self._operand(EQUAL, value)]
         return Condition((*self._tokens, " IN (", *tokens[1:], ")"))
@@ -166,8 +171,8 @@ class Attr:
     def _compare(self, operator: str, use: Use, value: Value) -> Condition:
         return Condition((*self._tokens, operator, self._operand(use, value)))
 
-    def _operand(self, use: Use, value: Value) -> _Operand:
-        return _Operand(self._path[0], use if len(self._path) == 1 else PART, value)
+    def _operand(self, use: Use, value: Value) -> tuple[str, Use, Value]:
+        return self._path[0], use if len(self._path) == 1 else PART, value
 
 
 class Expressions:
@@ -186,7 +191,8 @@ class Expressions:
     def add_update(self, changes: Changes) -> None:
         clauses: dict[str, list[str]] = {}
         for path, change in changes.items():
-            clause, tokens = _render_change((path,) if isinstance(path, str) else path, change)
+            names = path.path if isinstance(path, Element) else (path,)
+            clause, tokens = _render_change(names, change)
             clauses.setdefault(clause, []).append(self._render(tokens))
         lists = [f"{clause} {', '.join(texts)}" for clause, texts in clauses.items()]
         self._request["UpdateExpression"] = " ".join(lists)
@@ -194,7 +200,7 @@ class Expressions:
     def add_projection(self, attributes: Sequence[str]) -> None:
         """Return only these attributes; none means all."""
         if attributes:
-            names = [self._render((_Name(attribute),)) for attribute in attributes]
+            names = [self._render(((attribute,),)) for attribute in attributes]
             self._request["ProjectionExpression"] = ", ".join(names)
 
     def build(self) -> dict[str, Any]:
@@ -206,74 +212,66 @@ class Expressions:
             self._request["ExpressionAttributeValues"] = self._values
         return self._request
 
-    def _render(self, tokens: _Tokens) -> str:
-        return "".join(
-            [
-                token
-                if isinstance(token, str)
-                else f"#{self._get_number(token.attribute)}"
-                if isinstance(token, _Name)
-                else self._add_value(token)
-                for token in tokens
-            ]
-        )
-
-    def _get_number(self, attribute: str) -> int:
-        return self._numbers.setdefault(attribute, len(self._numbers))
-
-    def _add_value(self, operand: _Operand) -> str:
-        number = self._get_number(operand.attribute)
-        placeholder = f":{number}{operand.use}{len(self._values)}"
-        self._values[placeholder] = encode_value(operand.value)
-        return placeholder
+    def _render(self, fragments: _Fragments) -> str:
+        numbers, values, texts = self._numbers, self._values, []
+        for fragment in fragments:
+            if isinstance(fragment, str):
+                texts.append(fragment)
+                continue
+            number = numbers.setdefault(fragment[0], len(numbers))
+            if len(fragment) == 1:
+                texts.append(f"#{number}")
+            else:
+                placeholder = f":{number}{fragment[1]}{len(values)}"
+                values[placeholder] = encode_value(fragment[2])
+                texts.append(placeholder)
+        return "".join(texts)
 
 
-def _render_path(path: tuple[str, ...]) -> _Tokens:
-    tokens: list[str | _Name] = []
+@functools.lru_cache(maxsize=1024)
+def _render_path(path: tuple[str, ...]) -> _Fragments:
+    tokens: list[_Fragment] = []
     for name in path:
-        tokens += [".", _Name(name)]
+        tokens += [".", (name,)]
     return tuple(tokens[1:])
 
 
-def _render_change(path: Path, change: Change) -> tuple[str, _Tokens]:
+def _render_change(path: tuple[str, ...], change: Change) -> tuple[str, _Fragments]:
     """Return the clause (SET, REMOVE, ADD or DELETE) and the change in it."""
     name, root = _render_path(path), path[0]
     use: Use = EQUAL if len(path) == 1 else PART
-    match change:
-        case None:
-            return "REMOVE", name
-        case Add(value):
-            return "ADD", (*name, " ", _Operand(root, PART, value))
-        case Discard(value):
-            return "DELETE", (*name, " ", _Operand(root, PART, value))
-        case Default(default):
-            operand = _Operand(root, use, default)
-            return "SET", (*name, " = if_not_exists(", *name, ", ", operand, ")")
-        case value:
-            return "SET", (*name, " = ", _Operand(root, use, value))
+    if change is None:
+        return "REMOVE", name
+    if isinstance(change, Add):
+        return "ADD", (*name, " ", (root, PART, change.value))
+    if isinstance(change, Discard):
+        return "DELETE", (*name, " ", (root, PART, change.value))
+    if isinstance(change, Default):
+        return "SET", (*name, " = if_not_exists(", *name, ", ", (root, use, change.value), ")")
+    return "SET", (*name, " = ", (root, use, change))
 
 
 def encode_value(value: Value) -> dict[str, Any]:
     """Return a value in DynamoDB's format. Raises TypeError for other types and empty sets."""
-    match value:
-        case str():
-            return {"S": value}
-        case bool():
-            return {"BOOL": value}
-        case int():
-            return {"N": str(value)}
-        case Raw(stored):
-            return dict(stored)
-        case bytes():
-            return {"B": value}
-        case AbstractSet() if value and all(isinstance(each, str) for each in value):
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, int):
+        return {"N": str(value)}
+    if isinstance(value, Raw):
+        return dict(value.stored)
+    if isinstance(value, bytes):
+        return {"B": value}
+    if isinstance(value, AbstractSet) and value:
+        if all(isinstance(each, str) for each in value):
             return {"SS": sorted(map(str, value))}
-        case AbstractSet() if value and all(type(each) is int for each in value):
+        if all(type(each) is int for each in value):
             return {"NS": [str(number) for number in sorted(map(int, value))]}
-        case Mapping():
-            return {"M": {name: encode_value(each) for name, each in value.items()}}
-        case list() | tuple():
-            return {"L": [encode_value(each) for each in value]}
+    if isinstance(value, Mapping):
+        return {"M": {name: encode_value(each) for name, each in value.items()}}
+    if isinstance(value, list | tuple):
+        return {"L": [encode_value(each) for each in value]}
     raise TypeError(f"{type(value).__name__}: cannot be stored in DynamoDB")
 
 

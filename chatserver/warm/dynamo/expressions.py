@@ -74,17 +74,24 @@ def _find_rendered(
         return None
     comparisons: list[Comparison] = []
     for placeholder in values:
-        match = _RENDERED.fullmatch(placeholder)
-        if match is None:
+        parts = _parse_placeholder(placeholder)
+        if parts is None:
             return None
-        number, use = match.groups()
-        attribute = request["ExpressionAttributeNames"][f"#{number}"]
+        name, use = parts
+        attribute = request["ExpressionAttributeNames"][name]
         if attribute in attributes:
             if use == PART:
                 raise UnknownForm(f"{attribute}: a part of a key or an encrypted value is used")
             operator = "=" if use == EQUAL else "<"
             comparisons.append(Comparison(attribute, operator, placeholder))
     return tuple(comparisons)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_placeholder(placeholder: str) -> tuple[str, str] | None:
+    """Return the attribute's placeholder and the use of a value, or None if it has another form."""
+    match = _RENDERED.fullmatch(placeholder)
+    return None if match is None else (f"#{match[1]}", match[2])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
-from chatserver.warm.dynamo.conditions import Add, Attr, Condition, Default, Discard, Raw
+from chatserver.warm.dynamo.conditions import Add, Attr, Condition, Default, Discard, Element, Raw
 from chatserver.warm.dynamo.expressions import Comparison, UnknownForm, find_comparisons
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table, try_write
@@ -131,7 +131,7 @@ def test_update_has_one_clause_per_kind_of_change() -> None:
         "d": Default(3),
         "e": Discard({"x"}),
         "f": Add({"y"}),
-        ("g", "h"): "z",
+        Element("g", "h"): "z",
     }
 
     request = make_table().update_action(KEY, changes, if_=Attr("a") == 0)["Update"]
