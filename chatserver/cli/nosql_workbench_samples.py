@@ -38,7 +38,7 @@ from chatserver.warm.chats.directory_items import (
 )
 from chatserver.warm.chats.invitations import TRUST_PREFIX, encode_invitation
 from chatserver.warm.chats.logins import encode_login
-from chatserver.warm.chats.moderation import Ban, Report, block_key
+from chatserver.warm.chats.moderation import BAN, BLOCK, REPORT, Ban, Block, Report
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import PARTITION, encode_key
 from chatserver.warm.messages import removed_message_markers
@@ -185,10 +185,10 @@ def _make_chats() -> Iterable[Item]:
 
 
 def _make_moderation() -> Iterable[Item]:
-    yield Ban(TEAM, "eve", "alice", MS).encode()
-    yield row_key(user_key("bob"), block_key("eve")) | {DirectoryField.CREATED: _make_number(MS)}
+    yield BAN.encode(Ban(TEAM, "eve", "alice", MS))
+    yield BLOCK.encode(Block("eve", MS), owner="bob")
     report = Report(TEAM, 1, "bob", MS, "spam")
-    yield from (report.encode(), report.line_key, report.link_key)
+    yield from (REPORT.encode(report), row_key(*report.line_key), row_key(*report.link_key))
     hold = legal_holds.Hold(DIRECT, "case 17", "k1", MS, "in_force")
     yield from (legal_holds.encode_hold(hold), row_key(legal_holds.HOLDS, DIRECT))
 

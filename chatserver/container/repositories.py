@@ -72,7 +72,7 @@ class TierContainer(CoreContainer, abc.ABC):
         self.memberships = Memberships(dynamodb.for_feature("membership"), warm)
         self.login_rows = LoginRows(dynamodb.for_feature("accounts"), warm)
         self.holds = Holds(dynamodb.for_feature("moderation"), warm)
-        self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"), warm)
+        self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"))
         self.body_files = BodyFiles(store, dynamodb.cipher)
         self.item_retention = ItemRetention.by(settings.archive)
         self.manifests = Manifests(dynamodb.for_feature("archive"), warm)

@@ -16,7 +16,7 @@ class ArchiveContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("archive")
-        self.stream_rows = StreamCheckpoints(self._client, core.settings.warm, LEASE_S)
+        self.stream_rows = StreamCheckpoints(self._client, LEASE_S)
 
     @cached_property
     def archiver(self) -> Archiver:

@@ -15,7 +15,7 @@ class PinContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         client = core.dynamodb.for_feature("pins")
-        self.rows = PinRows(client, core.settings.warm, core.write_shards)
+        self.rows = PinRows(client, core.write_shards)
 
     @cached_property
     def pins(self) -> Pins:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from chatserver.features.pins.warm import sort_key
-from chatserver.warm.chats.directory_items import chat_key, row_key
+from chatserver.features.pins.model import Pin, PinCount
+from chatserver.features.pins.warm import PIN, PIN_COUNT
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.directory_attributes import PinField as Field
 from chatserver.warm.schema.tables import DIRECTORY, Table
 
 _TS: Final = 1_795_000_000_000_000
@@ -19,9 +18,6 @@ def sample_items(table: Table) -> Iterable[Item]:
     if table is not DIRECTORY:
         return []
     chat, seq = "g-team", 5
-    pin = {Field.TS: {"N": str(_TS + seq * 1_000_000)}, Field.PINNED_AT: {"N": str(_TS // 1000)}}
-    count = {Field.PINS: {"N": "1"}, Field.REQUEST: {"S": "7f83b1657ff1fc53"}}
-    return [
-        row_key(chat_key(chat), sort_key(chat, seq)) | pin,
-        row_key(chat_key(chat), f"pins#{chat}") | count,
-    ]
+    pin = Pin(seq, ts=_TS + seq * 1_000_000, pinned_at_ms=_TS // 1000)
+    count = PinCount(1, "7f83b1657ff1fc53")
+    return [PIN.encode(pin, chat=chat), PIN_COUNT.encode(count, chat=chat)]

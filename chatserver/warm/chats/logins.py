@@ -29,6 +29,7 @@ from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number, get_text
 from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -187,7 +188,7 @@ class LoginRows:
         """
         names = sorted(logins)
         if names:
-            await mark_restricted(self._client, self._table, user)
+            await mark_restricted(Table(self._client, DIRECTORY), user)
         for start in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
             ends = [
                 self._end(user, login, now_ms, until)

@@ -46,7 +46,7 @@ class Memberships:
         self._settings = settings
         self._table = DIRECTORY.name_in(settings)
         self._directory = Directory(client, settings)
-        self._moderation = moderation.Moderation(client, settings)
+        self._moderation = moderation.Moderation(client)
         self._clock = clock or SystemClock()
 
     async def get_chat(self, chat: str) -> Chat:
@@ -122,7 +122,7 @@ class Memberships:
         key = directory_items.chat_key(chat)
         keys = [directory_items.row_key(key, moderation.ban_key(user)) for user in set(users)]
         items = await get_items(self._client, self._table, keys)
-        return {moderation.Ban.decode(item).user for item in items}
+        return {moderation.BAN.decode(item).user for item in items}
 
     async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
         """Return the former membership of each of `users` who has left. Strongly consistent."""
@@ -255,7 +255,7 @@ class Memberships:
 
     def _make_ban(self, chat: str, user: str, actor: str) -> dict[str, Any]:
         ban = moderation.Ban(chat, user, actor, int(self._clock.time() * 1000))
-        return {"Put": {"TableName": self._table, "Item": ban.encode()}}
+        return {"Put": {"TableName": self._table, "Item": moderation.BAN.encode(ban)}}
 
     async def delete_ban(self, chat: str, user: str) -> None:
         """Remove a ban. Idempotent."""

@@ -17,17 +17,16 @@ into Redis. In keys, `seq` and `created` have a fixed width, so that they sort n
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from chatserver.config import Warm
-from chatserver.errors import CorruptData, NotFound
+from chatserver.errors import NotFound
 from chatserver.warm.chats.restriction_flag import mark_restricted
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item, write_conditionally
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Discard
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -60,6 +59,9 @@ class Block(NamedTuple):
     since: int
 
 
+BLOCK: Final = Codec(Block, "u#{owner}", "block#{user}", since=Field.CREATED)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ban:
     """A user who is not allowed to rejoin a chat."""
@@ -69,26 +71,8 @@ class Ban:
     by: str
     created_ms: int
 
-    def encode(self) -> Item:
-        return {
-            Field.PK: {"S": f"c#{self.chat}"},
-            Field.SK: {"S": ban_key(self.user)},
-            Field.CREATED: {"N": str(self.created_ms)},
-            Field.AUTHOR: {"S": self.by},
-        }
 
-    @classmethod
-    def decode(cls, item: Item) -> Ban:
-        """Decode a ban. Raises CorruptData."""
-        try:
-            return cls(
-                item[Field.PK]["S"].removeprefix("c#"),
-                item[Field.SK]["S"].removeprefix(BAN_PREFIX),
-                item[Field.AUTHOR]["S"],
-                int(item[Field.CREATED]["N"]),
-            )
-        except (KeyError, ValueError) as exc:
-            raise CorruptData(f"table directory: {item.get(Field.PK)} has an invalid ban") from exc
+BAN: Final = Codec(Ban, "c#{chat}", "ban#{user}", created_ms=Field.CREATED, by=Field.AUTHOR)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,124 +88,76 @@ class Report:
     resolved_by: str | None = None
 
     @property
-    def sort_key(self) -> str:
-        return f"{REPORT_PREFIX}{self.seq:020d}#{self.reporter}"
-
-    @property
-    def line_key(self) -> Item:
+    def line_key(self) -> tuple[str, str]:
         """The key of the item that lists an open report."""
-        sort = f"{self.created_ms:020d}#{self.chat}#{self.seq:020d}#{self.reporter}"
-        return {Field.PK: {"S": OPEN_REPORTS}, Field.SK: {"S": sort}}
+        return OPEN_REPORTS, f"{self.created_ms:020d}#{self.chat}#{self.seq:020d}#{self.reporter}"
 
     @property
-    def link_key(self) -> Item:
+    def link_key(self) -> tuple[str, str]:
         """The key of the item that lists a report under its reporter."""
-        sort = f"reported#{self.chat}#{self.seq:020d}"
-        return {Field.PK: {"S": f"u#{self.reporter}"}, Field.SK: {"S": sort}}
+        return f"u#{self.reporter}", f"reported#{self.chat}#{self.seq:020d}"
 
-    def encode(self) -> Item:
-        """Encode an open report as an item."""
-        item: Item = {
-            Field.PK: {"S": f"c#{self.chat}"},
-            Field.SK: {"S": self.sort_key},
-            Field.CREATED: {"N": str(self.created_ms)},
-            Field.STATE: {"S": self.state},
-        }
-        if self.reason:
-            item[Field.REASON] = {"S": self.reason}
-        return item
 
-    @classmethod
-    def decode(cls, item: Item) -> Report:
-        """Decode a report. Raises CorruptData."""
-        try:
-            _, seq, reporter = item[Field.SK]["S"].split("#")
-            resolver = item.get(Field.RESOLVED_BY)
-            return cls(
-                item[Field.PK]["S"].removeprefix("c#"),
-                int(seq),
-                reporter,
-                int(item[Field.CREATED]["N"]),
-                item.get(Field.REASON, {"S": ""})["S"],
-                item[Field.STATE]["S"],
-                resolver["S"] if resolver else None,
-            )
-        except (KeyError, ValueError) as exc:
-            partition_key = item.get(Field.PK)
-            raise CorruptData(f"table directory: {partition_key} has an invalid report") from exc
+REPORT: Final = Codec(
+    Report,
+    "c#{chat}",
+    "report#{seq:020d}#{reporter}",
+    created_ms=Field.CREATED,
+    state=Field.STATE,
+    reason=Stored(Field.REASON, absent=""),
+    resolved_by=Field.RESOLVED_BY,
+)
 
 
 class Moderation:
     """Repository of blocks, bans and reports. `now` is in seconds since 1970."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+    def __init__(self, client: DynamoClient) -> None:
         self._client = client
-        self._settings = settings
-        self._table = DIRECTORY.name_in(settings)
+        self._table = Table(client, DIRECTORY)
 
     # Blocks.
 
     async def put_block(self, user: str, other: str, now: float) -> None:
         """Record that `user` blocks `other`. Idempotent: an existing block keeps its time."""
-        await mark_restricted(self._client, self._table, user, other)
-        item: Item = self._block_row(user, other) | {Field.CREATED: {"N": str(int(now * 1000))}}
-        request = {
-            "TableName": self._table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-        }
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("put_item", request)
+        await mark_restricted(self._table, user, other)
+        item = BLOCK.encode(Block(other, int(now * 1000)), owner=user)
+        await try_write(self._table.put(item, if_=Attr(Field.PK).is_absent))
 
     async def delete_block(self, user: str, other: str) -> None:
         """Unblock `other` for `user`. Idempotent."""
-        request = {"TableName": self._table, "Key": self._block_row(user, other)}
-        await self._client.call("delete_item", request)
+        await self._table.delete(_block_row(user, other))
 
     async def mark_chat(self, chat: str, blocker: str, *, is_blocked: bool) -> bool:
         """Record in a direct chat's item whether `blocker` blocks the other user.
 
         Return False if the chat does not exist or its item already records this.
         """
-        condition = "contains(#blocked, :who)"
-        request = {
-            "TableName": self._table,
-            "Key": {Field.PK: {"S": f"c#{chat}"}, Field.SK: {"S": f"c#{chat}"}},
-            "UpdateExpression": ("ADD" if is_blocked else "DELETE") + " #blocked :set "
-            "SET #version = #version + :one",
-            "ConditionExpression": "attribute_exists(#pk) AND "
-            + (f"NOT {condition}" if is_blocked else condition),
-            "ExpressionAttributeNames": {
-                "#pk": Field.PK,
-                "#blocked": Field.BLOCKED,
-                "#version": Field.VERSION,
-            },
-            "ExpressionAttributeValues": {
-                ":set": {"SS": [blocker]},
-                ":who": {"S": blocker},
-                ":one": {"N": "1"},
-            },
-        }
-        return await write_conditionally(self._client, "update_item", request)
+        was_blocked = Attr(Field.BLOCKED).contains(blocker)
+        change = Add({blocker}) if is_blocked else Discard({blocker})
+        write = self._table.update(
+            (f"c#{chat}", f"c#{chat}"),
+            {Field.BLOCKED: change, Field.VERSION: Add(1)},
+            if_=Attr(Field.PK).exists & (~was_blocked if is_blocked else was_blocked),
+        )
+        return await try_write(write)
 
     async def find_blocked(self, user: str, others: list[str]) -> set[str]:
         """Return which of `others` block `user` or are blocked by `user`.
 
         Strongly consistent.
         """
-        keys = [self._block_row(user, other) for other in others]
-        keys += [self._block_row(other, user) for other in others]
+        keys = [_block_row(user, other) for other in others]
+        keys += [_block_row(other, user) for other in others]
         blocked = set()
-        for item in await get_items(self._client, self._table, keys):
+        for item in await self._table.get_items(keys):
             owner = item[Field.PK]["S"].removeprefix("u#")
             blocked |= {owner, item[Field.SK]["S"].removeprefix(BLOCK_PREFIX)}
         return blocked - {user}
 
     async def list_between(self, user: str, other: str) -> list[str]:
         """Return which of two users block the other: none, one or both. Strongly consistent."""
-        keys = [self._block_row(user, other), self._block_row(other, user)]
-        items = await get_items(self._client, self._table, keys)
+        items = await self._table.get_items([_block_row(user, other), _block_row(other, user)])
         return [item[Field.PK]["S"].removeprefix("u#") for item in items]
 
     async def list_blocks(self, user: str, after: str | None, limit: int) -> list[Block]:
@@ -229,94 +165,61 @@ class Moderation:
         span = Span(
             DIRECTORY, f"u#{user}", between=(_lower_bound(BLOCK_PREFIX, after), AFTER_BLOCKS)
         )
-        return [
-            Block(
-                row[Field.SK]["S"].removeprefix(BLOCK_PREFIX),
-                int(row[Field.CREATED]["N"]),
-            )
-            for row in await self._query(span, limit)
-        ]
+        return [BLOCK.decode(row) for row in await self._table.query(span, limit=limit)]
 
     async def list_blockers(self, user: str) -> list[str]:
         """Return up to `BLOCKED_BY_MAX` users who block `user`, by id. Eventually consistent."""
-        span = Span(DIRECTORY, block_key(user), MEMBER_INDEX)
-        request: dict[str, Any] = {**span.query(self._settings), "Limit": 1000}
         blockers: list[str] = []
-        while len(blockers) < BLOCKED_BY_MAX:
-            response = await self._client.call("query", request)
-            blockers += [row[Field.PK]["S"].removeprefix("u#") for row in response["Items"]]
-            if (last := response.get("LastEvaluatedKey")) is None:
+        async for rows in self._table.iter_query(
+            Span(DIRECTORY, block_key(user), MEMBER_INDEX), limit=1000
+        ):
+            blockers += [row[Field.PK]["S"].removeprefix("u#") for row in rows]
+            if len(blockers) >= BLOCKED_BY_MAX:
                 break
-            request["ExclusiveStartKey"] = last
         return blockers[:BLOCKED_BY_MAX]
 
     # Bans.
 
     async def delete_ban(self, chat: str, user: str) -> None:
-        key = {Field.PK: {"S": f"c#{chat}"}, Field.SK: {"S": ban_key(user)}}
-        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+        await self._table.delete(BAN.key(chat=chat, user=user))
 
     async def list_bans(self, chat: str, after: str | None, limit: int) -> list[Ban]:
         """Return a chat's bans, sorted by user id, starting after `after`. Strongly consistent."""
         span = Span(DIRECTORY, f"c#{chat}", between=(_lower_bound(BAN_PREFIX, after), AFTER_BANS))
-        return [Ban.decode(row) for row in await self._query(span, limit)]
+        return [BAN.decode(row) for row in await self._table.query(span, limit=limit)]
 
     # Reports.
 
     async def put_report(self, chat: str, seq: int, reporter: str, reason: str, now: float) -> bool:
         """Store a report; return False if this reporter has already reported the message."""
         report = Report(chat, seq, reporter, int(now * 1000), reason)
-        put = {
-            "TableName": self._table,
-            "Item": report.encode(),
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-        }
-        line = {"TableName": self._table, "Item": report.line_key}
-        link = {"TableName": self._table, "Item": report.link_key}
-        actions = [{"Put": put}, {"Put": line}, {"Put": link}]
-        return await write_conditionally(
-            self._client, "transact_write_items", {"TransactItems": actions}
-        )
+        actions = [
+            self._table.put_action(REPORT.encode(report), if_=Attr(Field.PK).is_absent),
+            self._table.put_action(report.line_key),
+            self._table.put_action(report.link_key),
+        ]
+        return await try_write(self._client.transact(actions))
 
     async def get_report(self, chat: str, seq: int, reporter: str) -> Report:
         """Return a report. Strongly consistent. Raises NotFound."""
-        item = await find_item(
-            self._client,
-            self._table,
-            {
-                Field.PK: {"S": f"c#{chat}"},
-                Field.SK: {"S": f"{REPORT_PREFIX}{seq:020d}#{reporter}"},
-            },
-        )
+        item = await self._table.find(REPORT.key(chat=chat, seq=seq, reporter=reporter))
         if item is None:
             raise NotFound("report: does not exist")
-        return Report.decode(item)
+        return REPORT.decode(item)
 
     async def resolve(self, report: Report, resolver: str, now: float) -> None:
         """Mark a report as resolved. Idempotent: the first resolution is kept."""
-        update = {
-            "TableName": self._table,
-            "Key": {Field.PK: {"S": f"c#{report.chat}"}, Field.SK: {"S": report.sort_key}},
-            "UpdateExpression": "SET #state = :resolved, #by = :by, #ends = :ends",
-            "ConditionExpression": "#state = :open",
-            "ExpressionAttributeNames": {
-                "#state": Field.STATE,
-                "#by": Field.RESOLVED_BY,
-                "#ends": Field.EXPIRES_AT,
-            },
-            "ExpressionAttributeValues": {
-                ":resolved": {"S": RESOLVED},
-                ":open": {"S": OPEN},
-                ":by": {"S": resolver},
-                ":ends": {"N": str(int(now) + KEEP_RESOLVED_S)},
-            },
+        changes: Changes = {
+            Field.STATE: RESOLVED,
+            Field.RESOLVED_BY: resolver,
+            Field.EXPIRES_AT: int(now) + KEEP_RESOLVED_S,
         }
-        delete = {"TableName": self._table, "Key": report.line_key}
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call(
-                "transact_write_items", {"TransactItems": [{"Update": update}, {"Delete": delete}]}
-            )
+        key = REPORT.key(chat=report.chat, seq=report.seq, reporter=report.reporter)
+        actions = [
+            self._table.update_action(key, changes, if_=Attr(Field.STATE) == OPEN),
+            self._table.delete_action(report.line_key),
+        ]
+        await try_write(self._client.transact(actions))
 
     async def list_open_reports(
         self, after: str | None, limit: int, *, is_newest_first: bool = False
@@ -334,15 +237,14 @@ class Moderation:
         # Bounds are inclusive: in newest-first order, the item with sort key `after` is read again
         # and dropped.
         extra = 1 if is_newest_first and after is not None else 0
-        rows = await self._query(span, limit + extra, is_newest_first=is_newest_first)
+        rows = await self._table.query(span, limit=limit + extra, is_newest_first=is_newest_first)
         places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]
-        keys = []
+        keys: list[Key] = []
         for place in places:
             _, chat, seq, reporter = place.split("#")
-            sort = f"{REPORT_PREFIX}{seq}#{reporter}"
-            keys.append({Field.PK: {"S": f"c#{chat}"}, Field.SK: {"S": sort}})
-        reports = [Report.decode(item) for item in await get_items(self._client, self._table, keys)]
-        by_place = {report.line_key[Field.SK]["S"]: report for report in reports}
+            keys.append(REPORT.key(chat=chat, seq=int(seq), reporter=reporter))
+        reports = [REPORT.decode(item) for item in await self._table.get_items(keys)]
+        by_place = {report.line_key[1]: report for report in reports}
         open_reports = [by_place[place] for place in places if place in by_place]
         return open_reports, places[-1] if len(places) == limit else None
 
@@ -351,16 +253,11 @@ class Moderation:
         span = Span(
             DIRECTORY, f"c#{chat}", between=(_lower_bound(REPORT_PREFIX, after), AFTER_REPORTS)
         )
-        return [Report.decode(row) for row in await self._query(span, limit)]
+        return [REPORT.decode(row) for row in await self._table.query(span, limit=limit)]
 
-    async def _query(self, span: Span, limit: int, *, is_newest_first: bool = False) -> list[Item]:
-        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
-        request["ScanIndexForward"] = not is_newest_first
-        rows: list[Item] = (await self._client.call("query", request))["Items"]
-        return rows
 
-    def _block_row(self, user: str, other: str) -> Item:
-        return {Field.PK: {"S": f"u#{user}"}, Field.SK: {"S": block_key(other)}}
+def _block_row(user: str, other: str) -> Key:
+    return f"u#{user}", block_key(other)
 
 
 def _lower_bound(prefix: str, after: str | None) -> str:

@@ -9,14 +9,14 @@ the Queries.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
-from chatserver.warm.chats import directory_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.chats.directory_items import user_key
+from chatserver.warm.dynamo.conditions import Attr
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 
-async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None:
+async def mark_restricted(table: Table, *users: str) -> None:
     """Set the flag `restricted` of users. Call this before writing a restriction.
 
     Idempotent; ignores unknown users.
@@ -25,22 +25,14 @@ async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None
         Unavailable: the flag of some users may not have been set.
     """
     # Await all before raising the first error, so that no task is left running.
-    marks = [_mark(client, table, user) for user in users]
+    marks = [_mark(table, user) for user in users]
     for outcome in await asyncio.gather(*marks, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
 
 
-async def _mark(client: DynamoClient, table: str, user: str) -> None:
-    key = directory_items.user_key(user)
-    request = {
-        "TableName": table,
-        "Key": directory_items.row_key(key, key),
-        "UpdateExpression": "SET #restricted = :true",
-        # If the user or the attribute does not exist, the condition is false too.
-        "ConditionExpression": "#restricted = :false",
-        "ExpressionAttributeNames": {"#restricted": Field.RESTRICTED},
-        "ExpressionAttributeValues": {":true": {"BOOL": True}, ":false": {"BOOL": False}},
-    }
-    with contextlib.suppress(ConditionFailed):
-        await client.call("update_item", request)
+async def _mark(table: Table, user: str) -> None:
+    # If the user or the attribute does not exist, the condition is false too.
+    is_unmarked = Attr(Field.RESTRICTED) == False  # noqa: E712  # compared by DynamoDB
+    key = (user_key(user), user_key(user))
+    await try_write(table.update(key, {Field.RESTRICTED: True}, if_=is_unmarked))

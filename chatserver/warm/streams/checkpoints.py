@@ -20,13 +20,14 @@ an incomplete shard is kept forever, so that the loss of unread records is detec
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.errors import Unavailable
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import iter_pages, write_conditionally
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.conditions import Add, Attr, Change, Default
+from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number, get_text
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.directory_attributes import StreamField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.streams.shard_lineage import Shard, ShardProgress
@@ -36,6 +37,7 @@ _SHARD: Final = "shard#"
 _READER: Final = "reader#"
 DONE_KEPT_S: Final = 7 * 86_400
 READER_KEPT_S: Final = 86_400
+_IS_OPEN: Final = Attr(Field.DONE).is_absent
 
 
 class LeaseLost(Unavailable):
@@ -62,55 +64,39 @@ class StreamState(NamedTuple):
 class StreamCheckpoints:
     """Repository of checkpoints, leases and readers. `now` is in seconds since 1970."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, lease_s: float) -> None:
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient, lease_s: float) -> None:
+        self._table = Table(client, DIRECTORY)
         self._lease_s = lease_s
 
     async def get_state(self, now: float) -> StreamState:
         """Return the progress of all shards, and the live readers. Strongly consistent."""
         now_ms = int(now * 1000)
         state = StreamState({}, set())
-        async for item in self._iter_rows():
-            sort = item[Field.SK]["S"]
-            if sort.startswith(_READER):
-                if _get_number(item, Field.SEEN) > now_ms - 1000 * self._lease_s:
-                    state.readers.add(sort.removeprefix(_READER))
-                continue
-            name = sort.removeprefix(_SHARD)
-            is_held = _get_number(item, Field.HELD_UNTIL) > now_ms
-            state.progress[name] = ShardProgress(
-                name,
-                item[Field.PLACE]["S"] if Field.PLACE in item else None,
-                Field.DONE in item,
-                _get_number(item, Field.READ_TO),
-                item[Field.HOLDER]["S"] if is_held else None,
-            )
+        async for items in self._table.iter_query(Span(DIRECTORY, _PARTITION)):
+            for item in items:
+                sort = get_text(item, Field.SK)
+                if sort.startswith(_READER):
+                    if get_number(item, Field.SEEN) > now_ms - 1000 * self._lease_s:
+                        state.readers.add(sort.removeprefix(_READER))
+                    continue
+                name = sort.removeprefix(_SHARD)
+                is_held = (find_number(item, Field.HELD_UNTIL) or 0) > now_ms
+                state.progress[name] = ShardProgress(
+                    name,
+                    find_text(item, Field.PLACE),
+                    Field.DONE in item,
+                    find_number(item, Field.READ_TO) or 0,
+                    get_text(item, Field.HOLDER) if is_held else None,
+                )
         return state
 
-    async def _iter_rows(self) -> AsyncIterator[Item]:
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "#pk = :pk",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-            "ExpressionAttributeValues": {":pk": {"S": _PARTITION}},
-            "ConsistentRead": True,
-        }
-        async for items in iter_pages(self._client, "query", request):
-            for item in items:
-                yield item
-
     async def put_reader(self, reader: str, now: float) -> None:
-        item = _key(_READER + reader) | {
-            Field.SEEN: {"N": str(int(now * 1000))},
-            Field.EXPIRES_AT: {"N": str(int(now) + READER_KEPT_S)},
-        }
-        await self._client.call("put_item", {"TableName": self._table, "Item": item})
+        attributes = {Field.SEEN: int(now * 1000), Field.EXPIRES_AT: int(now) + READER_KEPT_S}
+        await self._table.put((_PARTITION, _READER + reader), attributes)
 
     async def remove_reader(self, reader: str) -> None:
         """Delete the item of a stopping reader. Idempotent."""
-        key = _key(_READER + reader)
-        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+        await self._table.delete((_PARTITION, _READER + reader))
 
     async def claim(
         self, shard: Shard, reader: str, now: float, read_to_ms: int | None = None
@@ -121,44 +107,24 @@ class StreamCheckpoints:
         becomes the shard's own `read_to` if the shard has none yet.
         """
         now_ms = int(now * 1000)
-        sets = "#holder = :holder, #until = :until, #read = if_not_exists(#read, :from)"
-        values: Item = {
-            ":holder": {"S": reader},
-            ":until": {"N": str(now_ms + int(self._lease_s * 1000))},
-            ":now": {"N": str(now_ms)},
-            ":from": {"N": str(now_ms if read_to_ms is None else read_to_ms)},
-            ":one": {"N": "1"},
-        }
-        names = {
-            "#holder": Field.HOLDER,
-            "#until": Field.HELD_UNTIL,
-            "#read": Field.READ_TO,
-            "#turn": Field.TURN,
-            "#done": Field.DONE,
+        until, holder = Attr(Field.HELD_UNTIL), Attr(Field.HOLDER)
+        is_free = until.is_absent | (until <= now_ms) | (holder == reader)
+        changes: dict[str, Change] = {
+            Field.HOLDER: reader,
+            Field.HELD_UNTIL: now_ms + int(self._lease_s * 1000),
+            Field.READ_TO: Default(now_ms if read_to_ms is None else read_to_ms),
+            Field.TURN: Add(1),
         }
         if shard.parent is not None:
-            sets += ", #parent = :parent"
-            names["#parent"] = Field.PARENT
-            values[":parent"] = {"S": shard.parent}
-        request = {
-            "TableName": self._table,
-            "Key": _key(_SHARD + shard.name),
-            "UpdateExpression": f"SET {sets} ADD #turn :one",
-            "ConditionExpression": (
-                "attribute_not_exists(#done) AND "
-                "(attribute_not_exists(#until) OR #until <= :now OR #holder = :holder)"
-            ),
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-            "ReturnValues": "ALL_NEW",
-        }
+            changes[Field.PARENT] = shard.parent
         try:
-            item: Item = (await self._client.call("update_item", request))["Attributes"]
+            item = await self._table.update(
+                (_PARTITION, _SHARD + shard.name), changes, "new", if_=_IS_OPEN & is_free
+            )
         except ConditionFailed:
             return None
-        place = item[Field.PLACE]["S"] if Field.PLACE in item else None
-        turn, read_to_ms = _get_number(item, Field.TURN), _get_number(item, Field.READ_TO)
-        return ShardLease(shard.name, reader, turn, place, read_to_ms)
+        turn, read_to_ms = get_number(item, Field.TURN), get_number(item, Field.READ_TO)
+        return ShardLease(shard.name, reader, turn, find_text(item, Field.PLACE), read_to_ms)
 
     async def save(
         self, hold: ShardLease, now: float, *, is_done: bool = False, keep: bool = True
@@ -169,62 +135,25 @@ class StreamCheckpoints:
             LeaseLost: another reader holds the shard.
         """
         until_ms = int((now + self._lease_s) * 1000) if keep and not is_done else 0
-        sets = "#until = :until, #read = :read"
-        names = {
-            "#until": Field.HELD_UNTIL,
-            "#read": Field.READ_TO,
-            "#turn": Field.TURN,
-            "#holder": Field.HOLDER,
-        }
-        values: Item = {
-            ":until": {"N": str(until_ms)},
-            ":read": {"N": str(hold.read_to_ms)},
-            ":turn": {"N": str(hold.turn)},
-            ":holder": {"S": hold.holder},
+        changes: dict[str, Change] = {
+            Field.HELD_UNTIL: until_ms,
+            Field.READ_TO: hold.read_to_ms,
         }
         if hold.place is not None:
-            sets += ", #place = :place"
-            names["#place"] = Field.PLACE
-            values[":place"] = {"S": hold.place}
+            changes[Field.PLACE] = hold.place
         if is_done:
-            sets += ", #done = :yes, #expires = :expires"
-            names |= {"#done": Field.DONE, "#expires": Field.EXPIRES_AT}
-            values |= {
-                ":yes": {"BOOL": True},
-                ":expires": {"N": str(int(now) + DONE_KEPT_S)},
-            }
-        request = {
-            "TableName": self._table,
-            "Key": _key(_SHARD + hold.name),
-            "UpdateExpression": f"SET {sets}",
-            "ConditionExpression": "#turn = :turn AND #holder = :holder",
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
+            changes |= _build_completion(now)
+        is_own = (Attr(Field.TURN) == hold.turn) & (Attr(Field.HOLDER) == hold.holder)
         try:
-            await self._client.call("update_item", request)
+            await self._table.update((_PARTITION, _SHARD + hold.name), changes, if_=is_own)
         except ConditionFailed as exc:
             raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
     async def close(self, progress: ShardProgress, now: float) -> bool:
         """Mark a shard that no longer exists as complete; return False if it already was."""
-        request = {
-            "TableName": self._table,
-            "Key": _key(_SHARD + progress.name),
-            "UpdateExpression": "SET #done = :yes, #expires = :expires",
-            "ConditionExpression": "attribute_not_exists(#done)",
-            "ExpressionAttributeNames": {"#done": Field.DONE, "#expires": Field.EXPIRES_AT},
-            "ExpressionAttributeValues": {
-                ":yes": {"BOOL": True},
-                ":expires": {"N": str(int(now) + DONE_KEPT_S)},
-            },
-        }
-        return await write_conditionally(self._client, "update_item", request)
+        key = (_PARTITION, _SHARD + progress.name)
+        return await try_write(self._table.update(key, _build_completion(now), if_=_IS_OPEN))
 
 
-def _key(sort: str) -> Item:
-    return {Field.PK: {"S": _PARTITION}, Field.SK: {"S": sort}}
-
-
-def _get_number(item: Item, name: str) -> int:
-    return int(item[name]["N"]) if name in item else 0
+def _build_completion(now: float) -> dict[str, Change]:
+    return {Field.DONE: True, Field.EXPIRES_AT: int(now) + DONE_KEPT_S}

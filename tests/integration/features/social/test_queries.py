@@ -106,7 +106,7 @@ async def test_follow_of_a_blocked_user_writes_nothing(
     social_rows: SocialRows, tables: Tables
 ) -> None:
     """The transaction checks blocks in both directions."""
-    blocks = Moderation(tables.client, tables.settings)
+    blocks = Moderation(tables.client)
     await blocks.put_block("alice", "bob", 1.0)
 
     with pytest.raises(Forbidden, match="alice: you cannot interact with this user"):

@@ -329,7 +329,7 @@ async def test_report_of_a_message_is_stored_once_and_can_be_resolved(
     non_member = await get_refusal(bob, "report", chat="no-such-chat", seq=1)
 
     async with open_dynamodb(stack.warm) as client:
-        rows = Moderation(client, stack.warm)
+        rows = Moderation(client)
         (report,) = await rows.list_reports(group, None, 10)
         assert (report.reporter, report.seq, report.reason) == (bob.user, 1, "rude")
         found, _ = await rows.list_open_reports(None, 200)

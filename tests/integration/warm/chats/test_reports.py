@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from chatserver.warm.chats.moderation import Moderation, Report
+from chatserver.warm.chats.moderation import REPORT, Moderation, Report
+from chatserver.warm.schema.tables import DIRECTORY
 from tests.integration.warm.support import Tables
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
@@ -17,7 +18,7 @@ COUNT = 25
 @pytest.fixture
 async def rows(tables: Tables) -> Moderation:
     """Reports of several chats, some in the same millisecond."""
-    made = Moderation(tables.client, tables.settings)
+    made = Moderation(tables.client)
     rng = random.Random(1)
     for number in range(COUNT):
         now_s = 1_800_000_000 + rng.randint(0, 8) / 1000
@@ -27,8 +28,7 @@ async def rows(tables: Tables) -> Moderation:
 
 def get_list_key(report: Report) -> str:
     """Return the sort key of a report in the list."""
-    sort_key: str = report.line_key["SK"]["S"]
-    return sort_key
+    return report.line_key[1]
 
 
 async def list_pages(rows: Moderation, limit: int, *, is_newest_first: bool) -> list[list[Report]]:
@@ -63,7 +63,7 @@ async def test_resolved_report_is_not_listed_and_pages_stay_full(
     first, after = await rows.list_open_reports(None, 10, is_newest_first=is_newest_first)
     await rows.resolve(first[-1], "host", 1_800_000_001)  # `after` refers to this report.
     meanwhile, _ = await rows.list_open_reports(after, 3, is_newest_first=is_newest_first)
-    key = {"PK": {"S": f"c#{meanwhile[1].chat}"}, "SK": {"S": meanwhile[1].sort_key}}
+    key = {name: REPORT.encode(meanwhile[1])[name] for name in DIRECTORY.key.names}
     table = tables.settings.table_prefix + "directory"
     # As if it was resolved during a read: the report is deleted, but its list entry is not.
     await tables.client.call("delete_item", {"TableName": table, "Key": key})

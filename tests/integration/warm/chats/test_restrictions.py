@@ -25,7 +25,7 @@ class Rows:
         client, settings = tables.client, tables.settings
         self.directory = Directory(client, settings)
         self.logins = LoginRows(client, settings)
-        self.moderation = Moderation(client, settings)
+        self.moderation = Moderation(client)
         self.restrictions = RestrictionRows(client, settings, self.moderation)
 
     async def is_restricted(self, user: str) -> bool:

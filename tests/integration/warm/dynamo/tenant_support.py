@@ -66,7 +66,7 @@ class World:
         self.accounts = AccountRows(*at)
         self.keys = ApiKeyRows(*at)
         self.uploads = Attachments(*at)
-        self.moderation = Moderation(*at)
+        self.moderation = Moderation(at[0])
         self.personal = PersonalRows(client=at[0], settings=at[1])
         self.pushes = PushSubscriptions(*at, 3)
         self.muted = MutedChats(*at)

@@ -94,10 +94,10 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         return (await shards.get_for_reading(NOW_TS)).of("g-busy")
 
     async def streams() -> object:
-        return (await StreamCheckpoints(client, settings, 60).get_state(NOW)).progress
+        return (await StreamCheckpoints(client, 60).get_state(NOW)).progress
 
     async def readers() -> object:
-        return (await StreamCheckpoints(client, settings, 60).get_state(NOW)).readers
+        return (await StreamCheckpoints(client, 60).get_state(NOW)).readers
 
     return {
         "Index sender: messages that a user sent, by time": lambda: has_items(
@@ -126,12 +126,12 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Password": lambda: AccountRows(*arguments).find_credential("alice"),
         "Trust": lambda: InvitationRows(*arguments).find_trusting("alice", ["bob"]),
         "Companion": lambda: CompanionRows(*arguments).get_newest(CompanionId(UserId("ai-ada"))),
-        "Block": lambda: Moderation(*arguments).list_blocks("bob", None, 10),
+        "Block": lambda: Moderation(client).list_blocks("bob", None, 10),
         "Legal hold": lambda: Holds(*arguments).find("d-alice-bob"),
         "Chats under a hold": lambda: has_items(Holds(*arguments).list_chats(10), 1),
-        "Pins of a chat": lambda: PinRows(client, settings, shards).get_count("g-team"),
+        "Pins of a chat": lambda: PinRows(client, shards).get_count("g-team"),
         "Report of a user": names("bob", REPORTED_PREFIX),
-        "Open report": lambda: first(Moderation(*arguments).list_open_reports(None, 10)),
+        "Open report": lambda: first(Moderation(client).list_open_reports(None, 10)),
         "Owner of a push subscription": lambda: pushes._find_owner("s1"),
         "File due for removal": due,
         "File of a user": names("bob", FILE_PREFIX),

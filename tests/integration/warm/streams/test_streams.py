@@ -70,7 +70,7 @@ class StreamWorld:
     @property
     def rows(self) -> StreamCheckpoints:
         """The stored checkpoints of the shards."""
-        return StreamCheckpoints(self.tables.client, self.tables.settings, LEASE_S)
+        return StreamCheckpoints(self.tables.client, LEASE_S)
 
     def remove(self, count: int, shard: FakeShard | None = None) -> list[int]:
         """Add `count` deletions by TTL to the stream; return the seqs."""
@@ -443,7 +443,7 @@ async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
         page = await streams.read(await streams.open_iterator(shard, None))
         middle = page.records[2].sequence
         rest = await streams.read(await streams.open_iterator(shard, middle))
-        rows = StreamCheckpoints(tables.client, settings, LEASE_S)
+        rows = StreamCheckpoints(tables.client, LEASE_S)
         reader = TtlStreamReader(streams, rows, recorder, "r1", JumpClock(), 0.02, LEASE_S)
 
         async def is_read() -> bool:

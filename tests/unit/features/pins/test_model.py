@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from chatserver.domain.ids import Ref, UserId
 from chatserver.features.pins.model import compute_request_digest
-from chatserver.features.pins.warm import AFTER_PINS, PREFIX, sort_key
+from chatserver.features.pins.warm import AFTER_PINS, PIN, PREFIX
 from chatserver.warm.chats.directory_items import AFTER_MEMBERS
 
 
 def test_pins_sort_by_seq_and_are_outside_member_queries() -> None:
     """Queries read a chat's partition by ranges of the sort key."""
-    keys = [sort_key("g-x", seq) for seq in (1, 9, 10, 2**53 - 1)]
+    keys = [PIN.key(chat="g-x", seq=seq)[1] for seq in (1, 9, 10, 2**53 - 1)]
 
     assert keys == sorted(keys)
     assert all(PREFIX < key < AFTER_PINS for key in keys)

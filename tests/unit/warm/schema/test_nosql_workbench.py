@@ -38,7 +38,7 @@ from chatserver.warm.chats.directory_items import Chat, Member, User, decode_for
 from chatserver.warm.chats.invitations import decode_invitation
 from chatserver.warm.chats.legal_holds import decode_copy
 from chatserver.warm.chats.logins import decode_login
-from chatserver.warm.chats.moderation import Ban, Report
+from chatserver.warm.chats.moderation import BAN, REPORT
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import decode_key
 from chatserver.warm.messages.active_days import ANY_DAY, decode_days
@@ -234,12 +234,12 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Data key of the tenant": decode_key,
     "Re-encryption": decode_progress,
     "Version of a companion": lambda item: decode_version(item, is_deleted=False),
-    "Ban": Ban.decode,
+    "Ban": BAN.decode,
     "Active days of a chat": decode_days,
-    "Pinned message": pins._decode,
+    "Pinned message": pins.PIN.decode,
     "Preferences of a chat": decode_preferences,
     "Pinned chats of a user": decode_pinned,
-    "Report": Report.decode,
+    "Report": REPORT.decode,
     "Push subscription": lambda item: decode_subscription(item, UserId("alice")),
     "File": decode_file,
     "Job": decode_job,
