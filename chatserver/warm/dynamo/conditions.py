@@ -131,6 +131,10 @@ class Attr:
     def is_absent(self) -> Condition:
         return Condition(("attribute_not_exists(", *self._tokens, ")"))
 
+    def matches(self, value: Value | None) -> Condition:
+        """The attribute has this value, or is absent if `value` is None."""
+        return self.is_absent if value is None else self == value
+
     def __eq__(self, value: Value) -> Condition:  # type: ignore[override]  # returns no bool
         return self._compare(" = ", EQUAL, value)
 

@@ -61,7 +61,8 @@ class Rows(Protocol):
 class Span:
     """Key range in one partition of a table or index: bounds or a prefix of the sort key.
 
-    Without bounds or a prefix, the range is the whole partition. Bounds are inclusive.
+    Without bounds or a prefix, the range is the whole partition. The bounds `between` are
+    inclusive, and the upper bound `before` is exclusive.
     """
 
     table: Table
@@ -69,6 +70,7 @@ class Span:
     index: Index | None = None
     between: tuple[int, int] | tuple[str, str] | None = None
     prefix: str | None = None
+    before: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,10 +89,13 @@ class Span:
             return condition & Attr(key.sort).between(*self.between)
         if self.prefix is not None:
             return condition & Attr(key.sort).begins_with(self.prefix)
+        if self.before is not None:
+            return condition & (Attr(key.sort) < self.before)
         return condition
 
     def query(self, settings: Warm) -> dict[str, Any]:
         """Return a Query of the key range, without limit, filter, direction and start key."""
+        assert self.before is None, "use `Table.build_query`"
         key = self.index.key if self.index else self.table.key
         condition = "#partition = :partition"
         names = {"#partition": key.partition}
@@ -148,6 +153,8 @@ class Span:
         sort = None if key.sort is None else token[key.sort]
         if self.between is not None:
             return self.between[0] <= sort <= self.between[1]  # type: ignore[operator]  # one type, see build_start_key
+        if self.before is not None:
+            return str(sort) < self.before
         return self.prefix is None or str(sort).startswith(self.prefix)
 
 

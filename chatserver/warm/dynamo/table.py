@@ -148,6 +148,20 @@ class Table:
         """Yield the pages of a Query; a page may be empty."""
         return iter_pages(self.client, "query", self.build_query(span, **options))
 
+    async def count(self, span: Span, **options: Unpack[ReadOptions]) -> int:
+        """Count the items in a key range, or its first `limit` items. Reads all of them."""
+        request = self.build_query(span, **options) | {"Select": "COUNT"}
+        count, count_max = 0, options.get("limit")
+        while True:
+            response = await self.client.call("query", request)
+            count += int(response["Count"])
+            last = response.get("LastEvaluatedKey")
+            if last is None or (count_max is not None and count >= count_max):
+                return count
+            request["ExclusiveStartKey"] = last
+            if count_max is not None:
+                request["Limit"] = count_max - count
+
     def iter_scan(
         self, part: int = 0, parts: int = 1, **options: Unpack[ReadOptions]
     ) -> AsyncIterator[list[Item]]:

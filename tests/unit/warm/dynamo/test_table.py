@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from chatserver.config import Warm
+from chatserver.errors import BadRequest
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.conditions import Add, Attr, Condition, Default, Discard, Element, Raw
 from chatserver.warm.dynamo.expressions import Comparison, UnknownForm, find_comparisons
@@ -32,10 +33,12 @@ class FakeClient:
         self.error: Exception | None = None
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        self.calls.append((operation, request))
+        self.calls.append((operation, dict(request)))
         if self.error is not None:
             raise self.error
-        return {"Attributes": {"rev": {"N": "2"}}, "Items": [ENCODED]}
+        if "Select" in request and "ExclusiveStartKey" not in request:
+            return {"Count": 3, "LastEvaluatedKey": ENCODED}
+        return {"Attributes": {"rev": {"N": "2"}}, "Items": [ENCODED], "Count": 2}
 
 
 def make_table(client: FakeClient | None = None) -> Table:
@@ -64,6 +67,8 @@ A, B = Attr("a"), Attr("b")
         (A <= 1, "#0 <= :0o0"),
         (A > 1, "#0 > :0o0"),
         (A >= 1, "#0 >= :0o0"),
+        (A.matches(1), "#0 = :0e0"),
+        (A.matches(None), "attribute_not_exists(#0)"),
         (A.exists, "attribute_exists(#0)"),
         (A.is_absent, "attribute_not_exists(#0)"),
         (A.between("x", "y"), "#0 BETWEEN :0o0 AND :0o1"),
@@ -271,6 +276,32 @@ async def test_reads_are_consistent_except_in_an_index() -> None:
             },
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "count", "limits"), [(None, 5, [None, None]), (3, 3, [3]), (5, 5, [5, 2])]
+)
+async def test_count_reads_all_pages_up_to_the_limit(
+    limit: int | None, count: int, limits: list[int | None]
+) -> None:
+    """The first page has three items and the last page two."""
+    client = FakeClient()
+
+    assert await make_table(client).count(Span(DIRECTORY, "c#x"), limit=limit) == count
+
+    assert [request.get("Limit") for _, request in client.calls] == limits
+
+
+def test_range_with_an_exclusive_bound_contains_only_lower_keys() -> None:
+    """A page token must be in the range too."""
+    span = Span(DIRECTORY, "c#x", before="m#b")
+
+    query = make_table().build_query(span)
+
+    assert query["KeyConditionExpression"] == "#0 = :0e0 AND #1 < :1o1"
+    assert span.build_start_key({"PK": "c#x", "SK": "m#a"}) == ENCODED
+    with pytest.raises(BadRequest):
+        span.build_start_key({"PK": "c#x", "SK": "m#b"})
 
 
 def test_key_of_a_numeric_sort_key_is_a_number() -> None:
