@@ -23,6 +23,7 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.chat_partition_reads import ALL_AT_ONCE, ChatPartitionReads
@@ -90,14 +91,7 @@ class WarmTrace:
 
     async def _find_row(self, partition: str, mid: Mid, from_ts: int, to_ts: int) -> Item | None:
         span = Span(MESSAGES, partition, between=(from_ts, to_ts))
-        request: dict[str, Any] = {
-            **span.query(self._settings),
-            "ConsistentRead": True,
-            "FilterExpression": "#mid = :mid",
-        }
-        request["ExpressionAttributeNames"] |= {"#mid": Field.MID}
-        request["ExpressionAttributeValues"] |= {":mid": {"S": mid}}
-        source, scanned = await self._rows.open(span, request), 0
+        source, scanned = await self._rows.open(span, where=Attr(Field.MID) == mid), 0
         while scanned < ROWS_MAX:
             rows, count, after = await source.read(ALL_AT_ONCE)
             scanned += count
@@ -139,8 +133,7 @@ class WarmTrace:
         """Return the state of the item (or of the marker that outlives it) at `ts`, or None."""
         for partition in (chat, removed_message_markers.get_partition(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
-            request = {**span.query(self._settings), "ConsistentRead": True}
-            rows = await self._rows.list(span, request, 1)
+            rows = await self._rows.list(span, 1)
             if rows:
                 return await self._describe(rows[0], is_marker=partition != chat)
         return None

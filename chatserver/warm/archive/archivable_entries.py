@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
@@ -20,6 +20,7 @@ from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, Condition
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
@@ -92,9 +93,7 @@ class ArchivableEntries:
 
         Cost: the same as for reading all entries in that range.
         """
-        items = await self._read(
-            chat, from_ts, to_ts, limit, "attribute_not_exists(#of)", Field.TTL
-        )
+        items = await self._read(chat, from_ts, to_ts, limit, Attr(Field.TTL).is_absent)
         return await decode_items(items, self._bodies)
 
     async def list_changes(self, chat: str, after_ts: int) -> list[Message]:
@@ -102,7 +101,7 @@ class ArchivableEntries:
 
         Cost: the same as for reading all entries after `after_ts`.
         """
-        items = await self._read(chat, after_ts + 1, TS_MAX, None, "attribute_exists(#of)")
+        items = await self._read(chat, after_ts + 1, TS_MAX, None, Attr(Field.TARGET).exists)
         return await decode_items(items, self._bodies)
 
     async def list_checked(
@@ -182,17 +181,12 @@ class ArchivableEntries:
         from_ts: int,
         to_ts: int,
         limit: int | None,
-        filter_: str | None = None,
-        partition_key: str = Field.TARGET,
+        where: Condition | None = None,
     ) -> list[Item]:
         if from_ts > to_ts:
             return []
         span = Span(MESSAGES, partition, between=(from_ts, to_ts))
-        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
-        if filter_ is not None:
-            request["FilterExpression"] = filter_
-            request["ExpressionAttributeNames"] |= {"#of": partition_key}
-        return await self._rows.list(span, request, limit)
+        return await self._rows.list(span, limit, where=where)
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
         """Delete the items of `entries`; return how many were kept.

@@ -40,14 +40,24 @@ class WriteOptions(TypedDict, total=False):
     keeps_stored: bool
 
 
-class ReadOptions(TypedDict, total=False):
-    """Options of a Query or Scan. `only` is the attributes to return; the default is all."""
+class Selection(TypedDict, total=False):
+    """Options of a Query or Scan, except its limits.
+
+    `only` is the attributes to return; the default is all. Reads of a table are strongly consistent
+    unless `is_consistent` is false.
+    """
 
     where: Condition | None
     only: Sequence[str]
+    is_newest_first: bool
+    is_consistent: bool
+
+
+class ReadOptions(Selection, total=False):
+    """Options of a Query or Scan."""
+
     limit: int | None
     start: Item | None
-    is_newest_first: bool
 
 
 class Table:
@@ -128,12 +138,12 @@ class Table:
     # Queries and scans.
 
     def build_query(self, span: Span, **options: Unpack[ReadOptions]) -> dict[str, Any]:
-        """Return the Query of a key range, strongly consistent unless it is in an index."""
+        """Return the Query of a key range. Reads of an index are eventually consistent."""
         expressions = Expressions()
         expressions.add_condition("KeyConditionExpression", span.condition)
         request = self._build_read(expressions, options)
         if span.index is None:
-            request["ConsistentRead"] = True
+            request["ConsistentRead"] = options.get("is_consistent", True)
         else:
             request["IndexName"] = span.index.name
         return request

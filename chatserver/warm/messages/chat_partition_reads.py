@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Unpack
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock
@@ -26,12 +26,12 @@ from chatserver.domain.write_sharding import (
 )
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Chunk, PlainRows, Rows, Span, Token
+from chatserver.warm.dynamo.table import Selection, Table
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-_NAMED = ("ExpressionAttributeNames", "ExpressionAttributeValues")
 _DIGITS = 20  # number of digits of the ts in sort keys of index `status`
 
 
@@ -47,7 +47,7 @@ class ChatPartitionReads:
     ) -> None:
         """`shards` is the process's `ShardedChats`; the default is a new one."""
         self._client = client
-        self._settings = settings
+        self._table = Table(client, MESSAGES)
         self._shards = shards or ShardedChats(client, settings, clock)
 
     async def get_layouts(self, upto_ts: int) -> Layouts:
@@ -69,11 +69,12 @@ class ChatPartitionReads:
         layouts = await self._shards.get_for_keys(max(ts for _, ts in places))
         return [build_key(layouts, chat, ts) for chat, ts in places]
 
-    async def open(self, span: Span, query: Mapping[str, Any], start: Token | None = None) -> Rows:
+    async def open(
+        self, span: Span, start: Token | None = None, **options: Unpack[Selection]
+    ) -> Rows:
         """Start reading a key range of a chat, in the table or in an index partitioned by chat.
 
-        `query` is the Query of `span` plus options such as filter and direction; `start` is a page
-        token.
+        `start` is a page token.
 
         Raises:
             BadRequest: the token belongs to another query.
@@ -81,15 +82,16 @@ class ChatPartitionReads:
         """
         layout = (await self._shards.get_for_reading(_get_last_ts(span))).of(span.partition)
         if not layout:
+            query = self._table.build_query(span, **options)
             return PlainRows(self._client, span, query, start)
-        return _MergedRows(self._client, self._settings, span, query, layout, start)
+        return _MergedRows(self._table, span, options, layout, start)
 
-    async def list(self, span: Span, query: Mapping[str, Any], count: int | None) -> list[Item]:
+    async def list(self, span: Span, count: int | None, **options: Unpack[Selection]) -> list[Item]:
         """Return the first `count` items in a key range (None: all). May take several Queries.
 
         Raises Unavailable.
         """
-        source = await self.open(span, query)
+        source = await self.open(span, **options)
         items: list[Item] = []
         while True:
             remaining = ALL_AT_ONCE if count is None else count - len(items)
@@ -124,24 +126,16 @@ class _MergedRows:
 
     def __init__(
         self,
-        client: DynamoClient,
-        settings: Warm,
+        table: Table,
         span: Span,
-        query: Mapping[str, Any],
+        options: Selection,
         layout: Layout,
         start: Token | None,
     ) -> None:
-        self._client = client
-        self._settings = settings
-        own = span.query(settings)
+        self._table = table
         self._span = span = _with_bounds(span)
-        # Keep only the caller's options, such as a filter. `_query_one` adds the key range.
-        self._query = dict(query)
-        for name in _NAMED:
-            self._query[name] = {
-                field: value for field, value in query[name].items() if field not in own[name]
-            }
-        self._is_ascending = bool(query.get("ScanIndexForward", True))
+        self._options = options
+        self._is_ascending = not options.get("is_newest_first", False)
         low, high = _get_ts_range(span)
         if start is not None:
             span.build_start_key(start)  # raises BadRequest if the token is from another query
@@ -202,13 +196,9 @@ class _MergedRows:
         low, high = _sort_at(self._span, piece.low), _sort_at(self._span, piece.high)
         between = (low, high)
         part = Span(self._span.table, piece.partitions[number], self._span.index, between)  # type: ignore[arg-type]  # both of one type
-        own = part.query(self._settings)
-        request = {**self._query, **own, "Limit": limit}
-        for name in _NAMED:
-            request[name] = {**self._query[name], **own[name]}
-        if number in self._starts:
-            request["ExclusiveStartKey"] = self._starts[number]
-        return await self._client.call("query", request)
+        start = self._starts.get(number)
+        query = self._table.build_query(part, limit=limit, start=start, **self._options)
+        return await self._table.client.call("query", query)
 
 
 def compute_share(limit: int, shards: int) -> int:

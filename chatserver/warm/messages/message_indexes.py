@@ -25,7 +25,9 @@ from chatserver.errors import BadRequest
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Selection, Table
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads, get_row_chat
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.message_repository import (
@@ -141,14 +143,14 @@ class MessageIndexes:
     ) -> Page[Message]:
         """Return a page of the unexpired messages in a key range; see `read_page`."""
         now_s = int(self._clock.time())
-        query = span.query(self._settings)
-        query["ScanIndexForward"] = not newest_first
-        # A viewer must not see stale items. After a Query on an index, `_load` reads the current
-        # items.
-        query["ConsistentRead"] = view is not None and span.index is None
-        query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
-        query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
-        query["ExpressionAttributeValues"] |= {":now": {"N": str(now_s)}}
+        expiry = Attr(Field.EXPIRES_AT)
+        options: Selection = {
+            "where": expiry.is_absent | (expiry > now_s),
+            "is_newest_first": newest_first,
+            # A viewer must not see stale items. After a Query on an index, `_load` reads the
+            # current items.
+            "is_consistent": view is not None,
+        }
 
         async def choose(rows: list[Item]) -> list[Item]:
             if view is None:
@@ -162,7 +164,8 @@ class MessageIndexes:
             return await apply_view(view, await self._load(rows, span.index, now_s))
 
         is_by_chat = span.index in (None, STATUS_INDEX)
-        source = await self._rows.open(span, query, start) if is_by_chat else None
+        query = Table(self._client, MESSAGES).build_query(span, **options)
+        source = await self._rows.open(span, start, **options) if is_by_chat else None
         return await read_page(
             self._client, span, query, load, limit=limit, start=start, choose=choose, source=source
         )

@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -466,15 +465,10 @@ class MessageRepository:
         """
         between = (0, probe.ts) if probe.is_newest_first else (probe.ts, TS_MAX)
         span = Span(MESSAGES, chat, between=between)
-        request: dict[str, Any] = {
-            **span.query(self._settings),
-            "ScanIndexForward": not probe.is_newest_first,
-            "ConsistentRead": True,
-        }
-        if places_only:
-            request["ProjectionExpression"] = "#seq, #sort"
-            request["ExpressionAttributeNames"] |= {"#seq": Field.SEQ}
-        return await self._rows.list(span, request, probe.count)
+        only = (Field.SEQ, Field.TS) if places_only else ()
+        return await self._rows.list(
+            span, probe.count, only=only, is_newest_first=probe.is_newest_first
+        )
 
 
 def _get_place(item: Item) -> Place:

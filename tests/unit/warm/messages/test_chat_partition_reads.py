@@ -34,6 +34,8 @@ class Table:
     Rows in `filtered` do not pass its filter.
     """
 
+    settings = Warm()
+
     def __init__(self, layout: Layout, stamps: Sequence[int], filtered: frozenset[int], cut: int):
         self.layouts = Layouts({"c": layout} if layout else {})
         self._filtered = filtered
@@ -56,17 +58,18 @@ class Table:
         assert operation == "query"
         self.queries += 1
         values, sort = request["ExpressionAttributeValues"], "ts"
+        partition, *bounds = values.values()
         if request.get("IndexName"):
             sort = "status_ts"
         low, high = 0, LAST
-        if ":prefix" not in values:
-            low, high = (_of(values[name]) for name in (":low", ":high"))
+        if len(bounds) == 2:
+            low, high = map(_of, bounds)
         for name in (*values, *request["ExpressionAttributeNames"]):
             assert name in request["KeyConditionExpression"], (
                 "DynamoDB refuses unused names and values"
             )
         assert low <= high, "DynamoDB refuses an empty range"
-        rows = self._partitions.get(values[":partition"]["S"], [])
+        rows = self._partitions.get(partition["S"], [])
         rows = [row for row in rows if low <= _of(row[sort]) <= high]
         is_ascending = request.get("ScanIndexForward", True)
         if not is_ascending:
@@ -160,10 +163,9 @@ async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
     for number in range(3 * LAST):
         limit = limits[number % len(limits)]
         span = span_of(low, high, is_status=is_status)
-        query = span.query(Warm()) | {"ScanIndexForward": is_ascending}
-        source = await rows.open(span, query, start)
+        source = await rows.open(span, start, is_newest_first=not is_ascending)
         page = await read_page(
-            cast(Any, table), span, query, _load, limit=limit, start=start, source=source
+            cast(Any, table), span, {}, _load, limit=limit, start=start, source=source
         )
         found += page.items
         start = page.next
@@ -189,10 +191,8 @@ async def test_list_of_a_sharded_chat_returns_the_first_rows(
     """A Query on one partition would return the same rows."""
     table = Table(layout, stamps, frozenset(), cut)
     span = span_of(0, LAST, is_status=False)
-    query = span.query(Warm()) | {"ScanIndexForward": is_ascending}
-
-    first_rows = await reader_of(table).list(span, query, count)
-    all_rows = await reader_of(table).list(span, query, None)
+    first_rows = await reader_of(table).list(span, count, is_newest_first=not is_ascending)
+    all_rows = await reader_of(table).list(span, None, is_newest_first=not is_ascending)
 
     wanted = sorted(stamps, reverse=not is_ascending)
     assert await _load(first_rows) == wanted[:count]
@@ -217,7 +217,7 @@ async def test_unsharded_chat_is_read_with_one_query() -> None:
     table = Table(Layout(), range(100), frozenset(), 1000)
     span = span_of(0, LAST, is_status=False)
 
-    found = await reader_of(table).list(span, span.query(Warm()), 50)
+    found = await reader_of(table).list(span, 50)
 
     assert len(found) == 50 and table.queries == 1
 
@@ -236,4 +236,4 @@ async def test_token_of_another_chat_is_refused() -> None:
 
     for chat in ("d", "c#1"):
         with pytest.raises(BadRequest, match="page token"):
-            await reader_of(table).open(span, span.query(Warm()), {"chatid": chat, "ts": 3})
+            await reader_of(table).open(span, {"chatid": chat, "ts": 3})
