@@ -68,7 +68,7 @@ class TierContainer(CoreContainer, abc.ABC):
         self.outbound = connections.outbound
         directory, warm = dynamodb.for_feature("directory"), settings.warm
         self.directory = Directory(directory, warm)
-        self.member_state = MemberState(directory, warm, self.directory)
+        self.member_state = MemberState(directory, self.directory)
         self.memberships = Memberships(dynamodb.for_feature("membership"), warm)
         self.login_rows = LoginRows(dynamodb.for_feature("accounts"), warm)
         self.holds = Holds(dynamodb.for_feature("moderation"), warm)

@@ -223,7 +223,7 @@ class StorageContainer(TierContainer):
             inboxes=self.inboxes,
             hidden=self.hidden_messages,
             restrictions=RestrictionRows(
-                self.dynamodb.for_feature("directory"), self.settings.warm, self.moderation_rows
+                self.dynamodb.for_feature("directory"), self.moderation_rows
             ),
             blocks=self.blocks,
             clock=self.clock,

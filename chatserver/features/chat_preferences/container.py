@@ -14,7 +14,7 @@ class PreferencesContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         client = core.dynamodb.for_feature("directory")
-        self.muted_chats = MutedChats(client, core.settings.warm)
+        self.muted_chats = MutedChats(client)
         self.rows = PreferenceRows(client, core.settings.warm)
 
     @cached_property

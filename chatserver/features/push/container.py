@@ -14,7 +14,7 @@ class PushContainer:
         client = core.dynamodb.for_feature("push")
         self.state = PushState(core.hot)
         self.subscriptions = PushSubscriptions(client, core.settings.warm, SUBSCRIPTIONS_MAX)
-        self.muted_chats = MutedChats(client, core.settings.warm)
+        self.muted_chats = MutedChats(client)
 
 
 def push_devices(core: StorageContainer) -> PushSubscriptions:

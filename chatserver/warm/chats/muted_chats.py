@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.warm.chats import directory_items
-from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.item_attributes import find_number
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -25,9 +24,8 @@ FOR_EVER_MS: Final = 2**53  # muted until changed
 class MutedChats:
     """Reads which chats a user has muted. The `chat_preferences` feature writes the attribute."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, DIRECTORY)
 
     async def get_until(self, chat: ChatId, user: UserId) -> int:
         """Return when the user's mute of a chat ends (ms since 1970), or 0 if it is not muted.
@@ -35,16 +33,11 @@ class MutedChats:
         Raises:
             NotFound: there is no such chat, or the user is not a member.
         """
-        row = await find_item(
-            self._client,
-            self._table,
-            directory_items.row_key(
-                directory_items.chat_key(chat), directory_items.member_key(user)
-            ),
-        )
+        key = directory_items.chat_key(chat), directory_items.member_key(user)
+        row = await self._table.find(key)
         if row is None:
             raise NotFound(NOT_A_MEMBER)
-        return int(row[Field.QUIET]["N"]) if Field.QUIET in row else 0
+        return find_number(row, Field.QUIET) or 0
 
     async def find_unmuted(self, chat: ChatId, users: Sequence[UserId], now: float) -> set[UserId]:
         """Return which of `users` are members and have not muted the chat. Strongly consistent.
@@ -53,13 +46,14 @@ class MutedChats:
         yet. `now` is in seconds since 1970. Cost: one BatchGetItem per 100 users.
         """
         key = directory_items.chat_key(chat)
-        keys = [directory_items.row_key(key, directory_items.member_key(user)) for user in users]
-        rows = await get_items(self._client, self._table, keys)
+        rows = await self._table.get_items(
+            [(key, directory_items.member_key(user)) for user in users]
+        )
         members: set[UserId] = set()
         quiet: set[UserId] = set()
         for row in rows:
             user = UserId(row[Field.SK]["S"].removeprefix(directory_items.MEMBER_PREFIX))
             members.add(user)
-            if Field.QUIET in row and int(row[Field.QUIET]["N"]) > now * 1000:
+            if (find_number(row, Field.QUIET) or 0) > now * 1000:
                 quiet.add(user)
         return (set(users) if chat.startswith(DIRECT_PREFIX) else members) - quiet

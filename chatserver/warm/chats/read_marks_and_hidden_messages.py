@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from chatserver.config import Warm
 from chatserver.domain.ids import DIRECT_PREFIX
 from chatserver.errors import Unavailable
 from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.directory_items import Member
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import write_conditionally
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.conditions import Add, Attr
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -33,9 +33,9 @@ class Mark(NamedTuple):
 class MemberState:
     """Repository of members' read marks, and of the messages that they have hidden."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, directory: Directory) -> None:
+    def __init__(self, client: DynamoClient, directory: Directory) -> None:
         self._client = client
-        self._table = DIRECTORY.name_in(settings)
+        self._table = Table(client, DIRECTORY)
         self._directory = directory
 
     async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
@@ -69,7 +69,7 @@ class MemberState:
     async def _put_mark(self, mark: Mark) -> None:
         for _ in range(MARK_TRIES_MAX):
             try:
-                await self._client.call("update_item", self._make_mark_update(mark))
+                await self._move_mark(mark)
             except ConditionFailed as exc:
                 if exc.stored[0] is None:
                     is_direct = mark.chat.startswith(DIRECT_PREFIX)
@@ -89,22 +89,16 @@ class MemberState:
             f"read mark of {mark.user} in {mark.chat}: too many concurrent changes; try again"
         )
 
-    def _make_mark_update(self, mark: Mark) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "Key": directory_items.row_key(
-                directory_items.chat_key(mark.chat), directory_items.member_key(mark.user)
-            ),
-            "UpdateExpression": "SET #read = :read, #received = :received",
+    async def _move_mark(self, mark: Mark) -> None:
+        """Write a mark. Raises ConditionFailed if it would move back or there is no item."""
+        read, received = Attr(Field.READ), Attr(Field.RECEIVED)
+        await self._table.update(
+            (directory_items.chat_key(mark.chat), directory_items.member_key(mark.user)),
+            {Field.READ: mark.read, Field.RECEIVED: mark.received},
             # If the item does not exist, its attributes are missing, so the condition is false too.
-            "ConditionExpression": "#read <= :read AND #received <= :received",
-            "ExpressionAttributeNames": {"#read": Field.READ, "#received": Field.RECEIVED},
-            "ExpressionAttributeValues": {
-                ":read": {"N": str(mark.read)},
-                ":received": {"N": str(mark.received)},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+            if_=(read <= mark.read) & (received <= mark.received),
+            keeps_stored=True,
+        )
 
     async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
         """Hide messages that a current or former member has deleted for themselves.
@@ -129,14 +123,7 @@ class MemberState:
             # If the user rejoined after the first attempt, the new member item may lack these seqs.
             await self._add_hidden(member, seqs)
 
-    async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:
+    async def _add_hidden(self, key: Key, seqs: Collection[int]) -> bool:
         """Add `seqs` to attribute `hidden` of an item; return False if the item does not exist."""
-        request = {
-            "TableName": self._table,
-            "Key": row,
-            "UpdateExpression": "ADD #hidden :seqs",
-            "ConditionExpression": "attribute_exists(#pk)",
-            "ExpressionAttributeNames": {"#hidden": Field.HIDDEN, "#pk": Field.PK},
-            "ExpressionAttributeValues": {":seqs": {"NS": [str(seq) for seq in sorted(seqs)]}},
-        }
-        return await write_conditionally(self._client, "update_item", request)
+        changes = {Field.HIDDEN: Add(frozenset(seqs))}
+        return await try_write(self._table.update(key, changes, if_=Attr(Field.PK).exists))

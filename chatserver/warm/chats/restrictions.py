@@ -6,17 +6,16 @@ Owns no rows; `chatserver.warm.chats.logins` and `chatserver.warm.chats.moderati
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import CorruptData
 from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.logins import AFTER_LOGINS, LOGIN_PREFIX, LOGINS_READ_MAX
 from chatserver.warm.chats.moderation import BLOCK_PREFIX, Moderation
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.dynamo.items import iter_pages
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -34,9 +33,9 @@ class Restrictions(NamedTuple):
 class RestrictionRows:
     """Reads users' restrictions."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, moderation: Moderation) -> None:
+    def __init__(self, client: DynamoClient, moderation: Moderation) -> None:
         self._client = client
-        self._settings = settings
+        self._table = Table(client, DIRECTORY)
         self._moderation = moderation
 
     async def read(self, user: str) -> Restrictions:
@@ -61,16 +60,12 @@ class RestrictionRows:
         return own._replace(blocks=own.blocks.union(blockers))
 
     async def _read_own(self, user: str) -> Restrictions:
-        request: dict[str, Any] = {
-            **Span(DIRECTORY, directory_items.user_key(user), between=_SPAN).query(self._settings),
-            "ConsistentRead": True,
-            "ProjectionExpression": "#sort, #ended",  # omits the password
-        }
-        request["ExpressionAttributeNames"]["#ended"] = Field.ENDED
+        span = Span(DIRECTORY, directory_items.user_key(user), between=_SPAN)
+        only = (Field.SK, Field.ENDED)  # omits the password
         blocks: list[str] = []
         logins: dict[str, bool] = {}
         async with self._client.deadline():
-            async for rows in iter_pages(self._client, "query", request):
+            async for rows in self._table.iter_query(span, only=only):
                 for row in rows:
                     sort: str = row[Field.SK]["S"]
                     if sort.startswith(BLOCK_PREFIX):

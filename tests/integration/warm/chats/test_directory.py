@@ -29,7 +29,7 @@ def directory(tables: Tables) -> Directory:
 @pytest.fixture
 def state(tables: Tables, directory: Directory) -> MemberState:
     """The member state in the same tables."""
-    return MemberState(tables.client, tables.settings, directory)
+    return MemberState(tables.client, directory)
 
 
 async def list_chat_pages(directory: Directory, user: str, limit: int = 50) -> list[list[str]]:

@@ -31,7 +31,7 @@ def directory(tables: Tables) -> Directory:
 @pytest.fixture
 def state(tables: Tables, directory: Directory) -> MemberState:
     """The member state of the same tables."""
-    return MemberState(tables.client, tables.settings, directory)
+    return MemberState(tables.client, directory)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ async def directory(tables: Tables) -> Directory:
 @pytest.fixture
 async def state(tables: Tables, directory: Directory) -> MemberState:
     """The repository under test; alice has read 5 and received 8 in d-1."""
-    state = MemberState(tables.client, tables.settings, directory)
+    state = MemberState(tables.client, directory)
     await state.put_marks([Mark("d-1", "alice", 5, 8)])
     return state
 

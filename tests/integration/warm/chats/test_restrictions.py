@@ -26,7 +26,7 @@ class Rows:
         self.directory = Directory(client, settings)
         self.logins = LoginRows(client, settings)
         self.moderation = Moderation(client)
-        self.restrictions = RestrictionRows(client, settings, self.moderation)
+        self.restrictions = RestrictionRows(client, self.moderation)
 
     async def is_restricted(self, user: str) -> bool:
         return (await self.directory.get_user(user)).is_restricted

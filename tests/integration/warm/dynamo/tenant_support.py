@@ -55,7 +55,7 @@ class World:
     def __post_init__(self) -> None:
         at, clock = (self.client, self.settings), FixedClock(NOW_S)
         self.directory = Directory(*at)
-        self.member_state = MemberState(*at, self.directory)
+        self.member_state = MemberState(self.client, self.directory)
         self.messages = MessageRepository(*at, clock)
         self.queries = MessageIndexes(*at, clock)
         self.files = ChatFiles(*at, clock)
@@ -66,10 +66,10 @@ class World:
         self.accounts = AccountRows(*at)
         self.keys = ApiKeyRows(*at)
         self.uploads = Attachments(*at)
-        self.moderation = Moderation(at[0])
+        self.moderation = Moderation(self.client)
         self.personal = PersonalRows(client=at[0], settings=at[1])
         self.pushes = PushSubscriptions(*at, 3)
-        self.muted = MutedChats(*at)
+        self.muted = MutedChats(self.client)
         self.preferences = PreferenceRows(*at)
         self.pages: list[Any] = []
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from chatserver.config import Warm
+from chatserver.encryption.value_cipher import ValueCipher
 from chatserver.errors import BadRequest
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.conditions import Add, Attr, Condition, Default, Discard, Element, Raw
@@ -14,7 +15,14 @@ from chatserver.warm.dynamo.expressions import Comparison, UnknownForm, find_com
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.dynamo.tenancy import Tenancy
-from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX, MESSAGES
+from chatserver.warm.encryption.encrypted_fields import EncryptedFields
+from chatserver.warm.schema.tables import (
+    DIRECTORY,
+    MEMBER_INDEX,
+    MESSAGES,
+    SOCIAL,
+    SocialField,
+)
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 WARM = Warm(tenant="acme")
@@ -361,6 +369,51 @@ def test_key_condition_and_filter_of_a_scan_get_the_tenant_prefix() -> None:
 
     texts = [value["S"] for value in sent["ExpressionAttributeValues"].values()]
     assert texts == ["acme/c#x", "acme/m#", "c#x"]
+
+
+class FakeKey:
+    """Marks values instead of encrypting them."""
+
+    def encrypt(self, place: tuple[str, ...], data: bytes) -> bytes:
+        return "/".join((*place, data.decode())).encode()
+
+
+class FakeCipher:
+    """Has one data key."""
+
+    async def get_current(self) -> FakeKey:
+        return FakeKey()
+
+
+ENCRYPTION = EncryptedFields(cast(ValueCipher, FakeCipher()), WARM)
+CONTENT = Attr(SocialField.CONTENT)
+
+
+async def test_values_of_encrypted_attributes_are_encrypted() -> None:
+    """Both new and compared values are bound to the place of the item."""
+    table = Table(cast(DynamoClient, FakeClient()), SOCIAL)
+    changes = {SocialField.CONTENT: "new", SocialField.NAME: "new"}
+    request = table.update_action(("p", "s"), changes, if_=CONTENT == "old")["Update"]
+
+    sent = await ENCRYPTION.encrypt_request("update_item", request)
+
+    assert list(sent["ExpressionAttributeValues"].values()) == [
+        {"B": b"social/p/s/content/new"},
+        {"S": "new"},
+        {"B": b"social/p/s/content/old"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "condition", [CONTENT < "x", CONTENT.begins_with("x"), CONTENT.contains("x")]
+)
+async def test_order_and_parts_of_encrypted_values_are_refused(condition: Condition) -> None:
+    """An encrypted value can only be compared as a whole."""
+    table = Table(cast(DynamoClient, FakeClient()), SOCIAL)
+    request = table.delete_action(("p", "s"), if_=condition)["Delete"]
+
+    with pytest.raises(UnknownForm):
+        await ENCRYPTION.encrypt_request("delete_item", request)
 
 
 def test_comparisons_contain_attribute_operator_and_value() -> None:
