@@ -242,8 +242,6 @@ class RpcWorker:
                 return _encode(await memberships.find_periods(operation.chat, operation.user))
             case rpc.CallBeforeSend():
                 raise Unavailable("this worker does not call webhooks")
-            case rpc.FindMessages():
-                raise Unavailable("this worker does not search")
             case rpc.LoadFile():
                 return await self._container.load_file(operation.file)
             case _ as never:

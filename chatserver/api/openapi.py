@@ -11,6 +11,7 @@ declares the others: ``opt={"errors": (409,)}``.
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -30,6 +31,7 @@ from chatserver.api.security import ANYONE, CHAT_AS, Rule
 from chatserver.protocol.error_codes import CODES
 
 PATH = "/v1/openapi.json"
+_PAGE_NAME = re.compile(r'("|/)Page_[\w.]*?(\w+)_"')
 _DOCUMENT = "openapi_document"  # name in the application's state
 BEARER = "bearer"
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
@@ -95,7 +97,14 @@ def make_document(app: Litestar) -> dict[str, Any]:
         _get_error_name(status): _build_error(status)
         for status in sorted({_TIMEOUT, *(meaning.http_status for meaning in CODES.values())})
     }
-    return document
+    return _name_pages(document)
+
+
+def _name_pages(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with pages named by their items; the framework adds module paths."""
+    text = msgspec.json.encode(document).decode()
+    renamed: dict[str, Any] = msgspec.json.decode(_PAGE_NAME.sub(r'\1\2Page"', text))
+    return renamed
 
 
 def list_error_statuses(path: str, handler: HTTPRouteHandler) -> list[int]:

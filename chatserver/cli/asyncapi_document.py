@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from http import HTTPStatus
-from typing import Any, get_args
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -22,24 +22,15 @@ from chatserver.domain.text_validation import (
 )
 from chatserver.protocol import frames
 from chatserver.protocol.error_codes import CODES, Close
-from chatserver.requests.registry import list_operations
+from chatserver.requests.registry import list_operations, list_pushes
 
 OPERATIONS = list_operations()
 CLIENT_FRAMES: tuple[type[msgspec.Struct], ...] = tuple(OPERATIONS)
 _REPLIES = [reply for operation in OPERATIONS.values() for reply in operation.replies]
-SERVER_FRAMES: tuple[type[msgspec.Struct], ...] = tuple(
-    dict.fromkeys([*get_args(frames.AnyServerFrame), *_REPLIES])
-)
+SERVER_FRAMES: tuple[type[msgspec.Struct], ...] = tuple(dict.fromkeys([*_REPLIES, *list_pushes()]))
 
 _SCHEMAS = "#/components/schemas/"
 _CHANNEL = "#/channels/chat"
-
-# Item types of the fields that are annotated as lists of pre-encoded bytes (`msgspec.Raw`).
-_RAW_ITEMS: dict[tuple[str, str], type[msgspec.Struct]] = {
-    ("EventPage", "events"): frames.Event,
-    ("HistoryPage", "messages"): frames.Message,
-    ("SearchPage", "results"): frames.SearchResult,
-}
 
 # Length limits that text validation checks. The frame types do not declare them.
 _TEXT_BOUNDS = {
@@ -143,25 +134,11 @@ def _build_request_operations() -> dict[str, Any]:
 
 
 def _build_push_operations() -> dict[str, Any]:
-    pushed: tuple[type[frames.ServerFrame], ...]
-    pushed = (
-        frames.Event,
-        frames.Signal,
-        frames.PresenceSignal,
-        frames.AiSignal,
-        frames.PostSignal,
-        frames.ChatPreferencesSignal,
-        frames.PinnedChatsSignal,
-        frames.Stored,
-        frames.TooLong,
-        frames.Reset,
-        frames.Bye,
-    )
     return {
         "action": "send",
         "channel": {"$ref": _CHANNEL},
         "summary": "Frames that the server sends without a request.",
-        "messages": [_in_channel(cls) for cls in pushed],
+        "messages": [_in_channel(cls) for cls in list_pushes()],
     }
 
 
@@ -178,17 +155,27 @@ def _get_summary(cls: type[msgspec.Struct]) -> str:
 
 
 def _build_schemas(frame_types: list[Any]) -> dict[str, Any]:
-    of_raw = _RAW_ITEMS.values()
+    raw_items = _find_raw_items(frame_types)
     _, schemas = msgspec.json.schema_components(
-        [*frame_types, *of_raw], ref_template=_SCHEMAS + "{name}"
+        [*frame_types, *raw_items.values()], ref_template=_SCHEMAS + "{name}"
     )
-    for (name, field), item in _RAW_ITEMS.items():
+    for (name, field), item in raw_items.items():
         schemas[name]["properties"][field]["items"] = _build_ref("schemas", item)
     for (name, field), bounds in _TEXT_BOUNDS.items():
         schema = schemas[name]["properties"][field]
         texts = [part for part in schema.get("anyOf", [schema]) if part.get("type") == "string"]
         texts[0].update(bounds)
     return dict(sorted(schemas.items()))
+
+
+def _find_raw_items(frame_types: list[Any]) -> dict[tuple[str, str], type[msgspec.Struct]]:
+    """Return the item types of the lists of encoded objects, by frame and field."""
+    return {
+        (cls.__name__, name): item
+        for cls in frame_types
+        for name, hint in get_type_hints(cls, include_extras=True).items()
+        if (item := frames.find_raw_item(hint)) is not None
+    }
 
 
 def _list_error_codes() -> dict[str, Any]:

@@ -95,6 +95,13 @@ class Operation(Generic[Frame]):
         return str(self.frame.__struct_config__.tag)
 
 
+@dataclasses.dataclass(frozen=True)
+class Push:
+    """A frame that the server sends without a request."""
+
+    frame: type[ServerFrame]
+
+
 def request(
     frame: type[Frame],
     *,

@@ -16,30 +16,44 @@ from chatserver.domain.ids import UserId
 from chatserver.features.registry import list_features
 from chatserver.hot.bus import rpc
 from chatserver.protocol import codec
-from chatserver.protocol.frames import ClientFrame
+from chatserver.protocol.frames import ClientFrame, ServerFrame
 from chatserver.protocol.request_costs import REQUEST_COST_MAX
-from chatserver.requests.operation import Operation
+from chatserver.requests.operation import Operation, Push
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 @functools.cache
-def list_operations() -> Mapping[type[msgspec.Struct], Operation[Any]]:
-    """Return all declared requests, by frame type.
+def _list_declarations() -> tuple[Operation[Any] | Push, ...]:
+    """Return what the modules of `chatserver.requests` and of the installed features declare.
 
-    The modules of `chatserver.requests` declare those of the core, and the module `requests` of an
-    installed feature declares those of the feature.
+    A feature declares its requests and pushes in its module `requests`.
     """
     modules = [
         f"{requests.__name__}.{each.name}" for each in pkgutil.iter_modules(requests.__path__)
     ]
     modules += [feature.requests for feature in list_features() if feature.requests]
+    return tuple(
+        each
+        for module in modules
+        for each in vars(importlib.import_module(module)).values()
+        if isinstance(each, Operation | Push)
+    )
+
+
+@functools.cache
+def list_operations() -> Mapping[type[msgspec.Struct], Operation[Any]]:
+    """Return all declared requests, by frame type."""
     found: dict[type[msgspec.Struct], Operation[Any]] = {}
-    for module in modules:
-        for each in vars(importlib.import_module(module)).values():
-            if isinstance(each, Operation) and found.setdefault(each.frame, each) is not each:
-                raise ValueError(f"{each.frame.__name__} is declared twice")
+    for each in _list_declarations():
+        if isinstance(each, Operation) and found.setdefault(each.frame, each) is not each:
+            raise ValueError(f"{each.frame.__name__} is declared twice")
     return found
+
+
+def list_pushes() -> list[type[ServerFrame]]:
+    """Return the types of the frames that the server sends without a request."""
+    return [each.frame for each in _list_declarations() if isinstance(each, Push)]
 
 
 def get_operation(frame: msgspec.Struct) -> Operation[Any]:

@@ -14,6 +14,7 @@ from chatserver.hot.bus.gateway_stream import CallResult, Echo, GatewayStream
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
+from chatserver.requests.registry import make_call
 from tests.support.rawchat import Failed, RawChat
 from tests.support.stack import Stack
 
@@ -65,7 +66,7 @@ async def test_row_3_internal_calls_are_authorized_by_the_worker(
 
     async def check_refused(user: UserId, change: frames.ClientFrame) -> type[ClientError]:
         with pytest.raises(ClientError) as caught:
-            await warm_calls.handle_frame(user, change, is_needed=False)
+            await warm_calls.forward_frame(make_call(user, change), is_needed=False)
         return type(caught.value)
 
     assert await check_refused(bob_id, frames.BanMember(1, group, "r1", alice.user)) is Forbidden

@@ -25,9 +25,9 @@ from chatserver.features.attachments import file_types
 from chatserver.features.attachments import model as attachments
 from chatserver.features.push import mentions
 from chatserver.features.search import query as search_query
+from chatserver.features.search.frames import QUERY_CHARS_MAX
 from chatserver.features.search.query import parse_query
 from chatserver.protocol import codec, frames, msgpack
-from chatserver.protocol.frames import QUERY_CHARS_MAX
 from chatserver.requests.registry import decode_frame
 from chatserver.telemetry import logs
 from chatserver.telemetry.printable_text import escape_unprintable

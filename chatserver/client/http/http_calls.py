@@ -15,7 +15,8 @@ from chatserver.client.http.files import FilesApi
 from chatserver.client.http.http_api import HttpApi
 from chatserver.client.http.social import SocialApi
 from chatserver.errors import BadRequest, NotFound
-from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
+from chatserver.features.chat_preferences.frames import ChatPreferences, PinnedChats
+from chatserver.protocol.frames import Attachment
 
 
 class PreferencesPage(NamedTuple):

@@ -8,6 +8,12 @@ from typing import Final
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
 from chatserver.errors import BadRequest, Conflict, LostRace, NotFound
+from chatserver.features.chat_preferences.frames import (
+    ChatPreferences,
+    ChatPreferencesSignal,
+    PinnedChats,
+    PinnedChatsSignal,
+)
 from chatserver.features.chat_preferences.model import (
     DEFAULTS_KEPT_S,
     PreferencesChange,
@@ -23,7 +29,6 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.frames import ChatPreferences, PinnedChats
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.warm.chats.directory import Directory
 
@@ -107,7 +112,7 @@ class Preferences:
                 # change and then failed.
                 await self._hidden.open_hidden(user, {chat: [-after.cleared_upto]})
             if is_changed:
-                signal = frames.ChatPreferencesSignal("chat_preferences", user, after)
+                signal = ChatPreferencesSignal("chat_preferences", user, after)
                 await self._send(user, signal)
             return without_ended_mute(after, now_s)
         raise LostRace(TOO_MANY_CHANGES)
@@ -155,7 +160,7 @@ class Preferences:
                 raise Conflict("if_rev: the pinned chats have changed; get them and try again")
             after = replace_pinned(before, chats, self._clock.time())
             if await self._rows.put_pinned(user, before, after):
-                await self._send(user, frames.PinnedChatsSignal("pinned_chats", user, after))
+                await self._send(user, PinnedChatsSignal("pinned_chats", user, after))
                 return after
         raise LostRace(TOO_MANY_CHANGES)
 

@@ -13,6 +13,7 @@ import structlog
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import RateLimited, Unavailable
+from chatserver.features.companions.frames import JoinTurn, StopTurn, Turn
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
@@ -57,7 +58,7 @@ class CompanionCommands:
         except Unavailable as exc:
             log.warning("companion_budget.check_failed", error=exc.message)
 
-    async def stop(self, user: UserId, frame: frames.StopTurn) -> frames.Ok:
+    async def stop(self, user: UserId, frame: StopTurn) -> frames.Ok:
         """Stop the response in progress, if any.
 
         Guarantees:
@@ -72,7 +73,7 @@ class CompanionCommands:
             await self._streams.stop(chat)
         return frames.Ok(frame.id)
 
-    async def join(self, user: UserId, frame: frames.JoinTurn) -> frames.Turn:
+    async def join(self, user: UserId, frame: JoinTurn) -> Turn:
         """Return the current text of the response in progress, or the text of the last response.
 
         Guarantees:
@@ -85,8 +86,6 @@ class CompanionCommands:
         await self._members.get_reader(chat, user)
         stream = await self._streams.find(chat) if is_session_chat(chat) else None
         if stream is None:
-            return frames.Turn(frame.id, chat, "", 0, 0, "")
+            return Turn(frame.id, chat, "", 0, 0, "")
         end = stream.end or msgspec.UNSET
-        return frames.Turn(
-            frame.id, chat, stream.response_id, stream.seq, stream.index, stream.text, end
-        )
+        return Turn(frame.id, chat, stream.response_id, stream.seq, stream.index, stream.text, end)

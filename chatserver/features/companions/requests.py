@@ -10,11 +10,30 @@ import msgspec
 from chatserver.auth.page_cursors import Cursors
 from chatserver.domain.companion_ids import parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
-from chatserver.features.companions.frames import describe_companion, describe_session, list_name
+from chatserver.features.companions.frames import (
+    AiSignal,
+    Companions,
+    CompanionsPage,
+    CreateSession,
+    DeleteSession,
+    GetSession,
+    JoinTurn,
+    RenewSession,
+    SessionInfo,
+    SessionReply,
+    Sessions,
+    SessionsPage,
+    StopTurn,
+    Turn,
+    UpdateSession,
+    describe_companion,
+    describe_session,
+    list_name,
+)
 from chatserver.protocol import frames
 from chatserver.protocol.redis_memory_costs import CHAT_BYTES, MEMBER_BYTES
 from chatserver.protocol.request_costs import CHANGE, by_limit
-from chatserver.requests.operation import Route, request
+from chatserver.requests.operation import Push, Route, request
 
 if TYPE_CHECKING:
     from chatserver.container.core import CoreContainer
@@ -42,46 +61,42 @@ _SESSION_BYTES = CHAT_BYTES + 2 * MEMBER_BYTES
 class OpenSession(msgspec.Struct, frozen=True):
     """An active session and its chat."""
 
-    session: frames.SessionInfo
+    session: SessionInfo
     chat: frames.ChatInfo
 
 
-@request(frames.StopTurn, runs_in="gateway")
-async def stop_response(
-    container: CoreContainer, user: UserId, frame: frames.StopTurn
-) -> frames.Ok:
+@request(StopTurn, runs_in="gateway")
+async def stop_response(container: CoreContainer, user: UserId, frame: StopTurn) -> frames.Ok:
     """Stop the response of a companion that is in progress."""
     return await _get_commands(container).stop(user, frame)
 
 
-@request(frames.JoinTurn, reply=frames.Turn, runs_in="gateway")
-async def join_response(
-    container: CoreContainer, user: UserId, frame: frames.JoinTurn
-) -> frames.Turn:
+@request(JoinTurn, reply=Turn, runs_in="gateway")
+async def join_response(container: CoreContainer, user: UserId, frame: JoinTurn) -> Turn:
     """Return the current text of a companion's response."""
     return await _get_commands(container).join(user, frame)
 
 
 @request(
-    frames.Companions,
-    reply=frames.CompanionsPage,
+    Companions,
+    reply=CompanionsPage,
     cost=by_limit,
     is_needed_when_full=True,
 )
 async def list_companions(
-    container: StorageContainer, user: UserId, frame: frames.Companions
-) -> frames.CompanionsPage:
+    container: StorageContainer, user: UserId, frame: Companions
+) -> CompanionsPage:
     """List companions, sorted by id."""
     after = None if frame.after is None else parse_companion_id(frame.after, "after")
     companions = _get_companions(container).companions
     page, following = await companions.list_page(after, frame.limit)
     infos = [describe_companion(companion) for companion in page]
-    return frames.CompanionsPage(frame.id, infos, following is not None, following)
+    return CompanionsPage(frame.id, infos, following is not None, following)
 
 
 @request(
-    frames.Sessions,
-    reply=frames.SessionsPage,
+    Sessions,
+    reply=SessionsPage,
     cost=by_limit,
     is_needed_when_full=True,
     routes=(
@@ -94,9 +109,7 @@ async def list_companions(
         ),
     ),
 )
-async def list_sessions(
-    container: StorageContainer, user: UserId, frame: frames.Sessions
-) -> frames.SessionsPage:
+async def list_sessions(container: StorageContainer, user: UserId, frame: Sessions) -> SessionsPage:
     """List sessions: first active ones, then ended ones, sorted by companion and time.
 
     With `companion`, list only sessions with this companion: first the active one, then ended
@@ -111,11 +124,12 @@ async def list_sessions(
     )
     sealed = cursors.sign(what, following)
     infos = [describe_session(session) for session in page]
-    return frames.SessionsPage(frame.id, infos, sealed is not None, sealed)
+    return SessionsPage(frame.id, infos, sealed is not None, sealed)
 
 
 @request(
-    frames.CreateSession,
+    CreateSession,
+    reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
     routes=(
@@ -131,16 +145,17 @@ async def list_sessions(
     ),
 )
 async def create_session(
-    container: StorageContainer, user: UserId, frame: frames.CreateSession
-) -> frames.Ok:
+    container: StorageContainer, user: UserId, frame: CreateSession
+) -> SessionReply:
     """Start a session. If one is already active, the error (409) contains its chat."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.create(user, companion, Ref(frame.ref))
-    return frames.Ok(frame.id, opened.info, describe_session(opened.session))
+    return SessionReply(frame.id, describe_session(opened.session), opened.info)
 
 
 @request(
-    frames.RenewSession,
+    RenewSession,
+    reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
     routes=(
@@ -156,41 +171,41 @@ async def create_session(
     ),
 )
 async def renew_session(
-    container: StorageContainer, user: UserId, frame: frames.RenewSession
-) -> frames.Ok:
+    container: StorageContainer, user: UserId, frame: RenewSession
+) -> SessionReply:
     """Atomically end the active session and start another."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.renew(user, companion, Ref(frame.ref))
-    return frames.Ok(frame.id, opened.info, describe_session(opened.session))
+    return SessionReply(frame.id, describe_session(opened.session), opened.info)
 
 
 @request(
-    frames.GetSession,
+    GetSession,
+    reply=SessionReply,
     is_needed_when_full=True,
     routes=(
         Route(method="GET", path=_SESSION, scope="chats:read", result=OpenSession, errors=(409,)),
     ),
 )
-async def get_session(
-    container: StorageContainer, user: UserId, frame: frames.GetSession
-) -> frames.Ok:
+async def get_session(container: StorageContainer, user: UserId, frame: GetSession) -> SessionReply:
     """Get the active session with a companion."""
     opened = await _get_companions(container).sessions.get(
         user, parse_companion_id(frame.companion)
     )
-    return frames.Ok(frame.id, opened.info, describe_session(opened.session))
+    return SessionReply(frame.id, describe_session(opened.session), opened.info)
 
 
 @request(
-    frames.DeleteSession,
+    DeleteSession,
+    reply=SessionReply,
     cost=CHANGE,
     routes=(
         Route(method="DELETE", path=_SESSION, scope="chats:write", result="session", errors=(409,)),
     ),
 )
 async def delete_session(
-    container: StorageContainer, user: UserId, frame: frames.DeleteSession
-) -> frames.Ok:
+    container: StorageContainer, user: UserId, frame: DeleteSession
+) -> SessionReply:
     """End the active session; with `chat`, only if it is in this chat. Messages remain.
 
     With `forget`, the companion also deletes its memories from this session.
@@ -200,11 +215,12 @@ async def delete_session(
     old = await companions.sessions.delete(user, parse_companion_id(frame.companion), chat)
     if frame.forget:
         await companions.memories.delete_session(old.user, old.companion, old.chat)
-    return frames.Ok(frame.id, None, describe_session(old))
+    return SessionReply(frame.id, describe_session(old))
 
 
 @request(
-    frames.UpdateSession,
+    UpdateSession,
+    reply=SessionReply,
     cost=CHANGE,
     routes=(
         Route(
@@ -218,10 +234,13 @@ async def delete_session(
     ),
 )
 async def update_session(
-    container: StorageContainer, user: UserId, frame: frames.UpdateSession
-) -> frames.Ok:
+    container: StorageContainer, user: UserId, frame: UpdateSession
+) -> SessionReply:
     """Switch a session to another version of its companion; default: the newest."""
     moved = await _get_companions(container).sessions.update_version(
         user, ChatId(frame.chat), frame.version
     )
-    return frames.Ok(frame.id, None, describe_session(moved))
+    return SessionReply(frame.id, describe_session(moved))
+
+
+response_signal = Push(AiSignal)

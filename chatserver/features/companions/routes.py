@@ -22,7 +22,7 @@ from chatserver.domain.companion_ids import (
 from chatserver.domain.ids import UserId
 from chatserver.features.companions.companion_options import NO_OPTIONS, Options
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.frames import describe_companion
+from chatserver.features.companions.frames import CompanionInfo, describe_companion
 from chatserver.features.companions.model import (
     ANSWER_TOKENS_MAX,
     CONTEXT_TOKENS_MAX,
@@ -34,7 +34,6 @@ from chatserver.features.companions.model import (
     Companion,
     Provider,
 )
-from chatserver.protocol import frames
 
 SEE = user_or_key("companions:read")
 READ, WRITE = key("companions:read"), key("companions:write")
@@ -101,9 +100,7 @@ def _build_public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     companions = container.get(CompanionContainer).companions
 
     @get("/v1/companions", opt={"rule": SEE})
-    async def list_companions(
-        limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[frames.CompanionInfo]:
+    async def list_companions(limit: Limit = 50, cursor: Cursor = None) -> Page[CompanionInfo]:
         """List companions, sorted by id."""
         place = container.cursors.open("companions", cursor, str)
         after = None if place is None else CompanionId(UserId(place))
@@ -112,7 +109,7 @@ def _build_public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return Page([describe_companion(companion) for companion in page], sealed)
 
     @get("/v1/companions/{companion:str}", opt={"rule": SEE})
-    async def get_companion(companion: PathCompanion) -> frames.CompanionInfo:
+    async def get_companion(companion: PathCompanion) -> CompanionInfo:
         """Get a companion's public fields."""
         return describe_companion(await companions.get(parse_companion_id(companion)))
 

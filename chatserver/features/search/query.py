@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest
+from chatserver.features.search.frames import QUERY_CHARS_MAX
 from chatserver.features.search.tokenizer import Token, normalize, tokenize
-from chatserver.protocol.frames import QUERY_CHARS_MAX
 
 TERMS_MAX: Final = 16  # maximum words and phrases in a query
 QUERY_TOKENS_MAX: Final = 64  # maximum tokens of all words and phrases of a query

@@ -14,14 +14,14 @@ from chatserver.api.paging import Cursor, Page
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.features.search.container import SearchContainer
-from chatserver.features.search.model import Order
-from chatserver.protocol.frames import (
+from chatserver.features.search.frames import (
     QUERY_CHARS_MAX,
     RESULTS_DEFAULT,
     RESULTS_MAX,
-    Message,
     SearchResult,
 )
+from chatserver.features.search.model import Order
+from chatserver.protocol.frames import Message
 
 READ = user_or_key("chats:read")
 

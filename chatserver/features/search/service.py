@@ -29,6 +29,7 @@ from chatserver.domain import page_limits
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound, Unavailable
+from chatserver.features.search.frames import SearchResult, Segment
 from chatserver.features.search.model import DISABLED, Cursor, Engine, Hit, HitPage, Order
 from chatserver.features.search.query import Query, parse_query
 from chatserver.features.search.text_matching import find_spans, make_snippet
@@ -37,7 +38,6 @@ from chatserver.features.search.work_budget import TIMED_OUT, WorkBudget
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.users.blocks import Blocks
 from chatserver.protocol import codec, frames
-from chatserver.protocol.frames import Segment
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.protocol.request_costs import compute_search_charge
 from chatserver.service.chats.user_chats import Chats
@@ -79,9 +79,9 @@ class Result:
     snippet: list[Segment]
 
     def encode(self) -> bytes:
-        """Return the JSON of a `frames.SearchResult`, without decoding the message."""
+        """Return the JSON of a `SearchResult`, without decoding the message."""
         message = cast("frames.Message", msgspec.Raw(self.json))
-        return msgspec.json.encode(frames.SearchResult(message, self.snippet))
+        return msgspec.json.encode(SearchResult(message, self.snippet))
 
 
 class _Candidate(msgspec.Struct, frozen=True):

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.domain.text.graphemes import find_break
+from chatserver.features.search.frames import Segment
 from chatserver.features.search.query import Term
 from chatserver.features.search.tokenizer import Token, tokenize
-from chatserver.protocol.frames import Segment
 
 SNIPPET_CHARS: Final = 160
 Span = tuple[int, int]

@@ -9,6 +9,7 @@ from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="social",
+    requests="chatserver.features.social.requests",
     sample_items="chatserver.features.social.sample_items:sample_items",
     requires=("attachments",),
     routes=(

@@ -101,13 +101,6 @@ class LoadFile(Operation, tag="load_file"):
     file: str
 
 
-class FindMessages(Operation, tag="find_messages"):
-    """Search messages. These calls have their own stream and workers."""
-
-    user: str
-    query: frames.Search
-
-
 AnyOperation = (
     LoadUser
     | LoadKeys
@@ -119,7 +112,6 @@ AnyOperation = (
     | FindPeriods
     | LoadFile
     | CallBeforeSend
-    | FindMessages
 )
 
 
@@ -146,13 +138,6 @@ class HistoryRun(msgspec.Struct):
 
     messages: list[frames.Message]
     tier: Literal["warm", "cold"] = "warm"
-
-
-class SearchResultsPage(msgspec.Struct):
-    """Result of `FindMessages`; each of `results` is a `frames.SearchResult` as JSON."""
-
-    results: list[bytes]
-    next: str | None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -191,7 +176,7 @@ def find_author(payload: bytes) -> str | None:
     match call.operation:
         case CallBeforeSend():
             return call.operation.question.sender
-        case ForwardFrame() | FindMessages():
+        case ForwardFrame():
             return call.operation.user
         case _:
             return None

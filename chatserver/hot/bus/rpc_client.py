@@ -27,7 +27,6 @@ WAITING_MAX = 2_000
 # Operations that are accepted even while Redis is full, besides those that protect a user.
 _NEEDED_WHEN_FULL = (
     rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
-    rpc.FindMessages,
 )  # fmt: skip
 
 
@@ -83,9 +82,19 @@ class RpcClient:
         operation = rpc.CreateChat(user, ref, list(members), name, is_host)
         return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
 
-    async def forward_frame(self, call: rpc.ForwardFrame, *, is_needed: bool) -> bytes:
-        """Return the encoded reply to a frame; `is_needed`: even if Redis is full."""
-        return await self._call(call, is_needed=is_needed)
+    async def forward_frame(
+        self,
+        call: rpc.ForwardFrame,
+        *,
+        is_needed: bool,
+        key: str | None = None,
+        worker: str = "rpc",
+    ) -> bytes:
+        """Return the encoded reply to a frame; `is_needed`: even if Redis is full.
+
+        `key` is the stream of the `worker` that handles the frame, if it is not `worker rpc`.
+        """
+        return await self._call(call, key, worker, is_needed=is_needed)
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
@@ -103,11 +112,6 @@ class RpcClient:
     async def request_verdict(self, question: hooks.BeforeSend) -> hooks.Verdict:
         payload = await self._call(rpc.CallBeforeSend(question), self._hot.keys.hook_calls())
         return msgspec.msgpack.decode(payload, type=hooks.Verdict)
-
-    async def find_messages(self, user: UserId, query: frames.Search) -> rpc.SearchResultsPage:
-        operation = rpc.FindMessages(user, query)
-        payload = await self._call(operation, self._hot.keys.search_calls(), "search")
-        return msgspec.msgpack.decode(payload, type=rpc.SearchResultsPage)
 
     async def _call(
         self,

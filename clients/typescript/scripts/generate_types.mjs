@@ -16,12 +16,6 @@ function buildHeader(source) {
   return `// Generated from docs/${source} by scripts/generate_types.mjs. Do not edit.\n`;
 }
 
-/** `Page_chatserver.api.routes.chats.Member_` → `MemberPage`. */
-function buildName(schema) {
-  const generic = /^Page_.*?(\w+?)_$/.exec(schema);
-  return generic === null ? schema : `${generic[1]}Page`;
-}
-
 function buildComment(text, indent = "") {
   const words = text.split(/\s+/).filter(Boolean);
   if (words.length === 0) return "";
@@ -49,7 +43,7 @@ function buildUnion(types) {
 }
 
 function buildType(schema) {
-  if (schema.$ref !== undefined) return buildName(schema.$ref.split("/").at(-1));
+  if (schema.$ref !== undefined) return schema.$ref.split("/").at(-1);
   if (schema.enum !== undefined) return buildUnion(schema.enum.map((item) => JSON.stringify(item)));
   const choices = schema.anyOf ?? schema.oneOf;
   if (choices !== undefined) return buildUnion(choices.map(buildType));
@@ -95,7 +89,7 @@ function declare(name, schema) {
   const text = getFirstParagraph(schema.description) || `Schema \`${name}\` of the API.`;
   const doc = buildComment(text);
   if (schema.type !== "object" || schema.properties === undefined) {
-    return `${doc}export type ${buildName(name)} = ${buildType(schema)};\n`;
+    return `${doc}export type ${name} = ${buildType(schema)};\n`;
   }
   const required = new Set(schema.required ?? []);
   const fields = Object.entries(schema.properties)
@@ -104,7 +98,7 @@ function declare(name, schema) {
       return wrapField(`  ${quoteKey(field)}${optional}:`, buildType(inner));
     })
     .join("");
-  return `${doc}export interface ${buildName(name)} {\n${fields}}\n`;
+  return `${doc}export interface ${name} {\n${fields}}\n`;
 }
 
 function wrapField(start, type) {

@@ -26,6 +26,7 @@ from chatserver.features.companions.settings import Companions
 from chatserver.features.link_previews.hot import PreviewCache
 from chatserver.features.link_previews.model import PageSummary
 from chatserver.features.push.hot import DueChats, PushState
+from chatserver.features.search.frames import Search
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
@@ -62,8 +63,9 @@ from chatserver.hot.users.user_sessions import Claim, Sessions
 from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.overview.hot import MEASURED_MAX, BacklogStats, ProcessStatsLog
-from chatserver.protocol import codec, frames
+from chatserver.protocol import codec
 from chatserver.protocol.webhook_messages import BeforeSend
+from chatserver.requests.registry import make_call
 from chatserver.telemetry.dynamodb_usage import KINDS, Part, UsageAccumulator
 from chatserver.telemetry.process_stats import Backlog as FullBacklog
 from chatserver.telemetry.process_stats import Snapshot
@@ -153,8 +155,8 @@ async def use_everything(hot: HotClient) -> None:
         question = BeforeSend("c", "u", "r", "text", "hello")
         await RpcClient(hot, GATEWAY, 0.01).request_verdict(question)
     with contextlib.suppress(Unavailable):
-        query = frames.Search(1, "hello")
-        await RpcClient(hot, GATEWAY, 0.01).find_messages(UserId("u"), query)
+        call, key = make_call(UserId("u"), Search(1, "hello")), hot.keys.search_calls()
+        await RpcClient(hot, GATEWAY, 0.01).forward_frame(call, is_needed=True, key=key)
 
 
 async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:

@@ -13,6 +13,7 @@ from chatserver.domain.ids import Ref, UserId
 from chatserver.errors import Overloaded, RateLimited
 from chatserver.hot.bus import rpc_client
 from chatserver.protocol import frames
+from chatserver.requests.registry import make_call
 from tests.integration.workers.slow_rpc import SlowLoader, make_slow_worker
 from tests.integration.workers.support import (
     ALICE,
@@ -113,7 +114,7 @@ async def test_block_does_not_wait_while_all_slots_are_taken(
         flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
         await eventually(lambda: loader.in_flight == 1)
 
-        await gateway.calls.handle_frame(BOB, frames.Block(1, ALICE), is_needed=False)
+        await gateway.calls.forward_frame(make_call(BOB, frames.Block(1, ALICE)), is_needed=False)
 
         assert loader.done == 0
         loader.resume.set()

@@ -30,11 +30,9 @@ NAMES = {
 MODULES = {
     "chatserver/api/routes/static_files.py": "the paths of the web client",
     "chatserver/auth/api_keys.py": "the scopes of API keys that are in use",
-    "chatserver/cli/asyncapi_document.py": "the documents of all frames",
     "chatserver/cli/nosql_workbench_facets.py": "the items of all tables",
     "chatserver/cli/nosql_workbench_model.py": "the items of all tables",
     "chatserver/extras.py": "the extras of the package",
-    "chatserver/protocol/frames.py": "the union of all frames",
     "chatserver/protocol/request_costs.py": "the costs of HTTP routes",
     "chatserver/telemetry/dynamodb_usage.py": "the labels of DynamoDB usage",
     "chatserver/telemetry/metrics.py": "every process exports every metric",
@@ -53,7 +51,7 @@ WORDS = {
     "group_pictures": {r"(no_|_no)?group_?pictures": "a port"},
     "privacy": {"privacy": "a reserved user name"},
     "push": {r"_?push_?devices": "a port", "push_key": "a field of the client configuration"},
-    "search": {r"searchresultspage|search_calls": "an RPC operation with its own queue"},
+    "search": {"search_calls": "a queue of calls of its own"},
     "social": {r"follow_?graph|find_followers|followers?": "a port"},
     "webhooks": {
         r"hookevent|webhook_messages": "the message types of a port",

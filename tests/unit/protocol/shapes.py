@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect as mi
 
 from chatserver.protocol import frames
-from chatserver.requests.registry import list_operations
+from chatserver.requests.registry import list_operations, list_pushes
 
 CLIENT_FRAMES: tuple[type[Any], ...] = tuple(list_operations())
-SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)
+REPLIES = [reply for each in list_operations().values() for reply in each.replies]
+SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = tuple(
+    dict.fromkeys([*REPLIES, *list_pushes()])
+)
 
 # Free text is limited in characters and in bytes; domain.text_validation checks both.
 FREE_TEXT = {

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import inspect as mi
 
 from chatserver import errors
+from chatserver.domain.ids import ID_PATTERN
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames
 from chatserver.requests.registry import decode_frame
@@ -259,7 +260,7 @@ def test_find_ref_any_bytes_give_a_valid_ref_or_none(data: bytes) -> None:
     """An error never repeats bytes of the client that are not an id."""
     found = codec.find_ref(data)
 
-    assert found is None or re.fullmatch(frames.ID_PATTERN, found)
+    assert found is None or re.fullmatch(ID_PATTERN, found)
 
 
 def test_find_ref_of_bad_frame_finds_it() -> None:

@@ -16,6 +16,10 @@ from chatserver.domain.text_validation import (
     COMBINING_RUN_MAX,
     NAME_CHARS_MAX,
 )
+from chatserver.features.chat_preferences import frames as preferences_frames
+from chatserver.features.companions import frames as companion_frames
+from chatserver.features.search import frames as search_frames
+from chatserver.features.social import frames as social_frames
 from chatserver.gateway.session import command_handler
 from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport import connection
@@ -28,23 +32,25 @@ from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
 
 TEXT = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 FRAMES = (*CLIENT_FRAMES, *SERVER_FRAMES)
+FRAMES_BY_NAME = {cls.__name__: cls for cls in FRAMES}
 FENCE = re.compile(r"^```json *(\w*)\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [(name, example) for name, example in FENCE.findall(TEXT)]
 HEADINGS = {
     frames.InvitationSignal: "`signal` of an invitation",
     frames.PresenceSignal: "`signal` of presence",
-    frames.AiSignal: "`signal` of an answer",
-    frames.PostSignal: "`signal` of a post",
-    frames.ChatPreferencesSignal: "`signal` of chat preferences",
-    frames.PinnedChatsSignal: "`signal` of pinned chats",
+    companion_frames.AiSignal: "`signal` of an answer",
+    social_frames.PostSignal: "`signal` of a post",
+    preferences_frames.ChatPreferencesSignal: "`signal` of chat preferences",
+    preferences_frames.PinnedChatsSignal: "`signal` of pinned chats",
     frames.EventPage: "`page` of events",
     frames.HistoryPage: "`page` of messages",
     frames.ChatsPage: "`page` of chats",
     frames.BlocksPage: "`page` of blocks",
     frames.InvitationsPage: "`page` of invitations",
-    frames.CompanionsPage: "`page` of companions",
-    frames.SessionsPage: "`page` of sessions",
-    frames.SearchPage: "`page` of results",
+    companion_frames.SessionReply: "`ok` of a session",
+    companion_frames.CompanionsPage: "`page` of companions",
+    companion_frames.SessionsPage: "`page` of sessions",
+    search_frames.SearchPage: "`page` of results",
 }
 
 
@@ -59,7 +65,7 @@ def section_of(cls: type[msgspec.Struct]) -> str:
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=lambda value: value[:40])
 def test_example_decodes_as_its_frame_type(name: str, example: str) -> None:
     """Each JSON example is a frame of the given type without unknown fields."""
-    cls = getattr(frames, name)
+    cls = FRAMES_BY_NAME[name]
 
     frame = msgspec.json.decode(example, type=cls)
 

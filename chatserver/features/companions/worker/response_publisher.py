@@ -19,11 +19,12 @@ from msgspec import UNSET
 
 from chatserver.domain.ids import GatewayId, Seq
 from chatserver.errors import ChatError
+from chatserver.features.companions.frames import AiSignal
 from chatserver.features.companions.hot.response_stream import DELTAS_MAX, ResponseStream
 from chatserver.features.companions.model import CompanionSession
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.protocol import codec, frames
+from chatserver.protocol import codec
 
 
 class ResponsePublisher:
@@ -138,7 +139,7 @@ class ResponsePublisher:
     def _send_signal(self, text: str, end: str | None = None, tool: str | None = None) -> None:
         if not self._gateways:
             return
-        frame = frames.AiSignal(
+        frame = AiSignal(
             "ai.delta",
             self._session.chat,
             self._session.companion,

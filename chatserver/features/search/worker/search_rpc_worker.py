@@ -11,9 +11,12 @@ import msgspec
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.frames import Search, SearchPage
 from chatserver.features.search.model import Order
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import RpcQueue
+from chatserver.protocol import codec
+from chatserver.requests.registry import read_call
 from chatserver.service.fair_semaphore import FairSemaphore
 from workers.rpc import RpcWorker
 
@@ -36,11 +39,12 @@ class SearchRpcWorker(RpcWorker):
         return self._slots  # searches have fair slots of their own (`SearchContainer`)
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
-        if not isinstance(operation, rpc.FindMessages):
+        if not isinstance(operation, rpc.ForwardFrame):
             return await super()._perform(operation)
-        query = operation.query
-        page, next_cursor = await self._container.get(SearchContainer).get_page(
+        query = read_call(operation)[1]
+        assert isinstance(query, Search), "this queue has only searches"
+        page, following = await self._container.get(SearchContainer).get_page(
             UserId(operation.user), query.q, Order(query.order), query.limit, query.after
         )
-        results = [result.encode() for result in page]
-        return msgspec.msgpack.encode(rpc.SearchResultsPage(results, next_cursor))
+        results = [msgspec.Raw(result.encode()) for result in page]
+        return codec.encode(SearchPage(query.id, results, following is not None, following))

@@ -30,12 +30,13 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import NotFound
 from chatserver.features.social.container import SocialContainer
+from chatserver.features.social.frames import PostSignal
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import PostId, first_post_id
 from chatserver.features.social.service.timeline_backfill import DAY_S
 from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.fanouts import SHARDS, Job
-from chatserver.protocol import codec, frames
+from chatserver.protocol import codec
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -165,7 +166,7 @@ class TimelineWorker:
     async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
         if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
             return
-        frame = codec.encode(frames.PostSignal("post", job.post_ref.author, job.post_ref.post))
+        frame = codec.encode(PostSignal("post", job.post_ref.author, job.post_ref.post))
         names = [UserId(user) for user in users]
         for user, gateways in zip(
             names, await self._container.inboxes.list_gateways(names), strict=True

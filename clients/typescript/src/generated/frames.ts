@@ -507,7 +507,6 @@ export interface Ok {
   type: "ok";
   id: number;
   chat?: ChatInfo | null;
-  session?: SessionInfo | null;
 }
 
 /** Opens the direct chat with another user. Idempotent. */
@@ -645,6 +644,14 @@ export interface SessionInfo {
   ai_version: number;
   create_time: number;
   delete_time?: number | null;
+}
+
+/** Response to a request about a session; `chat` only if the session is active. */
+export interface SessionReply {
+  type: "ok";
+  id: number;
+  session: SessionInfo;
+  chat?: ChatInfo | null;
 }
 
 /** Lists the user's companion sessions: active ones, then ended ones by companion and time. */
@@ -863,6 +870,7 @@ export type ServerFrame =
   | Event
   | EventPage
   | HistoryPage
+  | InvitationSignal
   | InvitationsPage
   | Ok
   | PinnedChatsSignal
@@ -870,6 +878,7 @@ export type ServerFrame =
   | PresenceSignal
   | Reset
   | SearchPage
+  | SessionReply
   | SessionsPage
   | Signal
   | Stored
@@ -911,11 +920,11 @@ export interface Requests {
   join_turn: { frame: JoinTurn; reply: Turn };
   companions: { frame: Companions; reply: CompanionsPage };
   sessions: { frame: Sessions; reply: SessionsPage };
-  create_session: { frame: CreateSession; reply: Ok };
-  renew_session: { frame: RenewSession; reply: Ok };
-  get_session: { frame: GetSession; reply: Ok };
-  delete_session: { frame: DeleteSession; reply: Ok };
-  update_session: { frame: UpdateSession; reply: Ok };
+  create_session: { frame: CreateSession; reply: SessionReply };
+  renew_session: { frame: RenewSession; reply: SessionReply };
+  get_session: { frame: GetSession; reply: SessionReply };
+  delete_session: { frame: DeleteSession; reply: SessionReply };
+  update_session: { frame: UpdateSession; reply: SessionReply };
   search: { frame: Search; reply: SearchPage };
 }
 

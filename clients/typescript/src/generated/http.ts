@@ -76,10 +76,22 @@ export interface BannedUser {
   user: string;
 }
 
+/** Schema `BannedUserPage` of the API. */
+export interface BannedUserPage {
+  items: BannedUser[];
+  next?: string | null;
+}
+
 /** Schema `BlockedUser` of the API. */
 export interface BlockedUser {
   since: number;
   user: string;
+}
+
+/** Schema `BlockedUserPage` of the API. */
+export interface BlockedUserPage {
+  items: BlockedUser[];
+  next?: string | null;
 }
 
 /** Schema `Broadcast` of the API. */
@@ -149,6 +161,12 @@ export interface ChatPreferences {
   rev?: number;
 }
 
+/** Schema `ChatPreferencesPage` of the API. */
+export interface ChatPreferencesPage {
+  items: ChatPreferences[];
+  next?: string | null;
+}
+
 /** Schema `ChatSummary` of the API. */
 export interface ChatSummary {
   chat: string;
@@ -163,6 +181,12 @@ export interface ChatSummary {
   read?: number;
   top?: number;
   unread?: number;
+}
+
+/** Schema `ChatSummaryPage` of the API. */
+export interface ChatSummaryPage {
+  items: ChatSummary[];
+  next?: string | null;
 }
 
 /** Schema `ClientConfig` of the API. */
@@ -192,6 +216,12 @@ export interface CompanionInfo {
   id: string;
   name: string;
   version: number;
+}
+
+/** Schema `CompanionInfoPage` of the API. */
+export interface CompanionInfoPage {
+  items: CompanionInfo[];
+  next?: string | null;
 }
 
 /** Schema `CostReport` of the API. */
@@ -229,6 +259,12 @@ export interface Device {
   seen: number;
 }
 
+/** Schema `DevicePage` of the API. */
+export interface DevicePage {
+  items: Device[];
+  next?: string | null;
+}
+
 /** Schema `Draft` of the API. */
 export interface Draft {
   text: string;
@@ -254,10 +290,22 @@ export interface FavoriteMessage {
   saved: number;
 }
 
+/** Schema `FavoriteMessagePage` of the API. */
+export interface FavoriteMessagePage {
+  items: FavoriteMessage[];
+  next?: string | null;
+}
+
 /** Schema `FavoritePost` of the API. */
 export interface FavoritePost {
   post: PostInfo;
   saved: number;
+}
+
+/** Schema `FavoritePostPage` of the API. */
+export interface FavoritePostPage {
+  items: FavoritePost[];
+  next?: string | null;
 }
 
 /** Schema `FeatureCost` of the API. */
@@ -293,6 +341,12 @@ export interface Follower {
   user: string;
 }
 
+/** Schema `FollowerPage` of the API. */
+export interface FollowerPage {
+  items: Follower[];
+  next?: string | null;
+}
+
 /** Schema `Granted` of the API. */
 export interface Granted {
   device: string;
@@ -321,6 +375,12 @@ export interface Health {
 /** Schema `HeldChat` of the API. */
 export interface HeldChat {
   chat: string;
+}
+
+/** Schema `HeldChatPage` of the API. */
+export interface HeldChatPage {
+  items: HeldChat[];
+  next?: string | null;
 }
 
 /** Schema `History` of the API. */
@@ -357,6 +417,12 @@ export interface InvitationInfo {
   name?: string | null;
 }
 
+/** Schema `InvitationInfoPage` of the API. */
+export interface InvitationInfoPage {
+  items: InvitationInfo[];
+  next?: string | null;
+}
+
 /** Schema `LinkPreview` of the API. */
 export interface LinkPreview {
   description: string;
@@ -372,6 +438,12 @@ export interface LiveSession {
   gateway: string;
   session: string;
   started: number;
+}
+
+/** Schema `LiveSessionPage` of the API. */
+export interface LiveSessionPage {
+  items: LiveSession[];
+  next?: string | null;
 }
 
 /** Schema `Marks` of the API. */
@@ -395,6 +467,12 @@ export interface Member {
   joined: number;
   role: "owner" | "admin" | "member";
   user: string;
+}
+
+/** Schema `MemberPage` of the API. */
+export interface MemberPage {
+  items: Member[];
+  next?: string | null;
 }
 
 /** Schema `Memory` of the API. */
@@ -454,6 +532,12 @@ export interface MessageContextPage {
   newer: boolean;
   older: boolean;
   tier: "hot" | "warm" | "cold";
+}
+
+/** Schema `MessagePage` of the API. */
+export interface MessagePage {
+  items: Message[];
+  next?: string | null;
 }
 
 /** Schema `Mute` of the API. */
@@ -625,126 +709,6 @@ export interface Overview {
   units: Units[];
 }
 
-/** Schema `Page_chatserver.api.routes.admin_users.LiveSession_` of the API. */
-export interface LiveSessionPage {
-  items: LiveSession[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.api.routes.chats.Member_` of the API. */
-export interface MemberPage {
-  items: Member[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.api.routes.moderation.BannedUser_` of the API. */
-export interface BannedUserPage {
-  items: BannedUser[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.api.routes.moderation.ReportInfo_` of the API. */
-export interface ReportInfoPage {
-  items: ReportInfo[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.api.routes.retention.HeldChat_` of the API. */
-export interface HeldChatPage {
-  items: HeldChat[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.features.accounts.routes.Device_` of the API. */
-export interface DevicePage {
-  items: Device[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.features.pins.routes.PinnedMessage_` of the API. */
-export interface PinnedMessagePage {
-  items: PinnedMessage[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.features.push.routes.PushDevice_` of the API. */
-export interface PushDevicePage {
-  items: PushDevice[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.features.social.favorite_routes.FavoriteMessage_` of the API. */
-export interface FavoriteMessagePage {
-  items: FavoriteMessage[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.features.social.favorite_routes.FavoritePost_` of the API. */
-export interface FavoritePostPage {
-  items: FavoritePost[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.features.social.routes.Follower_` of the API. */
-export interface FollowerPage {
-  items: Follower[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.features.social.routes.PostInfo_` of the API. */
-export interface PostInfoPage {
-  items: PostInfo[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.BlockedUser_` of the API. */
-export interface BlockedUserPage {
-  items: BlockedUser[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.ChatPreferences_` of the API. */
-export interface ChatPreferencesPage {
-  items: ChatPreferences[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.ChatSummary_` of the API. */
-export interface ChatSummaryPage {
-  items: ChatSummary[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.CompanionInfo_` of the API. */
-export interface CompanionInfoPage {
-  items: CompanionInfo[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.InvitationInfo_` of the API. */
-export interface InvitationInfoPage {
-  items: InvitationInfo[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.Message_` of the API. */
-export interface MessagePage {
-  items: Message[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.SearchResult_` of the API. */
-export interface SearchResultPage {
-  items: SearchResult[];
-  next?: string | null;
-}
-
-/** Schema `Page_chatserver.protocol.frames.SessionInfo_` of the API. */
-export interface SessionInfoPage {
-  items: SessionInfo[];
-  next?: string | null;
-}
-
 /** Schema `PasswordChange` of the API. */
 export interface PasswordChange {
   current: string;
@@ -804,6 +768,12 @@ export interface PinnedMessage {
   pinned_at: number;
 }
 
+/** Schema `PinnedMessagePage` of the API. */
+export interface PinnedMessagePage {
+  items: PinnedMessage[];
+  next?: string | null;
+}
+
 /** Schema `Placed` of the API. */
 export interface Placed {
   dup: boolean;
@@ -857,6 +827,12 @@ export interface PostInfo {
   likes: number;
   name: string | null;
   user: string;
+}
+
+/** Schema `PostInfoPage` of the API. */
+export interface PostInfoPage {
+  items: PostInfo[];
+  next?: string | null;
 }
 
 /** Schema `PreferenceChanges` of the API. */
@@ -922,6 +898,12 @@ export interface PushDevice {
   service: string;
 }
 
+/** Schema `PushDevicePage` of the API. */
+export interface PushDevicePage {
+  items: PushDevice[];
+  next?: string | null;
+}
+
 /** Schema `PushKeys` of the API. */
 export interface PushKeys {
   auth: string;
@@ -976,10 +958,22 @@ export interface ReportInfo {
   state: string;
 }
 
+/** Schema `ReportInfoPage` of the API. */
+export interface ReportInfoPage {
+  items: ReportInfo[];
+  next?: string | null;
+}
+
 /** Schema `SearchResult` of the API. */
 export interface SearchResult {
   message: Message;
   snippet: Segment[];
+}
+
+/** Schema `SearchResultPage` of the API. */
+export interface SearchResultPage {
+  items: SearchResult[];
+  next?: string | null;
 }
 
 /** Schema `Segment` of the API. */
@@ -995,6 +989,12 @@ export interface SessionInfo {
   companion: string;
   create_time: number;
   delete_time?: number | null;
+}
+
+/** Schema `SessionInfoPage` of the API. */
+export interface SessionInfoPage {
+  items: SessionInfo[];
+  next?: string | null;
 }
 
 /** Schema `SlowClose` of the API. */

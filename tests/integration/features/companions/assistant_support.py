@@ -17,6 +17,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, Seq, UserId
 from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.features.companions.container import CompanionContainer
+from chatserver.features.companions.frames import AiSignal
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -176,10 +177,10 @@ class AssistantWorld:
 
         await eventually(is_idle, what="no response is pending")
 
-    def signals(self, chat: ChatId) -> list[frames.AiSignal]:
+    def signals(self, chat: ChatId) -> list[AiSignal]:
         """Return the signals of responses that Alice's devices received."""
         found = [
-            msgspec.json.decode(mail.frame, type=frames.AiSignal)
+            msgspec.json.decode(mail.frame, type=AiSignal)
             for mail in self.gateway.received(UserSignal)
         ]
         return [signal for signal in found if signal.chat == chat]
@@ -212,16 +213,16 @@ async def open_assistant_world(
             await asyncio.gather(listening, return_exceptions=True)
 
 
-def joined_text(signals: list[frames.AiSignal]) -> str:
+def joined_text(signals: list[AiSignal]) -> str:
     """Return the text of one response and check that no signal is missing."""
     assert [signal.index for signal in signals] == list(range(len(signals)))
     assert len({(signal.turn, signal.seq) for signal in signals}) == 1
     return "".join(signal.text for signal in signals)
 
 
-def group_by_turn(signals: list[frames.AiSignal]) -> dict[str, list[frames.AiSignal]]:
+def group_by_turn(signals: list[AiSignal]) -> dict[str, list[AiSignal]]:
     """Return the signals of each AI response, in the order in which responses started."""
-    found: dict[str, list[frames.AiSignal]] = {}
+    found: dict[str, list[AiSignal]] = {}
     for signal in signals:
         found.setdefault(signal.turn, []).append(signal)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatserver.client.client import ChatClient
-from chatserver.protocol.frames import Search
+from chatserver.features.search.frames import Search
 from chatserver.protocol.request_costs import SEARCH
 from chatserver.requests.registry import compute_frame_cost
 from tests.integration.features.privacy.support import Person

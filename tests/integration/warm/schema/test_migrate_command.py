@@ -30,6 +30,7 @@ from chatserver.domain.messages import Audience
 from chatserver.hot.chats.message_changes import MessageChangeCommitter
 from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
+from chatserver.requests.registry import make_call
 from chatserver.warm.schema import migrations
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 from tests.integration.warm.schema.examples.thread_index import add_thread
@@ -267,8 +268,10 @@ async def _are_drained(container: StorageContainer) -> bool:
 async def _change_members(container: StorageContainer, gateway: Gateway, group: Audience) -> None:
     """Change the members of a chat; the old worker handles the request."""
     invite = frames.Invite(1, group.chat, "i1", [CAROL])
-    await gateway.calls.handle_frame(ALICE, invite, is_needed=False)
-    await gateway.calls.handle_frame(CAROL, frames.Leave(2, group.chat, "l1"), is_needed=False)
+    await gateway.calls.forward_frame(make_call(ALICE, invite), is_needed=False)
+    await gateway.calls.forward_frame(
+        make_call(CAROL, frames.Leave(2, group.chat, "l1")), is_needed=False
+    )
 
     members = await container.directory.list_members(group.chat)
     assert [member.user for member in members] == [ALICE, BOB]

@@ -7,9 +7,9 @@ import contextvars
 import pytest
 
 from chatserver.domain.access.caller import CALLER, RequestCaller
+from chatserver.domain.ids import UserId
 from chatserver.hot.bus.rpc import (
     AnyOperation,
-    ForwardFrame,
     LoadChat,
     LoadKeys,
     OpenDirect,
@@ -17,7 +17,9 @@ from chatserver.hot.bus.rpc import (
     is_protective,
 )
 from chatserver.protocol import frames
+from chatserver.requests.registry import make_call
 
+ALICE, NEW = UserId("alice"), UserId("new")
 NETWORK = "network/4-0a0102"
 
 
@@ -31,8 +33,12 @@ NETWORK = "network/4-0a0102"
         (RequestCaller(), LoadKeys(), ""),
         (RequestCaller("new", ("4-0a0102",)), OpenDirect("new", "bob"), NETWORK),
         (RequestCaller("new", ("6-1", "6-0")), LoadChat("c1"), "network/6-0"),
-        (RequestCaller("new", ("4-0a0102",)), ForwardFrame("new", frames.Block(1, "bob")), "new"),
-        (RequestCaller("new", ("4-0a0102",)), ForwardFrame("new", frames.Blocks(1)), NETWORK),
+        (
+            RequestCaller("new", ("4-0a0102",)),
+            make_call(NEW, frames.Block(1, "bob")),
+            "new",
+        ),
+        (RequestCaller("new", ("4-0a0102",)), make_call(NEW, frames.Blocks(1)), NETWORK),
     ],
 )
 def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
@@ -50,10 +56,10 @@ def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
-        (ForwardFrame("alice", frames.Block(1, "bob")), True),
-        (ForwardFrame("alice", frames.Leave(1, "c1", "r1")), True),
-        (ForwardFrame("alice", frames.Invite(1, "c1", "r1", ["bob"])), False),
-        (ForwardFrame("alice", frames.Blocks(1)), False),
+        (make_call(ALICE, frames.Block(1, "bob")), True),
+        (make_call(ALICE, frames.Leave(1, "c1", "r1")), True),
+        (make_call(ALICE, frames.Invite(1, "c1", "r1", ["bob"])), False),
+        (make_call(ALICE, frames.Blocks(1)), False),
         (OpenDirect("alice", "bob"), False),
     ],
 )
