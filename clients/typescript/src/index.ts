@@ -7,15 +7,15 @@
  * @packageDocumentation
  */
 
-export type { PendingOperation } from "./client/backend.js";
+export type { PendingOperation } from "./engine/backend.js";
 export { Chat, type Draft, type GroupSettings } from "./client/chat.js";
 export type { HistoryOptions, MessagesPage } from "./client/chat.js";
 export { ChatClient, type ChatListPage } from "./client/client.js";
-export type { ClientOptions } from "./client/options.js";
+export type { ClientOptions } from "./engine/options.js";
 export type { ChatPreferences, PreferenceChanges } from "./client/preferences.js";
 export type { Preferences, SavedPreferences } from "./client/preferences.js";
 export { Sending } from "./client/sending.js";
-export type { WebSocketConstructor, WebSocketLike } from "./client/socket.js";
+export type { WebSocketConstructor, WebSocketLike } from "./engine/socket.js";
 export type * as Frames from "./generated/frames.js";
 export type * as Http from "./generated/http.js";
 export type { Attachment, Message } from "./generated/frames.js";

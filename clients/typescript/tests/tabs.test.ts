@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import type { Listener } from "#dist/client/backend.js";
-import type { Engine } from "#dist/client/engine.js";
-import { StateView } from "#dist/client/state_view.js";
+import type { Listener } from "#dist/engine/backend.js";
+import type { Engine } from "#dist/engine/engine.js";
+import { StateView } from "#dist/engine/state_view.js";
 import { SharedBackend } from "#dist/tabs/shared_backend.js";
 import * as sdk from "tierchat/state";
 

@@ -13,7 +13,7 @@ import type { HttpClient } from "../http/http_client.js";
 import { uploadFile, type UploadOptions } from "../http/files.js";
 import { applyExpiry, type Fields } from "../state/model.js";
 import { newRef } from "../state/refs.js";
-import type { Backend, ChatDescription, PendingOperation, View } from "./backend.js";
+import type { Backend, ChatDescription, PendingOperation, View } from "../engine/backend.js";
 import type { DraftSync } from "./draft_sync.js";
 import { REQUEST_TIMEOUT_S } from "../state/state.js";
 import type { Sending } from "./sending.js";

@@ -11,12 +11,12 @@ import { DEFAULT_BOUNDS, type Fields } from "../state/model.js";
 import { newRef } from "../state/refs.js";
 import { REQUEST_TIMEOUT_S, type QueuedEvent } from "../state/state.js";
 import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
-import type { Backend, Listener, Operation } from "./backend.js";
+import type { Backend, Listener, Operation } from "../engine/backend.js";
 import { Chat, type ChatOwner } from "./chat.js";
 import { DraftSync } from "./draft_sync.js";
-import { Engine } from "./engine.js";
-import { EventQueue } from "./event_queue.js";
-import type { ClientOptions } from "./options.js";
+import { Engine } from "../engine/engine.js";
+import { EventQueue } from "../engine/event_queue.js";
+import type { ClientOptions } from "../engine/options.js";
 import { Preferences } from "./preferences.js";
 import { Sending } from "./sending.js";
 

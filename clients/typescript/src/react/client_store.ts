@@ -4,7 +4,7 @@
 // the same object until its content changes. A change of a chat calls only the listeners of that
 // chat, of the chat list and of the connection.
 
-import type { PendingOperation } from "../client/backend.js";
+import type { PendingOperation } from "../engine/backend.js";
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
 import type { ChatEvent } from "../state/events.js";

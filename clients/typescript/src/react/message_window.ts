@@ -3,10 +3,10 @@
 // Invariant: `messages` ascends in seq and has no gap. If the client skips or withdraws entries,
 // the older messages are dropped.
 
-import type { PendingOperation } from "../client/backend.js";
+import type { PendingOperation } from "../engine/backend.js";
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
-import { getExpiryS, reuseObjects } from "../client/message_lists.js";
+import { getExpiryS, reuseObjects } from "../engine/message_lists.js";
 import type { Message } from "../generated/frames.js";
 import type { ChatError } from "../state/errors.js";
 import type { ChatEvent } from "../state/events.js";

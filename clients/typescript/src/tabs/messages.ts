@@ -1,6 +1,6 @@
 // Messages between the tabs that share a connection, over a BroadcastChannel.
 
-import type { ChatDescription, Operation, PendingOperation } from "../client/backend.js";
+import type { ChatDescription, Operation, PendingOperation } from "../engine/backend.js";
 import type { ChatInfo } from "../generated/frames.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked, ChatEvent } from "../state/events.js";

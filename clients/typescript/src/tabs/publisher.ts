@@ -1,7 +1,7 @@
 // The leader tab: publishes the state to the other tabs and executes their calls.
 
-import type { Engine } from "../client/engine.js";
-import { getVersion } from "../client/message_lists.js";
+import type { Engine } from "../engine/engine.js";
+import { getVersion } from "../engine/message_lists.js";
 import type { QueuedEvent } from "../state/state.js";
 import {
   encodeError,

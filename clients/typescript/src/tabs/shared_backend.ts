@@ -15,10 +15,10 @@ import {
   type Listener,
   type Operation,
   type PendingOperation,
-} from "../client/backend.js";
-import type { Engine } from "../client/engine.js";
+} from "../engine/backend.js";
+import type { Engine } from "../engine/engine.js";
 import type { ChatInfo } from "../generated/frames.js";
-import { MessageLists } from "../client/message_lists.js";
+import { MessageLists } from "../engine/message_lists.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
 import { newRef } from "../state/refs.js";

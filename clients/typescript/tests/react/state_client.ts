@@ -1,8 +1,8 @@
 // A client without I/O: the state machine and the chats of the SDK, with frames from the test.
 
-import type { ChatDescription, PendingOperation } from "#dist/client/backend.js";
+import type { ChatDescription, PendingOperation } from "#dist/engine/backend.js";
 import { Preferences } from "#dist/client/preferences.js";
-import { StateView } from "#dist/client/state_view.js";
+import { StateView } from "#dist/engine/state_view.js";
 import { Chat, type ChatClient, type ChatEvent, type HttpClient } from "tierchat";
 import * as sdk from "tierchat/state";
 

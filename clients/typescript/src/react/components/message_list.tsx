@@ -3,7 +3,7 @@
 import { memo, useCallback, useEffect, useLayoutEffect, useRef } from "react";
 import type { ReactElement, ReactNode } from "react";
 
-import type { PendingOperation } from "../../client/backend.js";
+import type { PendingOperation } from "../../engine/backend.js";
 import type { Message } from "../../generated/frames.js";
 import { useChat, useConnection, useMessages, useTyping } from "../hooks.js";
 import type { FailedOperation } from "../message_window.js";
