@@ -12,8 +12,8 @@ const FIRST_LOAD = new RegExp(
   [
     "node_modules/(react|react-dom|scheduler|lucide-react)/",
     "typescript/src/",
-    "web/src/(app|chats|data|design|i18n/(?!de|zh))",
-    "web/src/(content/known_files|conversation/model/(failed_sends|observable|unsent))",
+    "web/src/(shell|session|directory|chats|data|design|i18n/(?!de|zh)|page/router)",
+    "web/src/(content/known_files|conversation/model/(failed_sends|unsent)|settings/appearance)",
   ].join("|"),
 );
 

@@ -26,7 +26,7 @@ from chatserver.api.security import ANYONE
 CLIENT_FOLDER: Final = Path(chatserver.__file__).parent / "web_client"
 REFERENCE_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "reference_page"
 NOT_FOUND_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "not_found_page"
-# First path segments of the web client's pages; keep in sync with clients/web/src/page_paths.ts.
+# First path segments of the web client's pages; keep in sync with clients/web/src/page/paths.ts.
 CLIENT_PAGES: Final = (
     "chats",
     "companions",

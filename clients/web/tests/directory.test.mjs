@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { load } from "./load.mjs";
 
-const { getDirectory } = await load("app/directory.ts");
+const { getDirectory } = await load("directory/directory.ts");
 const MINUTE_MS = 60_000;
 const START_MS = 1_800_000_000_000;
 

@@ -6,11 +6,12 @@ import { load } from "./load.mjs";
 
 const feed = await load("social/feed.ts");
 const query = await load("search/query.ts");
-const roles = await load("group/roles.ts");
+const roles = await load("directory/roles.ts");
 const { listLinks } = await load("group/links.ts");
 const { addCurrent } = await load("group/duration.ts");
-const { listContacts, isMatch } = await load("people/contacts.ts");
-const { canShowResults } = await load("people/people_search.ts");
+const contacts = await load("directory/contacts.ts");
+const { listContacts, isMatch } = contacts;
+const { canShowResults } = await load("directory/people_search.ts");
 const metrics = await load("operations/metrics.ts");
 const units = await load("operations/units.ts");
 const draft = await load("companions/companion_draft.ts");
@@ -100,8 +101,8 @@ test("owners moderate everyone, admins only members, members no one", () => {
 });
 
 test("usernames are separated by spaces, commas or newlines; invalid ones are refused", () => {
-  assert.deepEqual(roles.parseUsers(" ann, @ben\nann "), ["ann", "ben"]);
-  assert.equal(roles.parseUsers("ann b!n"), null);
+  assert.deepEqual(contacts.parseUsers(" ann, @ben\nann "), ["ann", "ben"]);
+  assert.equal(contacts.parseUsers("ann b!n"), null);
 });
 
 test("links keep their brackets but not trailing punctuation", () => {

@@ -86,7 +86,7 @@ async def test_every_client_route_serves_the_index(client: httpx.AsyncClient) ->
     sources = [path.read_text("utf-8") for path in SOURCES.glob("*/routes.ts")]
     routes = {path for text in sources for path in re.findall(r'(?:path:|LIST =) "(.+?)"', text)}
     listed = re.findall(
-        r'^  "(\w+)",$', (SOURCES / "page_paths.ts").read_text("utf-8"), re.MULTILINE
+        r'^  "(\w+)",$', (SOURCES / "page" / "paths.ts").read_text("utf-8"), re.MULTILINE
     )
 
     assert len(routes) > 10
@@ -193,7 +193,8 @@ async def test_content_security_policy_allows_only_what_the_client_needs(
 
     policy = headers["content-security-policy"]
     assert "trusted-types tierchat-worker" in policy
-    assert '"tierchat-worker"' in (SOURCES / "app" / "service_worker_client.ts").read_text("utf-8")
+    worker_client = SOURCES / "shell" / "service_worker_client.ts"
+    assert '"tierchat-worker"' in worker_client.read_text("utf-8")
     assert "require-trusted-types-for 'script'" in policy
     assert "unsafe" not in policy
     assert headers["permissions-policy"] == "camera=(), geolocation=(), microphone=(self)"

@@ -21,11 +21,11 @@ import {
 } from "react";
 import type { Chat } from "tierchat";
 import { useAllPreferences, useChatList, useClient, usePinnedChats } from "tierchat/react";
-import { getDirectory } from "../app/directory";
-import { navigate, useLocation, useMatch } from "../app/router";
+import { getDirectory } from "../directory/directory";
+import { navigate, useLocation, useMatch } from "../page/router";
 import { Button, EmptyState, ErrorState, IconButton, MenuButton, SkeletonRows } from "../design";
-import { getErrorText } from "../app/errors";
-import { isComposing } from "../data/use_layer";
+import { getErrorText } from "../i18n/errors";
+import { isComposing } from "../design/use_layer";
 import { useText } from "../i18n";
 import styles from "./ChatListPage.module.css";
 import { ChatRows, type ChatRowsHandle } from "./ChatRows";

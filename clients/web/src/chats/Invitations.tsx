@@ -3,9 +3,9 @@
 import { useEffect, useState } from "react";
 import type { Http, HttpClient } from "tierchat";
 import { useClient, useConnection, useEvent } from "tierchat/react";
-import { getErrorText } from "../app/errors";
-import { navigate, buildPath } from "../app/router";
-import { PersonName } from "../app/PersonAvatar";
+import { getErrorText } from "../i18n/errors";
+import { navigate, buildPath } from "../page/router";
+import { PersonName } from "../directory/PersonAvatar";
 import { ITEMS_MAX, usePages, type Page } from "../data/use_pages";
 import { Avatar, Button, showToast } from "../design";
 import { useText } from "../i18n";

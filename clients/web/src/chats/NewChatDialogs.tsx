@@ -4,14 +4,14 @@ import { Plus, X } from "lucide-react";
 import { useRef, useState, type FormEvent } from "react";
 import { ChatError } from "tierchat";
 import { useChats, useClient } from "tierchat/react";
-import { usePerson } from "../app/directory";
-import { getErrorText } from "../app/errors";
-import { navigate, buildPath } from "../app/router";
-import { PersonAvatar } from "../app/PersonAvatar";
+import { usePerson } from "../directory/directory";
+import { getErrorText } from "../i18n/errors";
+import { navigate, buildPath } from "../page/router";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { Button, Dialog, IconButton, TextField } from "../design";
-import { isComposing } from "../data/use_layer";
+import { isComposing } from "../design/use_layer";
 import { useText } from "../i18n";
-import { usePeopleSearch } from "../people/people_search";
+import { usePeopleSearch } from "../directory/people_search";
 import styles from "./NewChatDialogs.module.css";
 
 const MEMBERS_MAX = 100; // the server's limit per request

@@ -11,7 +11,7 @@ import {
   PinOff,
 } from "lucide-react";
 import type { Chat } from "tierchat";
-import { getErrorText } from "../app/errors";
+import { getErrorText } from "../i18n/errors";
 import { showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { isMutedChat, useChatPreferences } from "./preferences";

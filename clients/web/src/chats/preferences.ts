@@ -12,8 +12,9 @@ export function isMutedChat({ mutedUntilS }: ChatPreferences): boolean {
   return mutedUntilS !== null && (mutedUntilS === 0 || mutedUntilS * 1000 > getNowMs());
 }
 
-/** Restore the saved preferences and save changes. Call it before `connect`. */
+/** Restore the preferences saved for a user and save changes. Call it before `connect`. */
 export function persistPreferences(client: ChatClient, user: string): void {
+  if (user === "") return;
   const { preferences } = client;
   const key = `tierchat.chatPreferences.${user}`;
   try {

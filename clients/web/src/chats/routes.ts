@@ -1,6 +1,6 @@
 // Pages of the chat list.
 
-import type { Route } from "../app/router";
+import type { Route } from "../page/router";
 import ChatListPage from "./ChatListPage";
 
 /** The routes of the chat list, which is part of the first load. */

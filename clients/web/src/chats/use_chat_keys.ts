@@ -2,9 +2,9 @@
 
 import { useEffect, type RefObject } from "react";
 import type { Chat } from "tierchat";
-import { navigate, buildPath, useLocation } from "../app/router";
+import { navigate, buildPath, useLocation } from "../page/router";
 import { useKeys } from "../data/use_keys";
-import { useLayer } from "../data/use_layer";
+import { useLayer } from "../design/use_layer";
 
 const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
 

@@ -4,8 +4,8 @@ import { Bot, Brain, CircleStop, Ellipsis, MessageCircle, Plus, RefreshCw } from
 import { useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { useIsAdmin } from "../app/me";
-import { navigate, buildPath } from "../app/router";
+import { useIsAdmin } from "../session/me";
+import { navigate, buildPath } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages, type Pages } from "../data/use_pages";
 import {

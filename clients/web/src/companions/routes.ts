@@ -1,6 +1,6 @@
 // Pages of AI companions.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of companions. */
 export const routes = [

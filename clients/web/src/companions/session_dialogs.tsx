@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import { useClient } from "tierchat/react";
-import { navigate, buildPath } from "../app/router";
+import { navigate, buildPath } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
 import { Button, ConfirmDialog, Dialog, showToast, Switch } from "../design";
 import { useText } from "../i18n";

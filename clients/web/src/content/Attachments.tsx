@@ -4,7 +4,7 @@ import { Download, File as FileIcon, ImageOff, Play } from "lucide-react";
 import { memo, useState } from "react";
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../app/errors";
+import { getErrorText } from "../i18n/errors";
 import { showToast } from "../design";
 import { useText } from "../i18n";
 import { formatBytes } from "../i18n/format";

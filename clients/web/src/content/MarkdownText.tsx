@@ -2,7 +2,7 @@
 
 import { memo, useMemo, type ReactNode } from "react";
 import { useClient } from "tierchat/react";
-import { Link, buildPath } from "../app/router";
+import { Link, buildPath } from "../page/router";
 import { CodeBlock } from "./CodeBlock";
 import styles from "./content.module.css";
 import { findHiddenTarget } from "./link_hosts";

@@ -12,9 +12,9 @@ import {
 import { useEffect, useRef, useState, type KeyboardEvent, type PointerEvent } from "react";
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../app/errors";
-import { useLayer } from "../data/use_layer";
-import { PersonName } from "../app/PersonAvatar";
+import { getErrorText } from "../i18n/errors";
+import { useLayer } from "../design/use_layer";
+import { PersonName } from "../directory/PersonAvatar";
 import { IconButton, showToast } from "../design";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";

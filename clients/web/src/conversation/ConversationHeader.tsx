@@ -14,10 +14,10 @@ import {
 } from "lucide-react";
 import { memo } from "react";
 import { useChat, usePresence, useTyping } from "tierchat/react";
-import { usePerson } from "../app/directory";
-import { Link, navigate, buildPath, useLocation, useMatch } from "../app/router";
-import { ChatAvatar } from "../chats/ChatAvatar";
-import { useChatTitle } from "../chats/names";
+import { usePerson } from "../directory/directory";
+import { Link, navigate, buildPath, useLocation, useMatch } from "../page/router";
+import { ChatAvatar } from "../directory/ChatAvatar";
+import { useChatTitle } from "../directory/chat_title";
 import { IconButton, MenuButton, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";

@@ -2,7 +2,7 @@
 
 import { lazy, Suspense, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { createPortal } from "react-dom";
-import { isComposing, useLayer } from "../data/use_layer";
+import { isComposing, useLayer } from "../design/use_layer";
 import { SkeletonText } from "../design";
 import { useText } from "../i18n";
 import styles from "./EmojiPopover.module.css";

@@ -1,7 +1,7 @@
 // The open dialog of a conversation. The code is loaded when a dialog is first opened.
 
 import { useChat } from "tierchat/react";
-import { useChatTitle } from "../chats/names";
+import { useChatTitle } from "../directory/chat_title";
 import { MemoryDialog } from "../companions/MemoryDialog";
 import { EndDialog, RenewDialog } from "../companions/session_dialogs";
 import { Viewer } from "../content/Viewer";

@@ -4,7 +4,7 @@ import { useEffect, useState } from "react";
 import { useText } from "../i18n";
 import { useConversation } from "./model/context";
 import styles from "./ConversationHeader.module.css";
-import { useObservable } from "./model/observable";
+import { useObservable } from "../data/observable";
 import { getPins } from "./model/pins";
 import { getSummary } from "./messages/ReplyQuote";
 

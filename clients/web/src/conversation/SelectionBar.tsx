@@ -1,7 +1,7 @@
 // Actions for the selected messages. The bar replaces the composer.
 
 import { Copy, Forward, Trash2, X } from "lucide-react";
-import { useLayer } from "../data/use_layer";
+import { useLayer } from "../design/use_layer";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
 import { useConversation } from "./model/context";

@@ -1,6 +1,6 @@
-// The page of one chat.
+// The page of one chat, also next to search results.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of a conversation. */
 export const routes = [
@@ -9,6 +9,13 @@ export const routes = [
     section: "chats",
     pane: "detail",
     list: "/chats",
+    load: () => import("./ConversationPage"),
+  }),
+  createRoute({
+    path: "/search/:chat",
+    section: "search",
+    pane: "detail",
+    list: "/search",
     load: () => import("./ConversationPage"),
   }),
 ];

@@ -3,7 +3,7 @@
 //
 // All other modules use storage through this one; a test checks that.
 
-import { Observable } from "../conversation/model/observable";
+import { Observable } from "./observable";
 
 /** True once this browser has refused to store data of this page. */
 export const isStorageRefused = new Observable(false);

@@ -1,7 +1,7 @@
 // Actions of the user: one at a time, with an error text.
 
 import { useCallback, useRef, useState } from "react";
-import { getErrorText } from "../app/errors";
+import { getErrorText } from "../i18n/errors";
 
 /** Runs actions of a form or a button. */
 export interface ActionState {

@@ -1,7 +1,7 @@
 // Actions whose errors are shown as toasts.
 
 import { useCallback } from "react";
-import { getErrorText } from "../app/errors";
+import { getErrorText } from "../i18n/errors";
 import { showToast } from "../design";
 
 /** Return a function that runs an action, shows its error, and returns whether it succeeded. */

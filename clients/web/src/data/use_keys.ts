@@ -1,7 +1,7 @@
 // Keyboard shortcuts of the whole window.
 
 import { useEffect, useRef } from "react";
-import { isComposing } from "./use_layer";
+import { isComposing } from "../design/use_layer";
 
 /** Key → action, such as "Alt+n" or "Mod+k" (Ctrl, or ⌘ on a Mac). */
 export type Keys = Readonly<Record<string, (() => void) | undefined>>;

@@ -2,7 +2,7 @@
 
 import { X } from "lucide-react";
 import { useEffect, useId, useRef, useState, type ReactNode } from "react";
-import { useLayer } from "../data/use_layer";
+import { useLayer } from "./use_layer";
 import { useText } from "../i18n";
 import { Button, IconButton } from "./Button";
 import { classes } from "./classes";

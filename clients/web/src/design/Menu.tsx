@@ -11,7 +11,7 @@ import {
   type KeyboardEvent,
   type ReactNode,
 } from "react";
-import { useLayer } from "../data/use_layer";
+import { useLayer } from "./use_layer";
 import { IconButton } from "./Button";
 import { classes } from "./classes";
 import styles from "./Menu.module.css";

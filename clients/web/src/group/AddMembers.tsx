@@ -8,10 +8,9 @@ import { Button, Dialog, Select, showToast, TextField } from "../design";
 import { useText } from "../i18n";
 import { ActionError } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { PersonAvatar, PersonName } from "../app/PersonAvatar";
-import { listContacts } from "../people/contacts";
-import { usePeopleSearch } from "../people/people_search";
-import { parseUsers } from "./roles";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
+import { listContacts, parseUsers } from "../directory/contacts";
+import { usePeopleSearch } from "../directory/people_search";
 
 const SUGGESTIONS_MAX = 8;
 

@@ -1,6 +1,6 @@
 // The details of a chat: next to its messages, or as a separate page on narrow screens.
 
-import { navigate, buildPath, type PageProps } from "../app/router";
+import { navigate, buildPath, type PageProps } from "../page/router";
 import ConversationPage from "../conversation/ConversationPage";
 import { useMediaQuery } from "../data/use_media";
 import { ChatDetails } from "./ChatDetails";

@@ -7,7 +7,7 @@ import { useClient } from "tierchat/react";
 import { useAttempt } from "../data/use_attempt";
 import { Avatar, MenuButton, showToast } from "../design";
 import { useText } from "../i18n";
-import { useChatPicture } from "./chat_picture";
+import { useChatPicture } from "../directory/chat_picture";
 import styles from "./GroupPicture.module.css";
 
 const PICTURES = "image/png,image/jpeg,image/gif,image/webp";

@@ -1,7 +1,7 @@
 // The link with which everyone can join an open group.
 
 import { Copy, Link2 } from "lucide-react";
-import { buildPath } from "../app/router";
+import { buildPath } from "../page/router";
 import { copyText } from "../data/clipboard";
 import { Button, IconButton, showToast, TextField } from "../design";
 import { getText, useText } from "../i18n";

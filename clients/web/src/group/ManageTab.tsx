@@ -12,10 +12,10 @@ import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { ActionError, PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { PersonAvatar, PersonName } from "../app/PersonAvatar";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import styles from "./ChatDetails.module.css";
 import { formatLongDuration, RETENTION_CHOICES_S, SLOW_CHOICES_S, addCurrent } from "./duration";
-import { GroupReports } from "./GroupReports";
+import { GroupReports } from "../moderation/GroupReports";
 import { InviteLink } from "./InviteLink";
 
 const NAME_CHARS_MAX = 80;

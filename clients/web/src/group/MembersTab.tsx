@@ -4,17 +4,23 @@ import { Ban, Ellipsis, MessageCircle, Shield, UserMinus, UserRound, VolumeX } f
 import { useEffect, useRef, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { navigate, buildPath } from "../app/router";
+import { navigate, buildPath } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { ConfirmDialog, Label, MenuButton, showToast, TextField, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { PersonAvatar } from "../app/PersonAvatar";
-import { isMatch } from "../people/contacts";
-import { getDirectory, usePerson } from "../app/directory";
-import { listAssignableRoles, canModerate, isMutedUntil, sortMembers, type Role } from "./roles";
+import { PersonAvatar } from "../directory/PersonAvatar";
+import { isMatch } from "../directory/contacts";
+import { getDirectory, usePerson } from "../directory/directory";
+import {
+  listAssignableRoles,
+  canModerate,
+  isMutedUntil,
+  sortMembers,
+  type Role,
+} from "../directory/roles";
 import type { Group } from "./use_group";
 import { getNowMs } from "../i18n/format";
 

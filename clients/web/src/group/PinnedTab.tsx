@@ -7,13 +7,12 @@ import { useClient, useEvent } from "tierchat/react";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast } from "../design";
-import { getPlainText } from "../content/markdown";
+import { buildMessagePath, formatMessageLine } from "../content/message_summary";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { PersonAvatar, PersonName } from "../app/PersonAvatar";
-import { buildMessagePath } from "./SharedFiles";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 
 /** The tab "Pinned". */
 export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: boolean }) {
@@ -72,13 +71,4 @@ export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: b
       )}
     </PagesView>
   );
-}
-
-const LINE_MAX = 300;
-
-/** Return the text of a message with the names of its files, shortened. */
-export function formatMessageLine({ body, attachments = [] }: Http.Message): string {
-  const texts = [getPlainText(body, LINE_MAX), ...attachments.map(({ name }) => name)];
-  const line = texts.filter(Boolean).join(" · ");
-  return line.length > LINE_MAX ? `${[...line].slice(0, LINE_MAX).join("")}…` : line;
 }

@@ -4,11 +4,12 @@ import { Download, FileText, Image, Play } from "lucide-react";
 import { useState } from "react";
 import type { Attachment, Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { navigate, buildPath } from "../app/router";
+import { navigate } from "../page/router";
 import { AudioPlayer } from "../content/AudioPlayer";
 import { FileName } from "../content/FileName";
 import { getFileKind, hasOnlyThumbnail } from "../content/file_kinds";
 import { useLateThumbnails } from "../content/late_thumbnails";
+import { buildMessagePath } from "../content/message_summary";
 import { saveFile } from "../content/use_media";
 import { VideoPreview } from "../content/VideoPreview";
 import { Viewer, type ViewerItem } from "../content/Viewer";
@@ -149,9 +150,4 @@ function FileRow({ shared: { file, seq, ts } }: { shared: ViewerItem }) {
       onClick={save}
     />
   );
-}
-
-/** Return the path of a message in its chat. */
-export function buildMessagePath(chat: string, seq: number): string {
-  return `${buildPath("/chats/:chat", { chat })}?seq=${seq}`;
 }

@@ -1,6 +1,6 @@
 // Pages of the details of a chat.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of chat details. */
 export const routes = [

@@ -5,7 +5,7 @@ import type { Catalog } from "./catalog";
 import { getCurrentLanguage, subscribeToLanguage, type Language } from "./language";
 
 export type { Catalog } from "./catalog";
-export { LANGUAGES, chooseLanguage, startLanguage, type Language } from "./language";
+export { LANGUAGES, applyLanguage, type Language } from "./language";
 
 /** Return the texts in the current language. */
 export function useText(): Catalog {

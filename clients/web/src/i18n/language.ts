@@ -1,6 +1,5 @@
 // The language of the user interface: the user's choice, or the browser's.
 
-import { readAppearance, saveAppearance } from "../app/appearance";
 import type { Catalog } from "./catalog";
 import { en } from "./en";
 
@@ -35,23 +34,10 @@ export function subscribeToLanguage(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-/** Load the catalog of the user's language. */
-export async function startLanguage(): Promise<void> {
-  await apply(readAppearance().language ?? findPreferredLanguage());
-}
 
-/** Change the language and save the choice; null: use the browser's language. */
-export async function chooseLanguage(language: Language | null): Promise<void> {
-  saveAppearance({ language });
-  await apply(language ?? findPreferredLanguage());
-}
-
-function findPreferredLanguage(): Language {
-  const languages = navigator.languages.map((tag) => tag.split("-")[0] ?? "");
-  return (languages.find((tag) => tag in LANGUAGES) as Language | undefined) ?? "en";
-}
-
-async function apply(language: Language): Promise<void> {
+/** Load a language's catalog and show its texts; null: the browser's language. */
+export async function applyLanguage(chosen: Language | null): Promise<void> {
+  const language = chosen ?? findPreferredLanguage();
   try {
     current = { language, catalog: await LOADERS[language]() };
   } catch {
@@ -59,4 +45,9 @@ async function apply(language: Language): Promise<void> {
   }
   document.documentElement.lang = language;
   for (const listener of listeners) listener();
+}
+
+function findPreferredLanguage(): Language {
+  const languages = navigator.languages.map((tag) => tag.split("-")[0] ?? "");
+  return (languages.find((tag) => tag in LANGUAGES) as Language | undefined) ?? "en";
 }

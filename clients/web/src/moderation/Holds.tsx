@@ -17,14 +17,14 @@ import {
   TextArea,
   TextField,
 } from "../design";
-import { formatMessageLine } from "../group/PinnedTab";
+import { formatMessageLine } from "../content/message_summary";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { ActionError, LoadedView, PagesView } from "../page/Loadable";
 import { Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { PersonAvatar } from "../app/PersonAvatar";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import styles from "./Holds.module.css";
 
 /** The tab "Legal holds". */

@@ -3,11 +3,11 @@
 import { ShieldCheck } from "lucide-react";
 import { useId, useMemo, useState } from "react";
 import { useChats, useClient } from "tierchat/react";
-import { navigate, useLocation } from "../app/router";
-import { useIsAdmin } from "../app/me";
+import { navigate, useLocation } from "../page/router";
+import { useIsAdmin } from "../session/me";
 import { EmptyState, Tabs } from "../design";
-import { GroupReports } from "../group/GroupReports";
-import { isManager, type Role } from "../group/roles";
+import { GroupReports } from "./GroupReports";
+import { isManager, type Role } from "../directory/roles";
 import { useText } from "../i18n";
 import { KeyGate } from "../operations/KeyGate";
 import { UserBan } from "../operations/UserAdmin";

@@ -2,14 +2,13 @@
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
-import { getErrorText } from "../app/errors";
-import { Link } from "../app/router";
+import { getErrorText } from "../i18n/errors";
+import { Link } from "../page/router";
 import type { Loaded } from "../data/use_load";
 import { useText } from "../i18n";
-import { formatMessageLine } from "../group/PinnedTab";
-import { buildMessagePath } from "../group/SharedFiles";
+import { buildMessagePath, formatMessageLine } from "../content/message_summary";
 import { Time } from "../page/Time";
-import { PersonAvatar, PersonName } from "../app/PersonAvatar";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import styles from "./ReportCard.module.css";
 
 interface ReportCardProps {

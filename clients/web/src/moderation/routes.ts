@@ -1,6 +1,6 @@
 // Pages of moderation.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of moderation. */
 export const routes = [

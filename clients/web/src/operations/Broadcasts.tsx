@@ -5,7 +5,7 @@ import { useEffect, useState, type FormEvent } from "react";
 import { newRef, type Http, type HttpClient } from "tierchat";
 import { useAction } from "../data/use_action";
 import { Button, TextArea } from "../design";
-import { parseUsers } from "../group/roles";
+import { parseUsers } from "../directory/contacts";
 import { useText } from "../i18n";
 import { ActionError } from "../page/Loadable";
 import { Section } from "../page/Page";

@@ -1,7 +1,7 @@
 // Operations: live metrics, and tools of operators.
 
 import { useId } from "react";
-import { navigate, useLocation } from "../app/router";
+import { navigate, useLocation } from "../page/router";
 import { Tabs } from "../design";
 import { useText } from "../i18n";
 import { Page } from "../page/Page";

@@ -3,7 +3,7 @@
 import { CircleCheck, Info, ShieldOff, TriangleAlert } from "lucide-react";
 import { useMemo } from "react";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../app/errors";
+import { getErrorText } from "../i18n/errors";
 import { Button, EmptyState, SkeletonText } from "../design";
 import { useText, type Catalog } from "../i18n";
 import { formatRelative } from "../i18n/format";

@@ -1,6 +1,6 @@
 // Pages of operations.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of operations. */
 export const routes = [

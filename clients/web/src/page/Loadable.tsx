@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, type ReactNode } from "react";
 import type { ChatError } from "tierchat";
-import { getErrorText } from "../app/errors";
+import { getErrorText } from "../i18n/errors";
 import type { Loaded } from "../data/use_load";
 import type { Pages } from "../data/use_pages";
 import { Button, ErrorState, SkeletonRows } from "../design";

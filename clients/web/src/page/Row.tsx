@@ -1,7 +1,7 @@
 // Rows of lists: a picture, two lines of text, and actions.
 
 import type { MouseEventHandler, ReactNode } from "react";
-import { Link } from "../app/router";
+import { Link } from "./router";
 import { classes } from "../design";
 import styles from "./Row.module.css";
 

@@ -4,7 +4,7 @@ import { Ban, Check, Ellipsis, MessageCircle, Pencil, UserPlus } from "lucide-re
 import { useEffect, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { navigate, buildPath, type PageProps } from "../app/router";
+import { navigate, buildPath, type PageProps } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
 import { useApi, useLoad, type Loaded } from "../data/use_load";
 import {
@@ -21,13 +21,13 @@ import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
 import { LoadedView } from "../page/Loadable";
 import { Page } from "../page/Page";
-import { PersonAvatar } from "../app/PersonAvatar";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { FeedView } from "../social/FeedView";
 import { NewPost } from "../social/PostEditor";
 import { useFeed } from "../social/use_feed";
-import { FollowerList } from "./FollowerList";
+import { FollowerList } from "../directory/FollowerList";
 import { useFollows } from "./PeoplePage";
-import { getDirectory } from "../app/directory";
+import { getDirectory } from "../directory/directory";
 import styles from "./ProfilePage.module.css";
 
 /** The page `/people/:user`. */

@@ -1,6 +1,6 @@
 // Pages of people.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of people. */
 export const routes = [

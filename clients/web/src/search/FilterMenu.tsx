@@ -5,8 +5,8 @@ import { useState, type FormEvent } from "react";
 import { useChats, useClient } from "tierchat/react";
 import { Button, Dialog, MenuButton, Select, TextField } from "../design";
 import { useText } from "../i18n";
-import { isUserId } from "../people/contacts";
-import { getDirectory } from "../app/directory";
+import { isUserId } from "../directory/contacts";
+import { getDirectory } from "../directory/directory";
 import type { Chip, Qualifier } from "./query";
 
 const CHATS_MAX = 200;

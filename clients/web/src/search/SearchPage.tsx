@@ -4,18 +4,18 @@ import { ArrowLeft, MessageSquareText, SearchX, X } from "lucide-react";
 import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 import type { Http } from "tierchat";
 import { useChat, useClient } from "tierchat/react";
-import { navigate, buildPath, useLocation, useMatch } from "../app/router";
+import { navigate, buildPath, useLocation, useMatch } from "../page/router";
 import { usePages } from "../data/use_pages";
 import { useDebounced } from "../data/use_debounced";
 import { Button, EmptyState, IconButton, Select } from "../design";
-import { isComposing, useLayer } from "../data/use_layer";
+import { isComposing, useLayer } from "../design/use_layer";
 import { useText, type Catalog } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { ListPage } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { PersonAvatar } from "../app/PersonAvatar";
-import { usePerson } from "../app/directory";
+import { PersonAvatar } from "../directory/PersonAvatar";
+import { usePerson } from "../directory/directory";
 import { FilterMenu } from "./FilterMenu";
 import {
   formatQuery,

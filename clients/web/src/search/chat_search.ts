@@ -1,6 +1,6 @@
 // Search in one chat: next to the chat, or on a phone instead of it.
 
-import { buildPath, navigate } from "../app/router";
+import { buildPath, navigate } from "../page/router";
 import { formatQuery } from "./query";
 
 const PHONE = "(max-width: 719px)";

@@ -1,6 +1,6 @@
 // Pages of search.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of search. */
 export const routes = [
@@ -9,12 +9,5 @@ export const routes = [
     section: "search",
     pane: "list",
     load: () => import("./SearchPage"),
-  }),
-  createRoute({
-    path: "/search/:chat",
-    section: "search",
-    pane: "detail",
-    list: "/search",
-    load: () => import("./SearchResultPage"),
   }),
 ];

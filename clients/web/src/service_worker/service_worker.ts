@@ -3,7 +3,7 @@
 // It caches the files of one build. Pages come from the network, or from the cache if the network
 // does not respond. Requests to other paths, such as the API, are not handled.
 
-import { PAGES } from "../page_paths";
+import { PAGES } from "../page/paths";
 import { isChatId, parseNotice } from "./notice";
 import { isFromAnotherSite, receiveShare } from "./share_target";
 

@@ -1,9 +1,9 @@
 // Theme and language.
 
 import { useState } from "react";
-import { readAppearance, saveAppearance, type Theme } from "../app/appearance";
 import { Select } from "../design";
-import { LANGUAGES, chooseLanguage, useText, type Language } from "../i18n";
+import { LANGUAGES, useText, type Language } from "../i18n";
+import { chooseLanguage, readAppearance, saveAppearance, type Theme } from "./appearance";
 import { SettingPage, SettingSection } from "./SettingPage";
 
 /** The page "appearance". */

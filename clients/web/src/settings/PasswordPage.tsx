@@ -2,7 +2,7 @@
 
 import { useState, type FormEvent } from "react";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../app/errors";
+import { getErrorText } from "../i18n/errors";
 import { Button, TextField } from "../design";
 import { useText } from "../i18n";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";

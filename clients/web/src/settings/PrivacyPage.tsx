@@ -3,11 +3,11 @@
 import { useEffect, useState, type FormEvent } from "react";
 import { ChatError, type Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../app/errors";
-import { PersonAvatar, PersonName } from "../app/PersonAvatar";
-import { usePerson } from "../app/directory";
-import { setMe, useMe } from "../app/me";
-import { useOpenSession, useSession } from "../app/session_context";
+import { getErrorText } from "../i18n/errors";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
+import { usePerson } from "../directory/directory";
+import { setMe, useMe } from "../session/me";
+import { useOpenSession, useSession } from "../session/session_context";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { useApi, useLoad } from "../data/use_load";

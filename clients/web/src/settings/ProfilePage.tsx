@@ -2,10 +2,10 @@
 
 import { useRef, useState, type ChangeEvent, type FormEvent } from "react";
 import { useClient } from "tierchat/react";
-import { getDirectory, usePerson } from "../app/directory";
-import { setMe, useMe } from "../app/me";
-import { PersonAvatar } from "../app/PersonAvatar";
-import { useOpenSession } from "../app/session_context";
+import { getDirectory, usePerson } from "../directory/directory";
+import { setMe, useMe } from "../session/me";
+import { PersonAvatar } from "../directory/PersonAvatar";
+import { useOpenSession } from "../session/session_context";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { useSaveOnLeave } from "../data/use_save_on_leave";

@@ -2,7 +2,7 @@
 
 import { ArrowLeft } from "lucide-react";
 import type { ReactNode } from "react";
-import { navigate } from "../app/router";
+import { navigate } from "../page/router";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
 import styles from "./SettingPage.module.css";

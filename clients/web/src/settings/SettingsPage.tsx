@@ -15,11 +15,11 @@ import {
 } from "lucide-react";
 import { useState } from "react";
 import { useChats, useClient } from "tierchat/react";
-import { usePerson } from "../app/directory";
-import { useMe } from "../app/me";
-import { Link, useLocation } from "../app/router";
-import { useOpenSession, useSession } from "../app/session_context";
-import { PersonAvatar } from "../app/PersonAvatar";
+import { usePerson } from "../directory/directory";
+import { useMe } from "../session/me";
+import { Link, useLocation } from "../page/router";
+import { useOpenSession, useSession } from "../session/session_context";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { useMediaQuery } from "../data/use_media";
 import { ConfirmDialog } from "../design";
 import { useText } from "../i18n";

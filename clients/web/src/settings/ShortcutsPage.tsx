@@ -1,6 +1,6 @@
 // The keyboard shortcuts.
 
-import { ShortcutList } from "../app/Shortcuts";
+import { ShortcutList } from "./Shortcuts";
 import { useText } from "../i18n";
 import { SettingPage, SettingSection } from "./SettingPage";
 

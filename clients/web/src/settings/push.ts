@@ -4,7 +4,7 @@ import { useCallback, useEffect, useState } from "react";
 import type { ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
 import { browserStorage } from "../data/browser_storage";
-import { useOpenSession } from "../app/session_context";
+import { useOpenSession } from "../session/session_context";
 
 /** "missing": the browser or the server has no support. "blocked": the user denied it. */
 export type PushState = "missing" | "blocked" | "off" | "on" | "busy" | "failed";

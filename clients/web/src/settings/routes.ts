@@ -1,6 +1,6 @@
 // Pages of the settings.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 const LIST = "/settings";
 

@@ -1,7 +1,7 @@
 // A button for shared content in a chat where the user can't send messages.
 
 import { useEffect, useState } from "react";
-import { navigate } from "../app/router";
+import { navigate } from "../page/router";
 import { Button } from "../design";
 import { useText } from "../i18n";
 import { findSharedContent } from "./shared_content";

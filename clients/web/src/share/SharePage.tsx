@@ -2,9 +2,9 @@
 
 import { Share2 } from "lucide-react";
 import { useEffect, useState } from "react";
-import { navigate, buildPath, useLocation } from "../app/router";
+import { navigate, buildPath, useLocation } from "../page/router";
 import { Button, EmptyState } from "../design";
-import { ChatChooser } from "../conversation/ChatChooser";
+import { ChatChooser } from "../chats/ChatChooser";
 import { useText } from "../i18n";
 import { Page } from "../page/Page";
 import {

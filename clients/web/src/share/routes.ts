@@ -1,6 +1,6 @@
 // The page of the share target.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of the share target. */
 export const routes = [

@@ -4,7 +4,7 @@ import { useClient } from "tierchat/react";
 import { usePages } from "../data/use_pages";
 import { Dialog } from "../design";
 import { useText } from "../i18n";
-import { FollowerList } from "../people/FollowerList";
+import { FollowerList } from "../directory/FollowerList";
 import type { FeedPost } from "./feed";
 
 /** A dialog with links to their profiles. */

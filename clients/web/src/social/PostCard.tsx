@@ -3,13 +3,13 @@
 import { Bookmark, Copy, Ellipsis, Heart, Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useClient } from "tierchat/react";
-import { Link, buildPath } from "../app/router";
+import { Link, buildPath } from "../page/router";
 import { copyText } from "../data/clipboard";
 import { useAttempt } from "../data/use_attempt";
 import { ConfirmDialog, IconButton, MenuButton, showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { Time } from "../page/Time";
-import { PersonAvatar } from "../app/PersonAvatar";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import type { FeedPost } from "./feed";
 import { LikesDialog } from "./LikesDialog";
 import { PostEditor } from "./PostEditor";

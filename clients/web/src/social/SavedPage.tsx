@@ -4,17 +4,17 @@ import { Bookmark, BookmarkX } from "lucide-react";
 import { useId } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { navigate, buildPath, useLocation } from "../app/router";
+import { navigate, useLocation } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast, Tabs } from "../design";
-import { formatMessageLine } from "../group/PinnedTab";
+import { buildMessagePath, formatMessageLine } from "../content/message_summary";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Page, Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { PersonAvatar, PersonName } from "../app/PersonAvatar";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import { FeedView } from "./FeedView";
 import { useFeed } from "./use_feed";
 
@@ -120,7 +120,7 @@ function SavedMessage({ message, onRemove }: { message: Http.Message; onRemove: 
       note={<Time ms={message.ts / 1000} />}
       text={formatMessageLine(message)}
       isLines
-      to={`${buildPath("/chats/:chat", { chat })}?seq=${seq}`}
+      to={buildMessagePath(chat, seq)}
       actions={<IconButton icon={BookmarkX} label={text.removeSaved} size="s" onClick={onRemove} />}
     />
   );

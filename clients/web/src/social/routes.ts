@@ -1,6 +1,6 @@
 // Pages of posts and saved items.
 
-import { createRoute } from "../app/router";
+import { createRoute } from "../page/router";
 
 /** The routes of the timeline. */
 export const routes = [

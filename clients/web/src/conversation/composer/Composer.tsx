@@ -13,7 +13,7 @@ import {
   type KeyboardEvent,
 } from "react";
 import { useSendTyping } from "tierchat/react";
-import { isComposing, useLayer } from "../../data/use_layer";
+import { isComposing, useLayer } from "../../design/use_layer";
 import { IconButton } from "../../design";
 import { cleanText } from "../../content/text_shape";
 import { useText } from "../../i18n";
@@ -22,7 +22,7 @@ import { useConversation } from "../model/context";
 import { DraftSaver } from "./draft_saver";
 import { EmojiPopover } from "../EmojiPopover";
 import { MentionList, useMentions } from "./MentionList";
-import { useObservable } from "../model/observable";
+import { useObservable } from "../../data/observable";
 import { isUnsent } from "../model/unsent";
 import { TargetBar } from "./TargetBar";
 import { UploadStrip } from "./UploadStrip";

@@ -9,9 +9,9 @@ import {
   type RefObject,
 } from "react";
 import { useMembers } from "tierchat/react";
-import { getDirectory } from "../../app/directory";
-import { useLayer } from "../../data/use_layer";
-import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
+import { getDirectory } from "../../directory/directory";
+import { useLayer } from "../../design/use_layer";
+import { PersonAvatar, PersonName } from "../../directory/PersonAvatar";
 import { useText } from "../../i18n";
 import styles from "./Composer.module.css";
 import { useConversation } from "../model/context";

@@ -1,7 +1,7 @@
 // A bar above the text with the message to reply to or to edit.
 
 import { Pencil, Reply, X } from "lucide-react";
-import { usePerson } from "../../app/directory";
+import { usePerson } from "../../directory/directory";
 import { IconButton } from "../../design";
 import { useText } from "../../i18n";
 import styles from "./Composer.module.css";

@@ -3,7 +3,7 @@
 import { File as FileIcon, RotateCcw, X } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { Upload } from "tierchat/react";
-import { getErrorText } from "../../app/errors";
+import { getErrorText } from "../../i18n/errors";
 import { FileName } from "../../content/FileName";
 import { getFileKind, hasOnlyThumbnail } from "../../content/file_kinds";
 import { IconButton } from "../../design";

@@ -4,7 +4,7 @@
 import { useRef } from "react";
 import { getPlainText } from "../../content/markdown";
 import { useConversation } from "../model/context";
-import { useObservable } from "../model/observable";
+import { useObservable } from "../../data/observable";
 import { useSenderName } from "../sender_name";
 
 export function Announcer() {

@@ -1,6 +1,6 @@
 // The notice below a refused message: the reason, and buttons to retry or delete it.
 
-import { getErrorText } from "../../app/errors";
+import { getErrorText } from "../../i18n/errors";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";

@@ -5,7 +5,7 @@ import { Badge, IconButton } from "../../design";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageList.module.css";
-import { useObservable } from "../model/observable";
+import { useObservable } from "../../data/observable";
 
 export function JumpButton({ onJump }: { onJump: () => void }) {
   const words = useText().conversation;

@@ -22,7 +22,7 @@ import styles from "./MessageList.module.css";
 import { MessageMenu } from "./MessageMenu";
 import { MessageRow } from "./MessageRow";
 import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
-import { useObservable } from "../model/observable";
+import { useObservable } from "../../data/observable";
 import { ResponseRow } from "./ResponseRow";
 import type { Row } from "../model/rows";
 import { useReadMarker } from "./use_read_marker";

@@ -18,7 +18,7 @@ import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
 import styles from "./MessageMenu.module.css";
-import { useObservable } from "../model/observable";
+import { useObservable } from "../../data/observable";
 import { getPins } from "../model/pins";
 import type { Row } from "../model/rows";
 

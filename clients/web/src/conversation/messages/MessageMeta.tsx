@@ -1,7 +1,7 @@
 // The corner of a message bubble: the time, and the status of the user's own messages.
 
 import { Check, CheckCheck, CircleAlert, Clock, type LucideIcon } from "lucide-react";
-import { getDirectory } from "../../app/directory";
+import { getDirectory } from "../../directory/directory";
 import { useText, type Catalog } from "../../i18n";
 import { formatDateTime, formatList, formatTime } from "../../i18n/format";
 import { useConversation } from "../model/context";

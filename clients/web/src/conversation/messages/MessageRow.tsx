@@ -2,8 +2,8 @@
 
 import { memo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
 import type { Message } from "tierchat";
-import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
-import { Link, buildPath } from "../../app/router";
+import { PersonAvatar, PersonName } from "../../directory/PersonAvatar";
+import { Link, buildPath } from "../../page/router";
 import { Attachments } from "../../content/Attachments";
 import { getFileKind, listFileNames } from "../../content/file_kinds";
 import { findFile } from "../../content/known_files";
@@ -19,7 +19,7 @@ import { useSenderName } from "../sender_name";
 import { FailedNotice } from "./FailedNotice";
 import { MessageMeta, buildMetaText, buildTailText } from "./MessageMeta";
 import { MessageTools, type OpenOverlay } from "./MessageTools";
-import { useObservable } from "../model/observable";
+import { useObservable } from "../../data/observable";
 import { Reactions } from "./Reactions";
 import { ReplyQuote } from "./ReplyQuote";
 import styles from "./MessageRow.module.css";

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "react";
 import type { Message } from "tierchat";
-import { PersonName } from "../../app/PersonAvatar";
+import { PersonName } from "../../directory/PersonAvatar";
 import { listFileNames } from "../../content/file_kinds";
 import { getPlainText } from "../../content/markdown";
 import { useText, type Catalog } from "../../i18n";

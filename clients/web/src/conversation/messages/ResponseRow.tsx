@@ -3,7 +3,7 @@
 import { Sparkles, Square } from "lucide-react";
 import { useEffect } from "react";
 import { useChat, useCompanionResponse } from "tierchat/react";
-import { useChatTitle } from "../../chats/names";
+import { useChatTitle } from "../../directory/chat_title";
 import { MessageText } from "../../content/MessageText";
 import { Button } from "../../design";
 import { useText } from "../../i18n";

@@ -1,7 +1,7 @@
 // A note about a change of the chat: members, name or pins.
 
 import type { Message } from "tierchat";
-import { usePerson } from "../../app/directory";
+import { usePerson } from "../../directory/directory";
 import { useText, type Catalog } from "../../i18n";
 import { Sentence } from "../../i18n/Sentence";
 import { useConversation } from "../model/context";

@@ -9,7 +9,7 @@ import {
   type Draft,
   type Message,
 } from "tierchat";
-import { getErrorText } from "../../app/errors";
+import { getErrorText } from "../../i18n/errors";
 import { copyText } from "../../data/clipboard";
 import { getText } from "../../i18n";
 import { showToast } from "../../design";
@@ -18,7 +18,7 @@ import { getFailedSends, type FailedSends } from "./failed_sends";
 import { GroupInfo } from "./group_info";
 import { createHistorySource } from "./history_source";
 import { MessageWindow, type WindowState } from "./message_window";
-import { Observable } from "./observable";
+import { Observable } from "../../data/observable";
 import { RowBuilder, type Row } from "./rows";
 
 const HIGHLIGHT_MS = 2_000;

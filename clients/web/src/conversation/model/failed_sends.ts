@@ -4,11 +4,11 @@
 // Bounds: the content of the last `OPERATIONS_MAX` operations, and `FAILED_MAX` messages.
 
 import { ChatError, type ChatClient, type PendingOperation } from "tierchat";
-import { getErrorText } from "../../app/errors";
+import { getErrorText } from "../../i18n/errors";
 import { findFile, putFile } from "../../content/known_files";
 import { browserStorage } from "../../data/browser_storage";
 import { showToast } from "../../design";
-import { Observable } from "./observable";
+import { Observable } from "../../data/observable";
 import { parseUnsent, type Unsent } from "./unsent";
 import { getNowMs } from "../../i18n/format";
 

@@ -1,7 +1,7 @@
 // Settings of a group, and the user's permissions in it. The chat list has none of them.
 
 import type { Chat, ChatClient, ChatEvent, Http } from "tierchat";
-import { Observable } from "./observable";
+import { Observable } from "../../data/observable";
 import { getNowMs } from "../../i18n/format";
 
 /** The info of a group from the server. It is reloaded after changes while the chat is open. */

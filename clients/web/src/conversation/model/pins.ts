@@ -2,7 +2,7 @@
 
 import type { Http } from "tierchat";
 import type { ConversationModel } from "./conversation_model";
-import { Observable } from "./observable";
+import { Observable } from "../../data/observable";
 
 /** Loads the pinned messages, and reloads them when they change. */
 export class Pins {

@@ -2,7 +2,7 @@
 // and never shown.
 
 import { ChatError } from "tierchat";
-import { getText, type Catalog } from "../i18n";
+import { getText, type Catalog } from ".";
 
 type Texts = Catalog["common"]["errors"];
 

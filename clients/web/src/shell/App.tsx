@@ -5,11 +5,11 @@ import { useEffect } from "react";
 import { ChatProvider } from "tierchat/react";
 import { isStorageRefused, tabStorage } from "../data/browser_storage";
 import { Button, EmptyState, showToast, Toaster, Tooltips } from "../design";
-import { useObservable } from "../conversation/model/observable";
+import { useObservable } from "../data/observable";
 import { useText } from "../i18n";
 import { ErrorBoundary } from "./ErrorBoundary";
 import { LoginPage } from "./LoginPage";
-import { useSession, useSessionState } from "./session_context";
+import { useSession, useSessionState } from "../session/session_context";
 import { Shell } from "./Shell";
 import { StartPage } from "./StartPage";
 

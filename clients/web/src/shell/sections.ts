@@ -11,7 +11,7 @@ import {
   Users,
   type LucideIcon,
 } from "lucide-react";
-import type { Section } from "./router";
+import type { Section } from "../page/router";
 
 /** A section of the navigation. Its first page is `/<id>`. */
 export interface SectionInfo {

@@ -4,7 +4,7 @@ import { MessageCircleOff, Users } from "lucide-react";
 import { useState } from "react";
 import { newRef } from "tierchat";
 import { useClient } from "tierchat/react";
-import { Link } from "../app/router";
+import { Link } from "../page/router";
 import { useApi } from "../data/use_load";
 import { useAttempt } from "../data/use_attempt";
 import { Button, EmptyState } from "../design";

@@ -11,7 +11,7 @@ import { routes as search } from "../search/routes";
 import { routes as settings } from "../settings/routes";
 import { routes as share } from "../share/routes";
 import { routes as social } from "../social/routes";
-import type { Route } from "./router";
+import type { Route } from "../page/router";
 
 /** The routes of the client; the first match is shown. */
 export const ROUTES: readonly Route[] = [

@@ -13,13 +13,10 @@ import {
   IndexedDbStore,
   type Http,
 } from "tierchat";
-import { persistPreferences } from "../chats/preferences";
-import { startFailedSends } from "../conversation/model/failed_sends";
 import { browserStorage, isStorageRefused, tabStorage } from "../data/browser_storage";
 import { setClockDifference } from "../i18n/format";
-import { dropSharedContent } from "../share/shared_content";
 import { reportReceived } from "./receipts";
-import { navigate } from "./router";
+import { navigate } from "../page/router";
 
 /** The source of a session's access tokens. */
 type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token: string };
@@ -47,6 +44,16 @@ export type SessionState =
       problem: ConnectionProblem | null;
     };
 
+/** Functions of a feature that the session calls; `user` is "" if nothing may be saved. */
+export interface SessionHooks {
+  /** Prepare a client before it connects. */
+  open?: (client: ChatClient, user: string) => void;
+  /** Start work when the chats are loaded, before pages are shown. */
+  ready?: (client: ChatClient, user: string) => void;
+  /** Delete the feature's data before the login ends in this browser. */
+  logOut?: (client: ChatClient) => Promise<unknown>;
+}
+
 const SESSION = "tierchat.session";
 const CONFIG = "tierchat.config";
 const TOKEN = "tierchat.token";
@@ -54,7 +61,6 @@ const LOGOUT_PENDING = "tierchat.ending"; // set by an offline logout; deletes t
 const KEY_PREFIX = "tierchat.";
 const KEPT_KEYS = [CONFIG, "tierchat.appearance"]; // belong to the browser, not to the user
 const CONFIG_MS = 10_000; // delay, so that more urgent requests run first
-const PUSH_MS = 2_000;
 const DELETION_MS = 1_000; // other tabs may still have the empty database open
 const FOREVER_MS = 2 ** 31 - 1;
 const ATTEMPTS_MIN = 2; // failed connections before their reason is checked
@@ -67,7 +73,12 @@ export class Session {
   #account: Account | null = null;
   /** A logout in progress: the server may close the connection before it responds. */
   #runningLogout: Promise<void> | null = null;
+  readonly #hooks: readonly SessionHooks[];
   readonly #listeners = new Set<() => void>();
+
+  constructor(hooks: readonly SessionHooks[]) {
+    this.#hooks = hooks;
+  }
 
   readonly subscribe = (listener: () => void): (() => void) => {
     this.#listeners.add(listener);
@@ -140,7 +151,7 @@ export class Session {
     if (state.kind !== "open") return;
     await request?.();
     const isAccount = this.#login?.kind === "account";
-    await disablePushAtLogout(state.client);
+    await Promise.all(this.#hooks.map(({ logOut }) => logOut?.(state.client)));
     this.#login = null;
     browserStorage.remove(SESSION); // other tabs reload and close their stores
     for (const key of tabStorage.keys()) tabStorage.remove(key);
@@ -153,7 +164,6 @@ export class Session {
     }
     await state.client.forget().catch(() => {});
     await deleteDatabase(getStoreName(state.user));
-    await dropSharedContent();
     navigate("/", { replace: true });
     this.#set({ kind: "loggedOut", config: state.config, notice });
   }
@@ -181,7 +191,7 @@ export class Session {
         : { store: openStore(login.user), shareTabs: login.user }),
     });
     const user = login.kind === "token" ? "" : login.user;
-    if (user !== "") persistPreferences(client, user);
+    for (const { open } of this.#hooks) open?.(client, user);
     const isAccount = login.kind === "account";
     this.#set({ kind: "open", config, client, user, isAccount, isReady: false, problem: null });
     void this.#run(client, config);
@@ -194,7 +204,7 @@ export class Session {
     try {
       await client.connect();
       if (this.#state.kind !== "open" || this.#state.client !== client) return;
-      startFailedSends(client, this.#state.user);
+      for (const { ready } of this.#hooks) ready?.(client, this.#state.user);
       this.#set({ ...this.#state, user: client.user, isReady: true });
       void client.preferences
         .load()
@@ -202,7 +212,6 @@ export class Session {
         .catch(() => {}); // offline: loaded after the next connection
       document.addEventListener("visibilitychange", onVisibility);
       onVisibility();
-      void renewPush(client);
       for await (const _ of client.events()) {
         // The pages use listeners. This loop only waits until the client ends.
       }
@@ -273,20 +282,6 @@ async function loadConfig(): Promise<Http.ClientConfig> {
   const config = await new HttpClient({ apiUrl: API_URL }).call("get_client_config", {});
   browserStorage.setJson(CONFIG, config);
   return config;
-}
-
-/** Renew the push subscription: the server deletes subscriptions that are not renewed. */
-async function renewPush(client: ChatClient): Promise<void> {
-  if (browserStorage.get("tierchat.push") === null) return;
-  const { renewSubscription } = await import("../settings/push");
-  await renewSubscription(client).catch(() => {}); // retried at the next start
-}
-
-/** Turn off push notifications in this browser; wait at most `PUSH_MS` for the server. */
-async function disablePushAtLogout(client: ChatClient): Promise<void> {
-  const { disablePush } = await import("../settings/push");
-  const timeout = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
-  await Promise.race([disablePush(client).catch(() => {}), timeout]);
 }
 
 const getStoreName = (user: string): string => `tierchat-${user}`;

@@ -8,7 +8,7 @@ import { useMediaQuery } from "../data/use_media";
 import { Badge, EmptyState } from "../design";
 import { useText } from "../i18n";
 import { ConnectionBanner } from "./ConnectionBanner";
-import { useDirectoryRefresh } from "./directory";
+import { useDirectoryRefresh } from "../directory/directory";
 import { ErrorBoundary } from "./ErrorBoundary";
 import {
   Link,
@@ -18,13 +18,13 @@ import {
   useLocation,
   type Match,
   type Section,
-} from "./router";
+} from "../page/router";
 import { ROUTES } from "./routes";
 import { SECTIONS, type SectionInfo } from "./sections";
 import styles from "./Shell.module.css";
-import { useIsAdmin } from "./me";
+import { useIsAdmin } from "../session/me";
 
-const ShortcutsDialog = lazy(() => import("./Shortcuts"));
+const ShortcutsDialog = lazy(() => import("../settings/Shortcuts"));
 
 /** The page for users who are logged in. */
 export function Shell() {

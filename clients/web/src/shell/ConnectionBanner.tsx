@@ -4,7 +4,7 @@ import { CloudOff } from "lucide-react";
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { useConnection } from "tierchat/react";
 import { useText } from "../i18n";
-import { useOpenSession } from "./session_context";
+import { useOpenSession } from "../session/session_context";
 import styles from "./ConnectionBanner.module.css";
 
 const DELAY_MS = 4_000;

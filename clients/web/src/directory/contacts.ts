@@ -1,4 +1,4 @@
-// Contacts: the users of the chats on this device. Pure functions.
+// User ids, and contacts: the users of the chats on this device. Pure functions.
 
 import type { Chat } from "tierchat";
 
@@ -11,6 +11,15 @@ const USER = /^[A-Za-z0-9_-]{1,64}$/;
 /** Return whether a text is a valid user id. */
 export function isUserId(text: string): boolean {
   return USER.test(text);
+}
+
+/** Parse user ids separated by spaces or commas; return null if one is invalid. */
+export function parseUsers(text: string): string[] | null {
+  const users = text
+    .split(/[\s,;]+/u)
+    .map((user) => user.replace(/^@/, ""))
+    .filter(Boolean);
+  return users.every(isUserId) ? [...new Set(users)] : null;
 }
 
 /** Return whether a user is a person, not a companion or the system. */

@@ -1,7 +1,7 @@
 // The title of a chat: the name of the other person or of the group.
 
 import type { Chat } from "tierchat";
-import { usePerson } from "../app/directory";
+import { usePerson } from "./directory";
 import { useText } from "../i18n";
 
 /** Return the title of a chat. */

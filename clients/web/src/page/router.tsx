@@ -10,7 +10,7 @@ import {
   type ComponentType,
   type MouseEvent,
 } from "react";
-import type { PagePath } from "../page_paths";
+import type { PagePath } from "./paths";
 
 /** Properties of a page: the parameters in its path. */
 export interface PageProps {

@@ -9,8 +9,8 @@ import { usePages } from "../data/use_pages";
 import { Button, showToast } from "../design";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
-import { ReportCard } from "../moderation/ReportCard";
-import styles from "./ChatDetails.module.css";
+import { ReportCard } from "./ReportCard";
+import styles from "./ReportCard.module.css";
 
 interface GroupReportsProps {
   chat: string;
@@ -31,7 +31,7 @@ export function GroupReports({ chat, onCount }: GroupReportsProps) {
   useEffect(() => {
     if (count !== null) onCount?.(count);
   }, [count, onCount]);
-  const empty = <p className={styles["hint"]}>{text.group.noReports}</p>;
+  const empty = <p className={styles["none"]}>{text.group.noReports}</p>;
   return (
     <PagesView pages={pages} empty={empty}>
       {(items) =>

@@ -4,10 +4,10 @@ import { useRef, useState, type FormEvent } from "react";
 import type { Http } from "tierchat";
 import { Avatar, Button, TextField } from "../design";
 import { useText } from "../i18n";
-import { getErrorText } from "./errors";
+import { getErrorText } from "../i18n/errors";
 import styles from "./LoginPage.module.css";
-import type { LogoutNotice } from "./session";
-import { useSession } from "./session_context";
+import type { LogoutNotice } from "../session/session";
+import { useSession } from "../session/session_context";
 
 interface LoginPageProps {
   config: Http.ClientConfig;

@@ -2,11 +2,11 @@
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
-import { buildPath } from "../app/router";
+import { buildPath } from "../page/router";
 import type { Pages } from "../data/use_pages";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { PersonAvatar } from "../app/PersonAvatar";
+import { PersonAvatar } from "./PersonAvatar";
 
 interface FollowerListProps {
   pages: Pages<Http.Follower>;

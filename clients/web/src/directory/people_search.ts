@@ -1,7 +1,7 @@
 // Search for people: contacts at once, then discoverable users of the server.
 
 import { useChats, useClient } from "tierchat/react";
-import { getDirectory } from "../app/directory";
+import { getDirectory } from "./directory";
 import { useLoad } from "../data/use_load";
 import { useDebounced } from "../data/use_debounced";
 import { listContacts, isMatch } from "./contacts";

@@ -1,7 +1,7 @@
 // Shown while the chats are loaded for the first time.
 
 import { useText } from "../i18n";
-import type { ConnectionProblem } from "./session";
+import type { ConnectionProblem } from "../session/session";
 import styles from "./StartPage.module.css";
 
 /** Shows the logo, and the reason if there is no connection. */

@@ -37,14 +37,3 @@ export function sortMembers(
 export function isMutedUntil(until: number | undefined, nowMs: number): boolean {
   return until !== undefined && (until === 0 || until * 1000 > nowMs);
 }
-
-const USER = /^[A-Za-z0-9_-]{1,64}$/;
-
-/** Parse usernames separated by spaces or commas; return null if one is invalid. */
-export function parseUsers(text: string): string[] | null {
-  const users = text
-    .split(/[\s,;]+/u)
-    .map((user) => user.replace(/^@/, ""))
-    .filter(Boolean);
-  return users.every((user) => USER.test(user)) ? [...new Set(users)] : null;
-}

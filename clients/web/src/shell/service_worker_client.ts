@@ -2,7 +2,7 @@
 
 import { showToast } from "../design";
 import { getText } from "../i18n";
-import { navigate } from "./router";
+import { navigate } from "../page/router";
 
 const SCRIPT = "/service_worker.js";
 const CHAT = /^[A-Za-z0-9_~:.-]{1,140}$/;

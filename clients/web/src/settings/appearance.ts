@@ -1,7 +1,7 @@
 // Appearance settings, saved in this browser: theme and language.
 
 import { browserStorage } from "../data/browser_storage";
-import type { Language } from "../i18n/language";
+import { applyLanguage, type Language } from "../i18n";
 
 /** The theme; null: the system's theme. */
 export type Theme = "light" | "dark" | null;
@@ -26,4 +26,10 @@ export function saveAppearance(changes: Partial<Appearance>): void {
   const root = document.documentElement;
   if (next.theme === null) delete root.dataset["theme"];
   else root.dataset["theme"] = next.theme;
+}
+
+/** Change the language and save the choice; null: use the browser's language. */
+export async function chooseLanguage(language: Language | null): Promise<void> {
+  saveAppearance({ language });
+  await applyLanguage(language);
 }

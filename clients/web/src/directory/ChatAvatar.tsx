@@ -2,10 +2,10 @@
 
 import type { Chat } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { PersonAvatar } from "../app/PersonAvatar";
+import { PersonAvatar } from "./PersonAvatar";
 import { Avatar } from "../design";
-import { useChatPicture } from "../group/chat_picture";
-import { useChatTitle } from "./names";
+import { useChatPicture } from "./chat_picture";
+import { useChatTitle } from "./chat_title";
 
 interface ChatAvatarProps {
   chat: Chat;

@@ -1,3 +1,0 @@
-// The conversation of a search result, next to the results.
-
-export { default } from "../conversation/ConversationPage";
