@@ -2,6 +2,7 @@
 import { Account, ChatClient } from "tierchat";
 import { FileStore } from "tierchat/node";
 import WebSocket from "ws"; // built in since Node 22
+
 const [apiUrl, user, password] = process.argv.slice(2);
 const account = await Account.logInOrRegister({ apiUrl, device: "bot" }, user, password);
 const config = await (await fetch(`${apiUrl}/v1/client-config`)).json();

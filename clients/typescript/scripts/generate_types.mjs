@@ -170,7 +170,10 @@ function buildRequests(messages) {
 
 /** Join parts: a blank line between declarations, none between a comment and its declaration. */
 function join(parts) {
-  return `${parts.map((part) => `${part}\n`).join("").trimEnd()}\n`;
+  return `${parts
+    .map((part) => `${part}\n`)
+    .join("")
+    .trimEnd()}\n`;
 }
 
 function buildAlternatives(names) {
@@ -235,7 +238,10 @@ function buildOperation(method, path, operation) {
 
 const isCheck = process.argv.includes("--check");
 let isStale = false;
-for (const [name, text] of [["frames.ts", buildFrames()], ["http.ts", buildHttp()]]) {
+for (const [name, text] of [
+  ["frames.ts", buildFrames()],
+  ["http.ts", buildHttp()],
+]) {
   const file = new URL(name, TARGET);
   let current = "";
   try {

@@ -7,26 +7,30 @@
  * @packageDocumentation
  */
 
-export type { PendingOperation } from "./engine/backend.js";
-export { Chat, type Draft, type GroupSettings } from "./client/chat.js";
 export type { HistoryOptions, MessagesPage } from "./client/chat.js";
+export { Chat, type Draft, type GroupSettings } from "./client/chat.js";
 export { ChatClient, type ChatListPage } from "./client/client.js";
-export type { ClientOptions } from "./engine/options.js";
-export type { ChatPreferences, PreferenceChanges } from "./client/preferences.js";
-export type { Preferences, SavedPreferences } from "./client/preferences.js";
+export type {
+  ChatPreferences,
+  PreferenceChanges,
+  Preferences,
+  SavedPreferences,
+} from "./client/preferences.js";
 export { Sending } from "./client/sending.js";
+export type { PendingOperation } from "./engine/backend.js";
+export type { ClientOptions } from "./engine/options.js";
 export type { WebSocketConstructor, WebSocketLike } from "./engine/socket.js";
 export type * as Frames from "./generated/frames.js";
-export type * as Http from "./generated/http.js";
 export type { Attachment, Message } from "./generated/frames.js";
+export type * as Http from "./generated/http.js";
 export { Account, type AccountOptions } from "./http/account.js";
 export type { UploadOptions } from "./http/files.js";
-export { HttpClient, type HttpClientOptions } from "./http/http_client.js";
 export type { CallOptions, CallResult, OperationId } from "./http/http_client.js";
+export { HttpClient, type HttpClientOptions } from "./http/http_client.js";
 export type { NativePushToken } from "./http/push.js";
 export { ChatError, type ChatErrorOptions, type ErrorCode } from "./state/errors.js";
 export type * from "./state/events.js";
-export { DEFAULT_BOUNDS, type Bounds, type Fields } from "./state/model.js";
+export { type Bounds, DEFAULT_BOUNDS, type Fields } from "./state/model.js";
 export { newRef } from "./state/refs.js";
 export { BestEffortStore } from "./stores/best_effort_store.js";
 export { IndexedDbStore } from "./stores/indexeddb_store.js";

@@ -47,5 +47,8 @@ test("events pushed again to the next process are not skipped", () => {
 
   const queued = next.popQueuedEvents();
   assert.deepEqual(listSeqs(queued), [2, 3]);
-  assert.deepEqual(queued.filter(({ event }) => event.type === "skipped"), []);
+  assert.deepEqual(
+    queued.filter(({ event }) => event.type === "skipped"),
+    [],
+  );
 });

@@ -29,14 +29,19 @@ function catchUp(client: StateClient): void {
   const event = { type: "event", epoch: "e1", seq: 0, kind: "message", chat: CHAT };
   client.receive({ ...event, cs: 7, message: buildEntry(CHAT, 7) });
   const requests = client.state.popFrames().filter(({ type }) => type === "history");
-  assert.deepEqual(requests.map((frame) => frame["after"]), [3]);
+  assert.deepEqual(
+    requests.map((frame) => frame["after"]),
+    [3],
+  );
   const messages = [4, 5, 6].map((seq) => buildEntry(CHAT, seq));
   const page = { type: "page", chat: CHAT, tier: "warm", more: false, messages };
   client.receive({ ...page, id: requests[0]?.["id"] });
 }
 
 function listSeqs(state: sdk.ClientState): number[] {
-  return getChatState(state).log.messages().map(({ seq }) => seq);
+  return getChatState(state)
+    .log.messages()
+    .map(({ seq }) => seq);
 }
 
 test("cleared messages do not reappear after a catch-up, from history or from the store", () => {
@@ -52,7 +57,10 @@ test("cleared messages do not reappear after a catch-up, from history or from th
   assert.deepEqual(listSeqs(client.state), [6, 7]);
   const chat = getChatState(client.state);
   const saved = structuredClone(sdk.saveChat(client.state, chat, new Map(), 1_000));
-  assert.deepEqual(saved.entries.filter(({ seq }) => seq <= 3), []);
+  assert.deepEqual(
+    saved.entries.filter(({ seq }) => seq <= 3),
+    [],
+  );
   const fresh = new sdk.ClientState("phone");
   sdk.restore(fresh, structuredClone(sdk.buildPosition(client.state, [])), [saved], null);
   assert.deepEqual([listSeqs(fresh), getChatState(fresh).clearedUpto], [[6, 7], 5]);
@@ -71,5 +79,10 @@ test("a message deleted for the user has no text in the events of the catch-up",
   client.receive({ ...event, hidden: [5] });
   catchUp(client);
 
-  assert.deepEqual(added, [[4, "text 4"], [5, ""], [6, "text 6"], [7, "text 7"]]);
+  assert.deepEqual(added, [
+    [4, "text 4"],
+    [5, ""],
+    [6, "text 6"],
+    [7, "text 7"],
+  ]);
 });

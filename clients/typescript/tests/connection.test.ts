@@ -1,11 +1,10 @@
 // The connection of a client: tokens, silence, wake-ups and reconnects, with a fake gateway.
 
 import assert from "node:assert/strict";
-import { test, type TestContext } from "node:test";
-
-import { CLOSE_CODES } from "#dist/generated/frames.js";
+import { type TestContext, test } from "node:test";
 import { ChatClient } from "tierchat";
 import type { Fields } from "tierchat/state";
+import { CLOSE_CODES } from "#dist/generated/frames.js";
 
 const STEP_MS = 250;
 

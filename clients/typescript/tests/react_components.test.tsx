@@ -2,11 +2,9 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import { render, type Rendered } from "./react/rendering.js";
-import { buildEntry, StateClient } from "./react/state_client.js";
-
 import * as react from "tierchat/react";
+import { type Rendered, render } from "./react/rendering.js";
+import { buildEntry, StateClient } from "./react/state_client.js";
 
 const CHAT = "g-a";
 
@@ -71,7 +69,10 @@ test("the message list shows states, quotes and deletions, and marks as read", a
   await tree.run(() => {
     client.receive({ type: "event", epoch: "e1", seq: 4, kind: "read", chat: CHAT, read });
   });
-  assert.deepEqual([2, 3].map((seq) => message(seq).dataset["state"]), ["read", "received"]);
+  assert.deepEqual(
+    [2, 3].map((seq) => message(seq).dataset["state"]),
+    ["read", "received"],
+  );
   await tree.run(() => {
     const message = buildEntry(CHAT, 4, { kind: "delete", target: 1, body: "" });
     client.receive({ type: "event", epoch: "e1", seq: 5, kind: "delete", chat: CHAT, message });

@@ -2,15 +2,13 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import { files, load, encode, Player, type History } from "./histories/player.js";
-import { render, type Rendered } from "./react/rendering.js";
-import { StateClient } from "./react/state_client.js";
-
 import type { ReactElement } from "react";
 import type { Chat } from "tierchat";
-import { useChat, useChats, useMessages, useUnread, type MessagesView } from "tierchat/react";
+import { type MessagesView, useChat, useChats, useMessages, useUnread } from "tierchat/react";
 import type * as sdk from "tierchat/state";
+import { encode, files, type History, load, Player } from "./histories/player.js";
+import { type Rendered, render } from "./react/rendering.js";
+import { StateClient } from "./react/state_client.js";
 
 /** The components of one client, with their last rendered values. */
 class Screen {
@@ -35,7 +33,13 @@ class Screen {
     function Chats(): ReactElement {
       screen.#list = useChats();
       screen.#unread = useUnread();
-      return <>{screen.#list.map(({ id }) => <Messages key={id} id={id} />)}</>;
+      return (
+        <>
+          {screen.#list.map(({ id }) => (
+            <Messages key={id} id={id} />
+          ))}
+        </>
+      );
     }
     this.#tree = await render(this.client, <Chats />);
   }
@@ -59,7 +63,11 @@ class Screen {
     const newest = count === 0 ? messages : messages.slice(-count);
     assert.deepEqual(encode(newest), encode(expectedMessages), where);
     const seqs = messages.map(({ seq }) => seq);
-    assert.deepEqual(seqs, [...new Set(seqs)].sort((a, b) => a - b), where);
+    assert.deepEqual(
+      seqs,
+      [...new Set(seqs)].sort((a, b) => a - b),
+      where,
+    );
     const { name, top, read, unread, isEnded } = this.#chats.get(chat.id) as Chat;
     const shown = [name, top, read, unread, isEnded];
     assert.deepEqual(shown, [chat.name, chat.top, chat.read, chat.unread, chat.isEnded], where);
@@ -70,7 +78,11 @@ class Screen {
     });
     const expected = sends.map(({ ref }) => ref).filter((ref) => !own.includes(ref));
     const pending = (view?.pending ?? []).filter(({ fields }) => fields["type"] === "send");
-    assert.deepEqual(pending.map(({ ref }) => ref), expected, where);
+    assert.deepEqual(
+      pending.map(({ ref }) => ref),
+      expected,
+      where,
+    );
   }
 
   close(): Promise<void> {

@@ -2,14 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import { Counts, render } from "./react/rendering.js";
-import { buildEntry, StateClient } from "./react/state_client.js";
-
-import { ClientStore } from "#dist/react/client_store.js";
-import { memo, startTransition, useLayoutEffect, useState, type ReactElement } from "react";
+import { memo, type ReactElement, startTransition, useLayoutEffect, useState } from "react";
 import type { Chat } from "tierchat";
 import * as hooks from "tierchat/react";
+import { ClientStore } from "#dist/react/client_store.js";
+import { Counts, render } from "./react/rendering.js";
+import { buildEntry, StateClient } from "./react/state_client.js";
 
 const [A, B] = ["g-a", "g-b"];
 
@@ -24,7 +22,14 @@ function connected(): StateClient {
 
 function Texts({ id, counts }: { id: string; counts?: Counts }): ReactElement {
   counts?.add(`messages ${id}`);
-  return <p id={id}>{hooks.useMessages(id).messages.map(({ body }) => body).join("|")}</p>;
+  return (
+    <p id={id}>
+      {hooks
+        .useMessages(id)
+        .messages.map(({ body }) => body)
+        .join("|")}
+    </p>
+  );
 }
 
 function Name({ id, counts }: { id: string; counts: Counts }): ReactElement {
@@ -40,7 +45,13 @@ function Composer({ id, counts }: { id: string; counts: Counts }): ReactElement 
 
 function List({ counts }: { counts: Counts }): ReactElement {
   counts.add("list");
-  return <>{hooks.useChats().map((chat) => <Row key={chat.id} chat={chat} counts={counts} />)}</>;
+  return (
+    <>
+      {hooks.useChats().map((chat) => (
+        <Row key={chat.id} chat={chat} counts={counts} />
+      ))}
+    </>
+  );
 }
 
 const Row = memo(function Row({ chat, counts }: { chat: Chat; counts: Counts }): ReactElement {
@@ -73,7 +84,7 @@ test("a message renders only the components of its chat", async () => {
   await tree.run(() => client.entry(A, 2, { body: "news" }));
 
   assert.equal(tree.find(`#${A}`).textContent, "text 1|news");
-  const rendered = { "list": 1, [`row ${A}`]: 1, [`messages ${A}`]: 1, [`chat ${A}`]: 1 };
+  const rendered = { list: 1, [`row ${A}`]: 1, [`messages ${A}`]: 1, [`chat ${A}`]: 1 };
   assert.deepEqual(counts.popAll(), rendered);
   await tree.unmount();
 });
@@ -215,7 +226,13 @@ test("components of one commit show the same state", async () => {
   function Parts(): ReactElement {
     const [count, set] = useState(2);
     setCount = set;
-    return <>{Array.from({ length: count }, (_, index) => <Part key={index} id={A} />)}</>;
+    return (
+      <>
+        {Array.from({ length: count }, (_, index) => (
+          <Part key={index} id={A} />
+        ))}
+      </>
+    );
   }
   const tree = await render(client, <Parts />);
 
@@ -280,12 +297,22 @@ test("a list of 500 users subscribes in few frames and shows presence", async (c
     return hooks.usePresence([user]).get(user)?.isOnline === true ? <p>{user}</p> : null;
   }
   const users = Array.from({ length: 501 }, (_, number) => `u${number}`);
-  const tree = await render(client, <>{users.map((user) => <User key={user} user={user} />)}</>);
+  const tree = await render(
+    client,
+    <>
+      {users.map((user) => (
+        <User key={user} user={user} />
+      ))}
+    </>,
+  );
   await tree.run(() => context.mock.timers.tick(100));
 
   const sent = client.notified.map((frame) => frame["users"] as string[]);
   assert.deepEqual(sent.flat(), users.slice(0, 500)); // at most 500 subscriptions
-  assert.deepEqual(sent.map((users) => users.length), [100, 100, 100, 100, 100]);
+  assert.deepEqual(
+    sent.map((users) => users.length),
+    [100, 100, 100, 100, 100],
+  );
   const signal = { type: "signal", kind: "presence", from: "u499", state: "online" };
   await tree.run(() => client.receive(signal));
   assert.equal(tree.text(), "u499");
@@ -388,10 +415,21 @@ test("roles missing from the chat list are loaded once, and again after a failur
   client.respond = async () => ({ type: "page", chats: [listed] });
   await client.request({ type: "chats" });
   const Members = (): ReactElement => (
-    <p>{hooks.useMembers("g-l").map(({ user, role }) => `${user} ${role}`).join()}</p>
+    <p>
+      {hooks
+        .useMembers("g-l")
+        .map(({ user, role }) => `${user} ${role}`)
+        .join()}
+    </p>
   );
 
-  const tree = await render(client, <><Members /><Members /></>);
+  const tree = await render(
+    client,
+    <>
+      <Members />
+      <Members />
+    </>,
+  );
   await tree.run(() => client.deliver([{ type: "connected" }] as never, new Set()));
   assert.deepEqual(calls, ["get_chat", "get_chat"]);
   assert.equal(tree.text(), "bob member,cy memberbob member,cy member");
@@ -414,7 +452,13 @@ test("preferences of another device apply, and an older revision does not", asyn
     const { isArchived, clearedUpto } = hooks.usePreferences(A);
     return <p>{`${isArchived} ${clearedUpto} ${hooks.usePinnedChats().join()} `}</p>;
   }
-  const tree = await render(client, <><Preferences /><Texts id={A} /></>);
+  const tree = await render(
+    client,
+    <>
+      <Preferences />
+      <Texts id={A} />
+    </>,
+  );
   const signal = (kind: string, fields: object): Promise<void> => {
     return tree.run(() => client.receive({ type: "signal", kind, from: "alice", ...fields }));
   };

@@ -2,13 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import { render, type Rendered } from "./react/rendering.js";
-import { buildEntry, StateClient } from "./react/state_client.js";
-
 import type { ReactElement } from "react";
 import * as hooks from "tierchat/react";
 import { ClientState } from "tierchat/state";
+import { type Rendered, render } from "./react/rendering.js";
+import { buildEntry, StateClient } from "./react/state_client.js";
 
 const CHAT = "g-a";
 

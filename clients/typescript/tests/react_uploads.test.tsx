@@ -4,13 +4,11 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, beforeEach, test } from "node:test";
-
-import { render } from "./react/rendering.js";
-import { StateClient } from "./react/state_client.js";
-
 import { act } from "react";
 import { HttpClient } from "tierchat";
-import { useUpload, type Uploads } from "tierchat/react";
+import { type Uploads, useUpload } from "tierchat/react";
+import { render } from "./react/rendering.js";
+import { StateClient } from "./react/state_client.js";
 
 const REFUSED = "type: is not allowed";
 let server: Server;
@@ -40,7 +38,7 @@ before(async () => {
         } else respond(200, { id: name, url: `${url}/s3`, fields: { key: name } });
       } else if (path === "/s3") {
         if (isPaused) await new Promise<void>((resolve) => (resume = resolve));
-        stored.push(body.includes("name=\"file\"") ? (/\r\n\r\n(\w+)/.exec(body)?.[1] ?? "") : "");
+        stored.push(body.includes('name="file"') ? (/\r\n\r\n(\w+)/.exec(body)?.[1] ?? "") : "");
         respond(200, {});
       } else {
         const id = path.split("/")[3] ?? "";
@@ -99,7 +97,9 @@ test("files are uploaded, and their attachments are returned once", async () => 
   for (const { share, error } of uploads().uploads) assert.deepEqual([share, error], [1, null]);
   let attachments: string[] = [];
   await act(async () => {
-    attachments = uploads().popAttachments().map(({ id }) => id);
+    attachments = uploads()
+      .popAttachments()
+      .map(({ id }) => id);
   });
   assert.deepEqual(attachments.sort(), ["a.txt", "b.txt"]);
   assert.deepEqual(uploads().uploads, []);
@@ -134,7 +134,10 @@ test("removing an upload cancels it, and unmounting cancels the others", async (
   await waitUntil(() => uploads().uploads[0]?.share === 0 && resume !== null);
   await unmount();
   resume?.();
-  assert.equal(uploads().uploads.every(({ attachment }) => attachment === null), true);
+  assert.equal(
+    uploads().uploads.every(({ attachment }) => attachment === null),
+    true,
+  );
 });
 
 test("at most 20 files are uploaded", async () => {

@@ -3,9 +3,8 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
-
-import { digestSlowly } from "#dist/http/sha256.js";
 import { BestEffortStore, MemoryStore, type Store } from "tierchat";
+import { digestSlowly } from "#dist/http/sha256.js";
 
 const POSITION = { v: 1 } as never;
 const FAULTS: Record<string, () => Promise<never>> = {

@@ -2,12 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
+import * as sdk from "tierchat/state";
 import type { Listener } from "#dist/engine/backend.js";
 import type { Engine } from "#dist/engine/engine.js";
 import { StateView } from "#dist/engine/state_view.js";
 import { SharedBackend } from "#dist/tabs/shared_backend.js";
-import * as sdk from "tierchat/state";
 
 const CHAT = "g-trip";
 const START_MS = 5_000;
@@ -77,7 +76,10 @@ test("a follower's chat info reaches the leader and all tabs", { timeout: 10_000
   const tabs = [leader, follower, third];
   try {
     for (const { backend } of tabs) await backend.start(START_MS, true);
-    assert.deepEqual(tabs.map(({ backend }) => backend.isLeader), [true, false, false]);
+    assert.deepEqual(
+      tabs.map(({ backend }) => backend.isLeader),
+      [true, false, false],
+    );
     assert.equal(follower.backend.describe(CHAT)?.isComplete, false);
 
     const info = { chat: CHAT, kind: "group", name: "Sea", members: ["alice", "bob"], count: 2 };

@@ -1,6 +1,6 @@
 // A Vite plugin: writes a Brotli and a gzip copy of each text file, for the API to serve.
 
-import { readFile, readdir, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { brotliCompress, constants, gzip } from "node:zlib";

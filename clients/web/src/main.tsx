@@ -1,11 +1,11 @@
 // Entry point: loads the language, starts the session and renders the application.
 
 import { createRoot } from "react-dom/client";
-import { App } from "./shell/App";
-import { startServiceWorker } from "./shell/service_worker_client";
 import { Session } from "./session/session";
 import { SessionProvider } from "./session/session_context";
 import { readAppearance } from "./settings/appearance";
+import { App } from "./shell/App";
+import { startServiceWorker } from "./shell/service_worker_client";
 import { SESSION_HOOKS } from "./shell/session_hooks";
 import "./design/tokens.css";
 import "./design/base.css";

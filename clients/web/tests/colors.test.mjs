@@ -28,7 +28,10 @@ function readValue(style, selector, property) {
 
 /** Return the hues of a class by number, in degrees. */
 function readHues(style, selector) {
-  const pattern = new RegExp(`\\${selector}\\[data-hue="(\\d+)"\\] \\{ --hue: (\\d+); \\}`, "g");
+  const pattern = new RegExp(
+    `\\${selector}\\[data-hue="(\\d+)"\\] \\{\\s*--hue: (\\d+);\\s*\\}`,
+    "g",
+  );
   return new Map([...style.matchAll(pattern)].map(([, hue, degrees]) => [+hue, +degrees]));
 }
 
@@ -103,7 +106,10 @@ test("every id has one of the hues", () => {
   const usedHues = new Set(Array.from({ length: 2_000 }, (_, number) => getHue(`user-${number}`)));
   for (const id of ["", "日本", "\ud800", "x".repeat(10_000)]) usedHues.add(getHue(id));
 
-  assert.deepEqual([...usedHues].sort((a, b) => a - b), [...hues.keys()]);
+  assert.deepEqual(
+    [...usedHues].sort((a, b) => a - b),
+    [...hues.keys()],
+  );
 });
 
 test("the demo users have different hues", () => {

@@ -4,9 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { findFirstLink, getPlainText, hasMention, parseMarkdown } = await load(
-  "content/markdown.ts",
-);
+const { findFirstLink, getPlainText, hasMention, parseMarkdown } =
+  await load("content/markdown.ts");
 const { findHiddenTarget } = await load("content/link_hosts.ts");
 const shape = await load("content/text_shape.ts");
 const { findBeginning, cleanText, countOnlyEmoji, getDirection, getLastLineDirection } = shape;

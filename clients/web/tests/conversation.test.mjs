@@ -77,7 +77,14 @@ test("a series ends at another sender or day, after five minutes, and at notes",
   ]);
   assert.deepEqual(
     rows.map(({ isFirst, isLast }) => [isFirst, isLast]),
-    [[true, false], [false, true], [true, true], [true, true], [true, true], [true, true]],
+    [
+      [true, false],
+      [false, true],
+      [true, true],
+      [true, true],
+      [true, true],
+      [true, true],
+    ],
   );
   const days = rows.map(({ dayMs }) => dayMs !== null);
   assert.deepEqual(days, [true, false, false, false, false, true]);
@@ -87,13 +94,19 @@ test("a series ends at another sender or day, after five minutes, and at notes",
 test("the divider is above the first unread message from someone else", () => {
   const entries = [message(1), message(2, { sender: "ann" }), message(3), message(4)];
   const rows = build(entries, { unreadAfter: 1 });
-  assert.deepEqual(rows.map(({ isUnreadStart }) => isUnreadStart), [false, false, true, false]);
+  assert.deepEqual(
+    rows.map(({ isUnreadStart }) => isUnreadStart),
+    [false, false, true, false],
+  );
 });
 
 test("the status of own messages follows the others' markers", () => {
   const entries = [1, 2, 3].map((seq) => message(seq, { sender: "ann" }));
   const rows = build(entries, { marks: { ben: [1, 2], ann: [3, 3] } });
-  assert.deepEqual(rows.map(({ status }) => status), ["read", "received", "sent"]);
+  assert.deepEqual(
+    rows.map(({ status }) => status),
+    ["read", "received", "sent"],
+  );
 });
 
 test("a row changes with each member who has read its message", () => {
@@ -101,9 +114,18 @@ test("a row changes with each member who has read its message", () => {
   const entries = [1, 2, 3].map((seq) => message(seq, { sender: seq === 2 ? "ben" : "ann" }));
   const before = build(entries, { marks: { ben: [1, 3], cy: [0, 3], ann: [3, 3] } }, builder);
   const after = build(entries, { marks: { ben: [1, 3], cy: [3, 3], ann: [3, 3] } }, builder);
-  assert.deepEqual(before.map(({ readers }) => readers), [1, 0, 0]);
-  assert.deepEqual(after.map(({ readers }) => readers), [2, 0, 1]);
-  assert.deepEqual(after.map((row, index) => row === before[index]), [false, true, false]);
+  assert.deepEqual(
+    before.map(({ readers }) => readers),
+    [1, 0, 0],
+  );
+  assert.deepEqual(
+    after.map(({ readers }) => readers),
+    [2, 0, 1],
+  );
+  assert.deepEqual(
+    after.map((row, index) => row === before[index]),
+    [false, true, false],
+  );
 });
 
 test("a message has the same key from sending to reading", () => {
@@ -118,7 +140,10 @@ test("a message has the same key from sending to reading", () => {
     build(stored, { marks: { ben: [1, 1] } }, builder),
   ];
   const statuses = ["pending", "sent", "sent", "received", "read"];
-  assert.deepEqual(states.map(([{ status }]) => status), statuses);
+  assert.deepEqual(
+    states.map(([{ status }]) => status),
+    statuses,
+  );
   assert.deepEqual(new Set(states.map(([{ key }]) => key)), new Set(["r:new"]));
 });
 
@@ -129,11 +154,14 @@ test("unsent messages come last, without duplicates", () => {
   const failed = { ref: "bad", body: "no", replyTo: null, files: [], tsMs: 1, error };
   const entries = [message(1, { sender: "ann" })];
   const rows = build(entries, { pending: [stored, send], failed: [failed] });
-  assert.deepEqual(rows.map(({ key, status }) => [key, status]), [
-    ["r:ref1", "sent"],
-    ["r:bad", "failed"],
-    ["r:new", "pending"],
-  ]);
+  assert.deepEqual(
+    rows.map(({ key, status }) => [key, status]),
+    [
+      ["r:ref1", "sent"],
+      ["r:bad", "failed"],
+      ["r:new", "pending"],
+    ],
+  );
   const notLive = new RowBuilder().build(entries, false, { ...CONTEXT, pending: [send] });
   assert.equal(notLive.length, 1);
 });
@@ -175,7 +203,10 @@ test("each user has one reaction, even with a username such as __proto__", () =>
   const react = { ref: "x", chat: "g-1", stage: "queued", fields: { type: "react", seq: 1 } };
   react.fields.emoji = "🎉";
   const [row] = build([message(1, { reactions: { ben: "👍" } })], { me, pending: [react] });
-  assert.deepEqual(Object.entries(row.message.reactions), [["ben", "👍"], [me, "🎉"]]);
+  assert.deepEqual(Object.entries(row.message.reactions), [
+    ["ben", "👍"],
+    [me, "🎉"],
+  ]);
   react.fields.emoji = "";
   const [without] = build([row.message], { me, pending: [react] });
   assert.deepEqual(Object.entries(without.message.reactions), [["ben", "👍"]]);
@@ -194,7 +225,10 @@ test("unchanged rows are the same objects", () => {
   const before = build(entries, { pending: [send, react] }, builder);
   const after = build([...entries, message(4)], { pending: [send, react] }, builder);
   assert.equal(after.length, 5);
-  assert.deepEqual([0, 1].map((index) => after[index] === before[index]), [true, true]);
+  assert.deepEqual(
+    [0, 1].map((index) => after[index] === before[index]),
+    [true, true],
+  );
   assert.equal(after[2] === before[2], false); // no longer the last of its series
   assert.equal(after[4], before[3]);
 });
@@ -337,9 +371,15 @@ test("a message is hidden when it expires, and the next expiry is returned", asy
   assert.equal(window.expire(99), 100);
   assert.deepEqual(deleted(), []);
   assert.equal(window.expire(100), 200);
-  assert.deepEqual(deleted().map(({ seq, body }) => [seq, body]), [[21, ""]]);
+  assert.deepEqual(
+    deleted().map(({ seq, body }) => [seq, body]),
+    [[21, ""]],
+  );
   assert.equal(window.expire(200), Infinity);
-  assert.deepEqual(deleted().map(({ seq }) => seq), [21, 23]);
+  assert.deepEqual(
+    deleted().map(({ seq }) => seq),
+    [21, 23],
+  );
 });
 
 test("after a clear, later messages stay and earlier ones are not loaded", async () => {

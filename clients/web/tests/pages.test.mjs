@@ -162,7 +162,11 @@ test("a period without points is a gap in the chart", () => {
 });
 
 test("values between two gaps are split from the lines", () => {
-  const columns = [[1, 2, 3, 4, 5], [7, null, 8, null, null], [1, 2, null, null, 3]];
+  const columns = [
+    [1, 2, 3, 4, 5],
+    [7, null, 8, null, null],
+    [1, 2, null, null, 3],
+  ];
 
   assert.deepEqual(metrics.splitLonePoints(columns), [
     [1, 2, 3, 4, 5],

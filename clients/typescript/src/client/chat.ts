@@ -1,5 +1,6 @@
 // A chat of a client: its state and operations.
 
+import type { Backend, ChatDescription, PendingOperation, View } from "../engine/backend.js";
 import type {
   Attachment,
   ChatInfo,
@@ -9,13 +10,12 @@ import type {
   UpdateChat,
 } from "../generated/frames.js";
 import type { PinnedMessage } from "../generated/http.js";
+import { type UploadOptions, uploadFile } from "../http/files.js";
 import type { HttpClient } from "../http/http_client.js";
-import { uploadFile, type UploadOptions } from "../http/files.js";
 import { applyExpiry, type Fields } from "../state/model.js";
 import { newRef } from "../state/refs.js";
-import type { Backend, ChatDescription, PendingOperation, View } from "../engine/backend.js";
-import type { DraftSync } from "./draft_sync.js";
 import { REQUEST_TIMEOUT_S } from "../state/state.js";
+import type { DraftSync } from "./draft_sync.js";
 import type { Sending } from "./sending.js";
 
 const LOAD_ATTEMPTS = 3;

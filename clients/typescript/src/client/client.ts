@@ -1,22 +1,22 @@
 // `ChatClient`: an auto-reconnecting, offline-first client for one device.
 
-import type { ChatInfo, ChatsPage, Requests, SessionInfo } from "../generated/frames.js";
-import type { Attachment } from "../generated/http.js";
-import { downloadFile, uploadPicture, type UploadOptions } from "../http/files.js";
-import { HttpClient } from "../http/http_client.js";
-import { registerPush, unregisterPush, type NativePushToken } from "../http/push.js";
-import { ChatError } from "../state/errors.js";
-import { filterEvents, type Acked, type ChatEvent, type EventOf } from "../state/events.js";
-import { DEFAULT_BOUNDS, type Fields } from "../state/model.js";
-import { newRef } from "../state/refs.js";
-import { REQUEST_TIMEOUT_S, type QueuedEvent } from "../state/state.js";
-import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
 import type { Backend, Listener, Operation } from "../engine/backend.js";
-import { Chat, type ChatOwner } from "./chat.js";
-import { DraftSync } from "./draft_sync.js";
 import { Engine } from "../engine/engine.js";
 import { EventQueue } from "../engine/event_queue.js";
 import type { ClientOptions } from "../engine/options.js";
+import type { ChatInfo, ChatsPage, Requests, SessionInfo } from "../generated/frames.js";
+import type { Attachment } from "../generated/http.js";
+import { downloadFile, type UploadOptions, uploadPicture } from "../http/files.js";
+import { HttpClient } from "../http/http_client.js";
+import { type NativePushToken, registerPush, unregisterPush } from "../http/push.js";
+import { ChatError } from "../state/errors.js";
+import { type Acked, type ChatEvent, type EventOf, filterEvents } from "../state/events.js";
+import { DEFAULT_BOUNDS, type Fields } from "../state/model.js";
+import { newRef } from "../state/refs.js";
+import { type QueuedEvent, REQUEST_TIMEOUT_S } from "../state/state.js";
+import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
+import { Chat, type ChatOwner } from "./chat.js";
+import { DraftSync } from "./draft_sync.js";
 import { Preferences } from "./preferences.js";
 import { Sending } from "./sending.js";
 

@@ -41,7 +41,10 @@ export class DraftSync {
 
   #schedule(chat: string, waitMs: number): void {
     clearTimeout(this.#timers.get(chat));
-    this.#timers.set(chat, setTimeout(() => void this.#send(chat), waitMs));
+    this.#timers.set(
+      chat,
+      setTimeout(() => void this.#send(chat), waitMs),
+    );
   }
 
   /** Send the unsent drafts, after the preferences were loaded. */

@@ -1,9 +1,9 @@
 // The connection of a client: an `Engine` in this tab, or the leader in another tab.
 
 import type { ChatInfo } from "../generated/frames.js";
+import type { SavedChat } from "../state/chat.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
-import type { SavedChat } from "../state/chat.js";
 import type { QueuedEvent } from "../state/state.js";
 
 /** An operation to send. */

@@ -9,15 +9,15 @@ import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
 import { createOutboxEntry } from "../state/outbox.js";
-import { SAVED_VERSION, restore } from "../state/saved_state.js";
-import { REQUEST_TIMEOUT_S, ClientState } from "../state/state.js";
+import { restore, SAVED_VERSION } from "../state/saved_state.js";
+import { ClientState, REQUEST_TIMEOUT_S } from "../state/state.js";
 import { getRenewalDelayS } from "../state/token_renewal.js";
 import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
 import { withoutCursor } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
+import { type CloseReason, openSocket, type Socket } from "./socket.js";
 import { StateSaver } from "./state_saver.js";
-import { openSocket, type CloseReason, type Socket } from "./socket.js";
 import { StateView } from "./state_view.js";
 
 const WELCOME_TIMEOUT_MS = 10_000;
@@ -351,10 +351,13 @@ export class Engine implements Backend {
     const nowS = now();
     const tickS = this.#state.getNextTick(nowS);
     if (tickS === null || this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#state.tick(now());
-      this.#flush();
-    }, Math.ceil((tickS - nowS) * 1000));
+    this.#timer = setTimeout(
+      () => {
+        this.#state.tick(now());
+        this.#flush();
+      },
+      Math.ceil((tickS - nowS) * 1000),
+    );
     if (typeof this.#timer === "object" && !this.#state.isOnline) this.#timer.unref?.();
   }
 

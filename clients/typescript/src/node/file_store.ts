@@ -3,8 +3,8 @@
 import { open, readFile, rename, rm } from "node:fs/promises";
 
 import { ChatError } from "../state/errors.js";
-import { createEmptyState, applyChanges } from "../stores/store.js";
 import type { Store, StoreChanges, StoredState } from "../stores/store.js";
+import { applyChanges, createEmptyState } from "../stores/store.js";
 
 /**
  * A store in a JSON file with mode 0600, for one device. One process uses it at a time.

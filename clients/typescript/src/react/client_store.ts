@@ -4,9 +4,9 @@
 // the same object until its content changes. A change of a chat calls only the listeners of that
 // chat, of the chat list and of the connection.
 
-import type { PendingOperation } from "../engine/backend.js";
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
+import type { PendingOperation } from "../engine/backend.js";
 import type { ChatEvent } from "../state/events.js";
 import { ChatList } from "./chat_list.js";
 import { MessageWindow } from "./message_window.js";

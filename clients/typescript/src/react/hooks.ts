@@ -10,7 +10,7 @@ import type { ClientStore, Connection } from "./client_store.js";
 import { listMembers, type Member } from "./members.js";
 import type { MessagesView } from "./message_window.js";
 import { useStore } from "./provider.js";
-import { TypingSender, type Presence, type ResponseProgress } from "./signals.js";
+import { type Presence, type ResponseProgress, TypingSender } from "./signals.js";
 
 type Listen = (store: ClientStore, listener: () => void) => () => void;
 

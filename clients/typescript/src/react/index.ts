@@ -7,15 +7,15 @@
  */
 
 export type { ChatListView } from "./chat_list.js";
+export type { Connection } from "./client_store.js";
 export { ChatList, type ChatListProps } from "./components/chat_list.js";
 export { CompanionView, type CompanionViewProps } from "./components/companion_view.js";
 export { Composer, type ComposerProps } from "./components/composer.js";
 export { MessageList, type MessageListProps } from "./components/message_list.js";
-export { MemberList, PresenceDot, type MemberListProps } from "./components/people.js";
+export { MemberList, type MemberListProps, PresenceDot } from "./components/people.js";
 export { ReplyView, type ReplyViewProps } from "./components/reply_view.js";
-export { ENGLISH, type Labels } from "./labels.js";
-export type { Connection } from "./client_store.js";
 export {
+  type CompanionResponse,
   useAllPreferences,
   useChat,
   useChatList,
@@ -33,10 +33,10 @@ export {
   useSendTyping,
   useTyping,
   useUnread,
-  type CompanionResponse,
 } from "./hooks.js";
+export { ENGLISH, type Labels } from "./labels.js";
 export type { Member } from "./members.js";
 export type { FailedOperation, MessagesView } from "./message_window.js";
-export { ChatProvider, useClient, type ChatProviderProps } from "./provider.js";
+export { ChatProvider, type ChatProviderProps, useClient } from "./provider.js";
 export type { Presence, ResponseProgress } from "./signals.js";
-export { useUpload, type Upload, type Uploads } from "./uploads.js";
+export { type Upload, type Uploads, useUpload } from "./uploads.js";

@@ -3,14 +3,14 @@
 // Invariant: `messages` ascends in seq and has no gap. If the client skips or withdraws entries,
 // the older messages are dropped.
 
-import type { PendingOperation } from "../engine/backend.js";
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
+import type { PendingOperation } from "../engine/backend.js";
 import { getExpiryS, reuseObjects } from "../engine/message_lists.js";
 import type { Message } from "../generated/frames.js";
 import type { ChatError } from "../state/errors.js";
 import type { ChatEvent } from "../state/events.js";
-import { applyChange, isMessage, getRev, applyExpiry, buildTombstone } from "../state/model.js";
+import { applyChange, applyExpiry, buildTombstone, getRev, isMessage } from "../state/model.js";
 
 const PAGE = 50;
 const MESSAGES_MAX = 10_000;

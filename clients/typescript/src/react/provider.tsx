@@ -1,7 +1,7 @@
 // Context for components: the client, the labels and the names of users.
 
-import { createContext, useContext, useEffect, useMemo } from "react";
 import type { ReactElement, ReactNode } from "react";
+import { createContext, useContext, useEffect, useMemo } from "react";
 
 import type { ChatClient } from "../client/client.js";
 import { ClientStore } from "./client_store.js";

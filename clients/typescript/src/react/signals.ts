@@ -52,7 +52,10 @@ export class TypingTable {
     this.#timers.delete(key);
     const typing = this.get(chat);
     if (isTyping && (typing.includes(user) || typing.length < TYPING_MAX)) {
-      this.#timers.set(key, setTimeout(() => this.#set(chat, user, false), TYPING_MS));
+      this.#timers.set(
+        key,
+        setTimeout(() => this.#set(chat, user, false), TYPING_MS),
+      );
     }
     if (isTyping === typing.includes(user) || (isTyping && typing.length >= TYPING_MAX)) return;
     const users = isTyping ? [...typing, user] : typing.filter((other) => other !== user);

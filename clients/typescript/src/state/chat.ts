@@ -3,7 +3,7 @@
 import type { ChatInfo, ChatSummary, Marks as MarksFields } from "../generated/frames.js";
 import { ChatLog, type VerificationResult } from "./chat_log.js";
 import type { ChatEvent } from "./events.js";
-import { isMessageChange, isMessage, Marks, MUTE_ENDED, type Bounds, type Entry } from "./model.js";
+import { type Bounds, type Entry, isMessage, isMessageChange, Marks, MUTE_ENDED } from "./model.js";
 
 /** The stored values of a chat. Messages are stored separately. */
 export interface SavedChat {

@@ -7,13 +7,13 @@
 
 import {
   applyChange,
-  sortAscending,
-  isMessageChange,
-  isMessage,
-  getRev,
   applyExpiry,
   buildTombstone,
   type Entry,
+  getRev,
+  isMessage,
+  isMessageChange,
+  sortAscending,
 } from "./model.js";
 
 const IDENTITIES_SAVED = 20;

@@ -2,11 +2,10 @@
 
 export { ReconnectPolicy, type Uniform } from "./backoff.js";
 export { ChatState, type SavedChat } from "./chat.js";
-export { ChatError, parseError, type ChatErrorOptions, type ErrorCode } from "./errors.js";
+export { ChatError, type ChatErrorOptions, type ErrorCode, parseError } from "./errors.js";
 export type * from "./events.js";
-export { DEFAULT_BOUNDS, type Bounds, type Cursor, type Entry, type Fields } from "./model.js";
+export { type Bounds, type Cursor, DEFAULT_BOUNDS, type Entry, type Fields } from "./model.js";
 export { createOutboxEntry, type OutboxEntry, type Stage } from "./outbox.js";
-export { findFirstSeqs, buildOutbox, buildPosition, restore, saveChat } from "./saved_state.js";
 export type {
   SavedChatRecord,
   SavedOperation,
@@ -14,5 +13,6 @@ export type {
   SavedOutcome,
   SavedPosition,
 } from "./saved_state.js";
-export { REQUEST_TIMEOUT_S, ClientState, type Answer, type QueuedEvent } from "./state.js";
+export { buildOutbox, buildPosition, findFirstSeqs, restore, saveChat } from "./saved_state.js";
+export { type Answer, ClientState, type QueuedEvent, REQUEST_TIMEOUT_S } from "./state.js";
 export { findUser, getRenewalDelayS } from "./token_renewal.js";

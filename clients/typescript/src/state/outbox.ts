@@ -8,7 +8,7 @@
 //     ↑__________|________|     connection lost; new epoch
 
 import { ChatError } from "./errors.js";
-import { isEqual, type Fields } from "./model.js";
+import { type Fields, isEqual } from "./model.js";
 
 /** Wait for a `stored` frame after an ack, before a probe is sent. */
 export const PROBE_DELAY_S = 5;

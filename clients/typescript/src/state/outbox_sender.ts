@@ -3,8 +3,8 @@
 import type * as wire from "../generated/frames.js";
 import type { Emit } from "./catch_up.js";
 import type { ChatState } from "./chat.js";
-import { parseError, type ChatError } from "./errors.js";
-import { isSessionChat, type Fields } from "./model.js";
+import { type ChatError, parseError } from "./errors.js";
+import { type Fields, isSessionChat } from "./model.js";
 import type { Outbox, OutboxEntry, Position } from "./outbox.js";
 import type { Requests } from "./requests.js";
 

@@ -14,11 +14,11 @@ import { CatchUp } from "./catch_up.js";
 import { ChatState } from "./chat.js";
 import { CompanionResponses } from "./companion_responses.js";
 import { ChatError } from "./errors.js";
-import { findChangedChat, parseSignal, type ChatEvent, type QueuedEvent } from "./events.js";
-import { DEFAULT_BOUNDS, type Bounds, type Cursor, type Fields } from "./model.js";
-import { OutboxSender } from "./outbox_sender.js";
+import { type ChatEvent, findChangedChat, parseSignal, type QueuedEvent } from "./events.js";
+import { type Bounds, type Cursor, DEFAULT_BOUNDS, type Fields } from "./model.js";
 import { isStoredRequired, Outbox, type OutboxEntry } from "./outbox.js";
-import { checkText, Requests, buildUserFrames, type Answer } from "./requests.js";
+import { OutboxSender } from "./outbox_sender.js";
+import { type Answer, buildUserFrames, checkText, Requests } from "./requests.js";
 
 /** Maximum wait for a response. */
 export const REQUEST_TIMEOUT_S = 10;

@@ -4,10 +4,10 @@ import type { Engine } from "../engine/engine.js";
 import { getVersion } from "../engine/message_lists.js";
 import type { QueuedEvent } from "../state/state.js";
 import {
-  encodeError,
-  encodeEvent,
   type Calls,
   type ChatUpdate,
+  encodeError,
+  encodeEvent,
   type Snapshot,
   type TabMessage,
 } from "./messages.js";

@@ -9,27 +9,27 @@
 // lost or sent twice.
 
 import {
-  withoutCursor,
   type Backend,
   type ChatDescription,
   type Listener,
   type Operation,
   type PendingOperation,
+  withoutCursor,
 } from "../engine/backend.js";
 import type { Engine } from "../engine/engine.js";
-import type { ChatInfo } from "../generated/frames.js";
 import { MessageLists } from "../engine/message_lists.js";
+import type { ChatInfo } from "../generated/frames.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
+import { applyExpiry, type Entry, type Fields, isEqual, sortAscending } from "../state/model.js";
 import { newRef } from "../state/refs.js";
-import { sortAscending, applyExpiry, isEqual, type Entry, type Fields } from "../state/model.js";
 import { EventFilter } from "./event_filter.js";
 import {
+  type Calls,
+  type ChatUpdate,
   decodeError,
   decodeEvent,
   encodeError,
-  type Calls,
-  type ChatUpdate,
   type Snapshot,
   type TabMessage,
 } from "./messages.js";

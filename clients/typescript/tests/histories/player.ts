@@ -8,7 +8,9 @@ import * as sdk from "tierchat/state";
 const FOLDER = new URL("../../../../../tests/histories/", import.meta.url);
 
 /** The names of the history files. */
-export const files = readdirSync(FOLDER).filter((name) => name.endsWith(".jsonl")).sort();
+export const files = readdirSync(FOLDER)
+  .filter((name) => name.endsWith(".jsonl"))
+  .sort();
 
 type Call = [method: string, args: any[], result: unknown];
 

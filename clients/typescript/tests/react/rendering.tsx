@@ -2,7 +2,7 @@
 
 import "./dom.js";
 
-import { act, StrictMode, type ReactElement } from "react";
+import { act, type ReactElement, StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { ChatProvider } from "tierchat/react";
 

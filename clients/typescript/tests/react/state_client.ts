@@ -1,10 +1,10 @@
 // A client without I/O: the state machine and the chats of the SDK, with frames from the test.
 
-import type { ChatDescription, PendingOperation } from "#dist/engine/backend.js";
-import { Preferences } from "#dist/client/preferences.js";
-import { StateView } from "#dist/engine/state_view.js";
 import { Chat, type ChatClient, type ChatEvent, type HttpClient } from "tierchat";
 import * as sdk from "tierchat/state";
+import { Preferences } from "#dist/client/preferences.js";
+import type { ChatDescription, PendingOperation } from "#dist/engine/backend.js";
+import { StateView } from "#dist/engine/state_view.js";
 
 type Respond = (fields: sdk.Fields) => Promise<sdk.Fields>;
 
@@ -50,7 +50,10 @@ export class StateClient {
   }
 
   get chats(): Chat[] {
-    return this.view.listChats().reverse().map((id) => this.chat(id));
+    return this.view
+      .listChats()
+      .reverse()
+      .map((id) => this.chat(id));
   }
 
   chat(id: string): Chat {
@@ -153,7 +156,10 @@ export class StateClient {
   /** Deliver the outputs of the state, as the engine does. */
   flush(events = this.state.popQueuedEvents()): void {
     const touched = this.view.popTouched();
-    this.deliver(events.map(({ event }) => event), touched);
+    this.deliver(
+      events.map(({ event }) => event),
+      touched,
+    );
   }
 
   /** Deliver events and changes. */

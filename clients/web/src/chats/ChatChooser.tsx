@@ -4,10 +4,10 @@ import { Check } from "lucide-react";
 import { useMemo, useState } from "react";
 import type { Chat } from "tierchat";
 import { useChats, useClient } from "tierchat/react";
-import { getDirectory } from "../directory/directory";
+import { TextField } from "../design";
 import { ChatAvatar } from "../directory/ChatAvatar";
 import { useChatTitle } from "../directory/chat_title";
-import { TextField } from "../design";
+import { getDirectory } from "../directory/directory";
 import { useText } from "../i18n";
 import styles from "./ChatChooser.module.css";
 

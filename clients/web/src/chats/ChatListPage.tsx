@@ -11,22 +11,22 @@ import {
   X,
 } from "lucide-react";
 import {
+  type Ref,
   useCallback,
   useDeferredValue,
   useEffect,
   useMemo,
   useRef,
   useState,
-  type Ref,
 } from "react";
 import type { Chat } from "tierchat";
 import { useAllPreferences, useChatList, useClient, usePinnedChats } from "tierchat/react";
-import { getDirectory } from "../directory/directory";
-import { navigate, useLocation, useMatch } from "../page/router";
 import { Button, EmptyState, ErrorState, IconButton, MenuButton, SkeletonRows } from "../design";
-import { getErrorText } from "../i18n/errors";
 import { isComposing } from "../design/use_layer";
+import { getDirectory } from "../directory/directory";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
+import { navigate, useLocation, useMatch } from "../page/router";
 import styles from "./ChatListPage.module.css";
 import { ChatRows, type ChatRowsHandle } from "./ChatRows";
 import { Invitations } from "./Invitations";
@@ -190,9 +190,7 @@ function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
     const isArchived = ({ id }: Chat): boolean => preferences.get(id)?.isArchived === true;
     const archived = chats.filter(isArchived);
     const matching =
-      query !== ""
-        ? chats.filter(isMatch)
-        : chats.filter((chat) => isArchived(chat) === isArchive);
+      query !== "" ? chats.filter(isMatch) : chats.filter((chat) => isArchived(chat) === isArchive);
     const order = new Map(pinnedIds.map((id, index) => [id, index]));
     const pinned = isArchive ? [] : matching.filter(({ id }) => order.has(id));
     pinned.sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));

@@ -1,22 +1,22 @@
 // A row of the chat list.
 
 import { BellOff, CheckCheck, Clock, Ellipsis, Pin } from "lucide-react";
-import { memo, useState, type MouseEvent } from "react";
+import { type MouseEvent, memo, useState } from "react";
 import type { Chat, Message } from "tierchat";
 import { useClient, useHasDraft, usePreferences, useTyping } from "tierchat/react";
-import { usePerson } from "../directory/directory";
-import { Link, buildPath } from "../page/router";
 import { useExpiry } from "../data/use_expiry";
 import { Badge, IconButton, Menu, type MenuAnchor } from "../design";
+import { ChatAvatar } from "../directory/ChatAvatar";
+import { useChatTitle } from "../directory/chat_title";
+import { usePerson } from "../directory/directory";
 import { useText } from "../i18n";
 import { formatShort } from "../i18n/format";
 import { Sentence } from "../i18n/Sentence";
-import { ChatAvatar } from "../directory/ChatAvatar";
+import { buildPath, Link } from "../page/router";
 import styles from "./ChatRow.module.css";
 import { useChatActions, useMuteActions } from "./chat_actions";
-import { useChatTitle } from "../directory/chat_title";
 import { isMutedChat } from "./preferences";
-import { stripMarkdown, getPreview } from "./preview";
+import { getPreview, stripMarkdown } from "./preview";
 
 interface ChatRowProps {
   chat: Chat;

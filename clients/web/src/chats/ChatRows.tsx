@@ -2,21 +2,21 @@
 
 import {
   createContext,
+  type FocusEvent,
+  type KeyboardEvent,
+  type ReactNode,
+  type Ref,
+  type UIEvent,
   use,
   useEffect,
   useImperativeHandle,
   useLayoutEffect,
   useRef,
   useState,
-  type FocusEvent,
-  type KeyboardEvent,
-  type ReactNode,
-  type Ref,
-  type UIEvent,
 } from "react";
 import type { Chat } from "tierchat";
-import { Virtualizer, type VirtualizerHandle } from "virtua";
 import type { CustomContainerComponent, CustomItemComponent } from "virtua";
+import { Virtualizer, type VirtualizerHandle } from "virtua";
 import { useText } from "../i18n";
 import styles from "./ChatListPage.module.css";
 import { ChatRow } from "./ChatRow";
@@ -114,12 +114,7 @@ export function ChatRows(props: ChatRowsProps) {
   }, [chats.length, onNearEnd]);
 
   const renderRow = (chat: Chat, isPinned: boolean) => (
-    <ChatRow
-      key={chat.id}
-      chat={chat}
-      isPinned={isPinned}
-      isCurrent={chat.id === current}
-    />
+    <ChatRow key={chat.id} chat={chat} isPinned={isPinned} isCurrent={chat.id === current} />
   );
   return (
     <div

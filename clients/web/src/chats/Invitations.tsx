@@ -3,13 +3,13 @@
 import { useEffect, useState } from "react";
 import type { Http, HttpClient } from "tierchat";
 import { useClient, useConnection, useEvent } from "tierchat/react";
-import { getErrorText } from "../i18n/errors";
-import { navigate, buildPath } from "../page/router";
-import { PersonName } from "../directory/PersonAvatar";
-import { ITEMS_MAX, usePages, type Page } from "../data/use_pages";
+import { ITEMS_MAX, type Page, usePages } from "../data/use_pages";
 import { Avatar, Button, showToast } from "../design";
+import { PersonName } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { Sentence } from "../i18n/Sentence";
+import { buildPath, navigate } from "../page/router";
 import styles from "./Invitations.module.css";
 
 const PAGE = 100;
@@ -35,9 +35,8 @@ export function Invitations() {
   const [hasBeenOnline, setHasBeenOnline] = useState(isOnline);
   if (isOnline && !hasBeenOnline) setHasBeenOnline(true);
   // While offline, the first request would only fail.
-  const { items, reload, update } = usePages(
-    hasBeenOnline ? "invitations" : null,
-    () => loadInvitations(client.http),
+  const { items, reload, update } = usePages(hasBeenOnline ? "invitations" : null, () =>
+    loadInvitations(client.http),
   );
   const [busy, setBusy] = useState<string | null>(null);
   useEffect(() => {

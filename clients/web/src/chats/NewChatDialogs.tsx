@@ -1,17 +1,17 @@
 // Dialogs for a new direct chat and a new group. People are found by name or entered by id.
 
 import { Plus, X } from "lucide-react";
-import { useRef, useState, type FormEvent } from "react";
+import { type FormEvent, useRef, useState } from "react";
 import { ChatError } from "tierchat";
 import { useChats, useClient } from "tierchat/react";
-import { usePerson } from "../directory/directory";
-import { getErrorText } from "../i18n/errors";
-import { navigate, buildPath } from "../page/router";
-import { PersonAvatar } from "../directory/PersonAvatar";
 import { Button, Dialog, IconButton, TextField } from "../design";
 import { isComposing } from "../design/use_layer";
-import { useText } from "../i18n";
+import { usePerson } from "../directory/directory";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { usePeopleSearch } from "../directory/people_search";
+import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
+import { buildPath, navigate } from "../page/router";
 import styles from "./NewChatDialogs.module.css";
 
 const MEMBERS_MAX = 100; // the server's limit per request

@@ -11,9 +11,9 @@ import {
   PinOff,
 } from "lucide-react";
 import type { Chat } from "tierchat";
-import { getErrorText } from "../i18n/errors";
-import { showToast, type MenuItem } from "../design";
+import { type MenuItem, showToast } from "../design";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { isMutedChat, useChatPreferences } from "./preferences";
 
 const HOUR_S = 3_600;

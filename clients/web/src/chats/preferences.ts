@@ -1,8 +1,8 @@
 // Chat preferences in this browser: saved for offline starts, and hooks for components.
 
 import type { ChatClient, ChatPreferences, SavedPreferences } from "tierchat";
-import { browserStorage } from "../data/browser_storage";
 import { useClient, usePinnedChats, usePreferences } from "tierchat/react";
+import { browserStorage } from "../data/browser_storage";
 import { getNowMs } from "../i18n/format";
 
 const SAVE_MS = 1_000;

@@ -1,10 +1,10 @@
 // Keyboard shortcuts of the chat list: the next chat, and back from a chat to the list.
 
-import { useEffect, type RefObject } from "react";
+import { type RefObject, useEffect } from "react";
 import type { Chat } from "tierchat";
-import { navigate, buildPath, useLocation } from "../page/router";
 import { useKeys } from "../data/use_keys";
 import { useLayer } from "../design/use_layer";
+import { buildPath, navigate, useLocation } from "../page/router";
 
 const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
 

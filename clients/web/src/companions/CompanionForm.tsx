@@ -1,8 +1,8 @@
 // The dialog that creates a companion, or the next version of one.
 
 import { Plus, Trash2 } from "lucide-react";
-import { useEffect, useId, useState, type FormEvent, type ReactNode } from "react";
-import { newRef, type Http, type HttpClient } from "tierchat";
+import { type FormEvent, type ReactNode, useEffect, useId, useState } from "react";
+import { type Http, type HttpClient, newRef } from "tierchat";
 import { useAction } from "../data/use_action";
 import { useLoad } from "../data/use_load";
 import {
@@ -10,25 +10,25 @@ import {
   Dialog,
   IconButton,
   Select,
-  showToast,
   Switch,
+  showToast,
   TextArea,
   TextField,
 } from "../design";
 import { useText } from "../i18n";
 import { ActionError, LoadedView } from "../page/Loadable";
+import styles from "./CompanionForm.module.css";
 import {
-  buildRequest,
   buildDraft,
-  NEW_COMPANION,
-  createTool,
-  findProblem,
-  TOOLS_MAX,
+  buildRequest,
   type CompanionDraft,
+  createTool,
   type DraftProblem,
+  findProblem,
+  NEW_COMPANION,
+  TOOLS_MAX,
   type ToolDraft,
 } from "./companion_draft";
-import styles from "./CompanionForm.module.css";
 
 interface CompanionFormProps {
   http: HttpClient;

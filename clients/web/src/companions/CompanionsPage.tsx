@@ -4,24 +4,16 @@ import { Bot, Brain, CircleStop, Ellipsis, MessageCircle, Plus, RefreshCw } from
 import { useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { useIsAdmin } from "../session/me";
-import { navigate, buildPath } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
-import { usePages, type Pages } from "../data/use_pages";
-import {
-  Avatar,
-  Button,
-  EmptyState,
-  Label,
-  MenuButton,
-  showToast,
-  type MenuItem,
-} from "../design";
+import { type Pages, usePages } from "../data/use_pages";
+import { Avatar, Button, EmptyState, Label, MenuButton, type MenuItem, showToast } from "../design";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { PagesView } from "../page/Loadable";
 import { Page, Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
+import { buildPath, navigate } from "../page/router";
+import { useIsAdmin } from "../session/me";
 import styles from "./CompanionsPage.module.css";
 import { ManageCompanions } from "./ManageCompanions";
 import { MemoryDialog } from "./MemoryDialog";
@@ -136,9 +128,7 @@ function CompanionCard({ companion, sessions }: CompanionCardProps) {
           onClose={() => setOpen(null)}
         />
       )}
-      {open === "renew" && (
-        <RenewDialog companion={companion.id} onClose={() => setOpen(null)} />
-      )}
+      {open === "renew" && <RenewDialog companion={companion.id} onClose={() => setOpen(null)} />}
       {open === "end" && active !== undefined && (
         <EndDialog {...active} onEnded={sessions.reload} onClose={() => setOpen(null)} />
       )}

@@ -2,7 +2,7 @@
 
 import { Ellipsis, Pencil, Plus, Trash2 } from "lucide-react";
 import { useState } from "react";
-import type { HttpClient, Http } from "tierchat";
+import type { Http, HttpClient } from "tierchat";
 import { useAttempt } from "../data/use_attempt";
 import type { Pages } from "../data/use_pages";
 import { Avatar, Button, ConfirmDialog, MenuButton, showToast } from "../design";

@@ -6,7 +6,7 @@ import { ChatError } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useAttempt } from "../data/use_attempt";
 import { useApi } from "../data/use_load";
-import { Button, ConfirmDialog, Dialog, IconButton, showToast, Switch } from "../design";
+import { Button, ConfirmDialog, Dialog, IconButton, Switch, showToast } from "../design";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { LoadedView } from "../page/Loadable";

@@ -2,10 +2,10 @@
 
 import { useState } from "react";
 import { useClient } from "tierchat/react";
-import { navigate, buildPath } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
-import { Button, ConfirmDialog, Dialog, showToast, Switch } from "../design";
+import { Button, ConfirmDialog, Dialog, Switch, showToast } from "../design";
 import { useText } from "../i18n";
+import { buildPath, navigate } from "../page/router";
 
 /** Asks before a new session replaces the active one. */
 export function RenewDialog({ companion, onClose }: { companion: string; onClose: () => void }) {

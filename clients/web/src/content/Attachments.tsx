@@ -4,9 +4,9 @@ import { Download, File as FileIcon, ImageOff, Play } from "lucide-react";
 import { memo, useState } from "react";
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../i18n/errors";
 import { showToast } from "../design";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { formatBytes } from "../i18n/format";
 import { AudioPlayer } from "./AudioPlayer";
 import styles from "./content.module.css";
@@ -138,12 +138,7 @@ function FileRow({ file, seq }: { file: Attachment; seq: number }) {
     }
   };
   return (
-    <button
-      type="button"
-      className={styles["file"]}
-      disabled={isBusy}
-      onClick={() => void save()}
-    >
+    <button type="button" className={styles["file"]} disabled={isBusy} onClick={() => void save()}>
       <span className="visually-hidden">{words.download} </span>
       <span className={styles["fileIcon"]}>
         <FileIcon size={20} aria-hidden />

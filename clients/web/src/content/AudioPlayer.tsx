@@ -6,9 +6,9 @@ import type { Attachment } from "tierchat";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
+import { formatDuration } from "./durations";
 import { FileName } from "./FileName";
 import { getVoiceLengthS, isVoice } from "./file_kinds";
-import { formatDuration } from "./durations";
 import { useMedia } from "./use_media";
 
 let playing: HTMLAudioElement | null = null; // only one plays at a time

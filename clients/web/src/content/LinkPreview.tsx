@@ -1,10 +1,10 @@
 // A card for the first link of a message, shown once it is loaded.
 
-import { useEffect, useState, type ReactNode } from "react";
+import { type ReactNode, useEffect, useState } from "react";
 import { useClient } from "tierchat/react";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
-import { loadLinkPreview, type LinkPreviewData } from "./link_previews";
+import { type LinkPreviewData, loadLinkPreview } from "./link_previews";
 
 interface LinkPreviewProps {
   url: string;

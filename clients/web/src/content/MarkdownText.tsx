@@ -1,12 +1,12 @@
 // The text of a message as elements. Nothing is parsed as HTML.
 
-import { memo, useMemo, type ReactNode } from "react";
+import { memo, type ReactNode, useMemo } from "react";
 import { useClient } from "tierchat/react";
-import { Link, buildPath } from "../page/router";
+import { buildPath, Link } from "../page/router";
 import { CodeBlock } from "./CodeBlock";
 import styles from "./content.module.css";
 import { findHiddenTarget } from "./link_hosts";
-import { getInlineText, parseMarkdown, type Block, type Inline } from "./markdown";
+import { type Block, getInlineText, type Inline, parseMarkdown } from "./markdown";
 
 interface MarkdownTextProps {
   text: string;

@@ -1,10 +1,10 @@
 // The text of a message: formatted; larger if it is only emoji; shortened if it is long.
 
-import { useState, type ReactNode } from "react";
+import { type ReactNode, useState } from "react";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
 import { MarkdownText } from "./MarkdownText";
-import { findBeginning, countOnlyEmoji, getDirection } from "./text_shape";
+import { countOnlyEmoji, findBeginning, getDirection } from "./text_shape";
 
 interface MessageTextProps {
   text: string;

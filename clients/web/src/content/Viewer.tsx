@@ -9,20 +9,20 @@ import {
   ZoomIn,
   ZoomOut,
 } from "lucide-react";
-import { useEffect, useRef, useState, type KeyboardEvent, type PointerEvent } from "react";
+import { type KeyboardEvent, type PointerEvent, useEffect, useRef, useState } from "react";
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../i18n/errors";
+import { IconButton, showToast } from "../design";
 import { useLayer } from "../design/use_layer";
 import { PersonName } from "../directory/PersonAvatar";
-import { IconButton, showToast } from "../design";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { formatDateTime } from "../i18n/format";
-import styles from "./Viewer.module.css";
 import { FileName } from "./FileName";
 import { getFileKind, hasOnlyThumbnail } from "./file_kinds";
 import { useLateThumbnails } from "./late_thumbnails";
 import { saveFile, useMedia } from "./use_media";
+import styles from "./Viewer.module.css";
 
 /** A file and the message that contains it. */
 export interface ViewerItem {

@@ -3,7 +3,7 @@
 // The last `PREVIEWS_MAX` addresses are cached, including those without a preview. After a
 // temporary error, a preview is requested again the next time it is shown.
 
-import { ChatError, type ChatClient } from "tierchat";
+import { type ChatClient, ChatError } from "tierchat";
 
 const PREVIEWS_MAX = 300;
 

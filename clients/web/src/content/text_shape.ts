@@ -6,8 +6,7 @@ const EMOJI_MAX = 6;
 const EMOJI = /^(?:\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|[0-9#*]\ufe0f?\u20e3)/u;
 const CHARS_SHOWN = 1_200;
 const LINES_SHOWN = 24;
-const RTL_LETTER =
-  /[\p{sc=Hebr}\p{sc=Arab}\p{sc=Syrc}\p{sc=Thaa}\p{sc=Nkoo}\p{sc=Adlm}]/u;
+const RTL_LETTER = /[\p{sc=Hebr}\p{sc=Arab}\p{sc=Syrc}\p{sc=Thaa}\p{sc=Nkoo}\p{sc=Adlm}]/u;
 
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
@@ -54,5 +53,10 @@ export function getDirection(text: string): "ltr" | "rtl" {
 /** Return the direction of the last line, which may be "Show more". */
 export function getLastLineDirection(text: string): "ltr" | "rtl" {
   if (findBeginning(text) !== null) return getDirection(text);
-  return getDirection(text.trim().split(/\n[ \t]*\n/).at(-1) ?? "");
+  return getDirection(
+    text
+      .trim()
+      .split(/\n[ \t]*\n/)
+      .at(-1) ?? "",
+  );
 }

@@ -14,15 +14,15 @@ import {
 } from "lucide-react";
 import { memo } from "react";
 import { useChat, usePresence, useTyping } from "tierchat/react";
-import { usePerson } from "../directory/directory";
-import { Link, navigate, buildPath, useLocation, useMatch } from "../page/router";
+import { IconButton, MenuButton, type MenuItem } from "../design";
 import { ChatAvatar } from "../directory/ChatAvatar";
 import { useChatTitle } from "../directory/chat_title";
-import { IconButton, MenuButton, type MenuItem } from "../design";
+import { usePerson } from "../directory/directory";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
-import { openChatSearch } from "../search/chat_search";
 import { Sentence } from "../i18n/Sentence";
+import { buildPath, Link, navigate, useLocation, useMatch } from "../page/router";
+import { openChatSearch } from "../search/chat_search";
 import styles from "./ConversationHeader.module.css";
 import { useConversation } from "./model/context";
 

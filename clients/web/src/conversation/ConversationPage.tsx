@@ -1,26 +1,26 @@
 // One chat: header, messages and composer.
 
 import { Upload } from "lucide-react";
-import { lazy, Suspense, useEffect, useMemo, useState, type DragEvent } from "react";
+import { type DragEvent, lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { useChat, useClient, useConnection } from "tierchat/react";
-import { navigate, buildPath, useLocation, type PageProps } from "../page/router";
-import { useOpenSession } from "../session/session_context";
-import { useChatTitle } from "../directory/chat_title";
+import { useObservable } from "../data/observable";
 import { Button } from "../design";
-import { JoinGroup } from "./JoinGroup";
-import { useText, type Catalog } from "../i18n";
+import { useChatTitle } from "../directory/chat_title";
+import { type Catalog, useText } from "../i18n";
+import { buildPath, navigate, type PageProps, useLocation } from "../page/router";
+import { useOpenSession } from "../session/session_context";
 import { AnotherChat } from "../share/AnotherChat";
+import { ConversationHeader } from "./ConversationHeader";
+import styles from "./ConversationPage.module.css";
 import { Composer } from "./composer/Composer";
 import composerStyles from "./composer/Composer.module.css";
-import { ConversationProvider, useConversation } from "./model/context";
-import { ConversationHeader } from "./ConversationHeader";
-import { ConversationModel, type OpenDialog } from "./model/conversation_model";
-import styles from "./ConversationPage.module.css";
+import { useFiles } from "./composer/use_files";
+import { JoinGroup } from "./JoinGroup";
 import { MessageList } from "./messages/MessageList";
-import { useObservable } from "../data/observable";
+import { ConversationProvider, useConversation } from "./model/context";
+import { ConversationModel, type OpenDialog } from "./model/conversation_model";
 import { PinnedBar } from "./PinnedBar";
 import { SelectionBar } from "./SelectionBar";
-import { useFiles } from "./composer/use_files";
 
 const Dialogs = lazy(() => import("./OpenDialogView"));
 
@@ -92,10 +92,7 @@ function ConversationView() {
     >
       <ConversationHeader />
       <PinnedBar />
-      <MessageList
-        isGroup={chat.kind === "group"}
-        label={text.messagesWith(title)}
-      />
+      <MessageList isGroup={chat.kind === "group"} label={text.messagesWith(title)} />
       {selection !== null ? (
         <SelectionBar count={selection.size} />
       ) : closed !== null ? (

@@ -1,7 +1,7 @@
 // A picker for all emoji by category, with a search. The emoji data is part of the build.
 
 import { EmojiPicker as Picker } from "frimousse";
-import { useEffect, useRef, type ComponentProps, type RefObject } from "react";
+import { type ComponentProps, type RefObject, useEffect, useRef } from "react";
 import { useLanguage, useText } from "../i18n";
 import styles from "./EmojiPopover.module.css";
 

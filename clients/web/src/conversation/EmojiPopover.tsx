@@ -2,8 +2,8 @@
 
 import { lazy, Suspense, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { createPortal } from "react-dom";
-import { isComposing, useLayer } from "../design/use_layer";
 import { SkeletonText } from "../design";
+import { isComposing, useLayer } from "../design/use_layer";
 import { useText } from "../i18n";
 import styles from "./EmojiPopover.module.css";
 

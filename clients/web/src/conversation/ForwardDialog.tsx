@@ -2,11 +2,11 @@
 
 import { useState } from "react";
 import type { Message } from "tierchat";
-import { getErrorText } from "../i18n/errors";
+import { ChatChooser } from "../chats/ChatChooser";
 import { Button, Dialog, showToast } from "../design";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { formatList } from "../i18n/format";
-import { ChatChooser } from "../chats/ChatChooser";
 import { useConversation } from "./model/context";
 import { forwardMessages, TARGETS_MAX } from "./model/forward";
 

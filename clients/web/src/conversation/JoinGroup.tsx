@@ -4,11 +4,11 @@ import { MessageCircleOff, Users } from "lucide-react";
 import { useState } from "react";
 import { newRef } from "tierchat";
 import { useClient } from "tierchat/react";
-import { Link } from "../page/router";
-import { useApi } from "../data/use_load";
 import { useAttempt } from "../data/use_attempt";
+import { useApi } from "../data/use_load";
 import { Button, EmptyState } from "../design";
 import { useText } from "../i18n";
+import { Link } from "../page/router";
 import { AnotherChat } from "../share/AnotherChat";
 
 interface JoinGroupProps {

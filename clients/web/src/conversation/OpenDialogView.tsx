@@ -1,14 +1,14 @@
 // The open dialog of a conversation. The code is loaded when a dialog is first opened.
 
 import { useChat } from "tierchat/react";
-import { useChatTitle } from "../directory/chat_title";
 import { MemoryDialog } from "../companions/MemoryDialog";
 import { EndDialog, RenewDialog } from "../companions/session_dialogs";
 import { Viewer } from "../content/Viewer";
-import { useConversation } from "./model/context";
-import type { OpenDialog } from "./model/conversation_model";
+import { useChatTitle } from "../directory/chat_title";
 import { DateDialog, DeleteDialog, ReportDialog } from "./dialogs";
 import { ForwardDialog } from "./ForwardDialog";
+import { useConversation } from "./model/context";
+import type { OpenDialog } from "./model/conversation_model";
 
 interface OpenDialogViewProps {
   dialog: OpenDialog;

@@ -1,12 +1,12 @@
 // A bar with a pinned message. A click shows the message in the list, and the next one in the bar.
 
 import { useEffect, useState } from "react";
-import { useText } from "../i18n";
-import { useConversation } from "./model/context";
-import styles from "./ConversationHeader.module.css";
 import { useObservable } from "../data/observable";
-import { getPins } from "./model/pins";
+import { useText } from "../i18n";
+import styles from "./ConversationHeader.module.css";
 import { getSummary } from "./messages/ReplyQuote";
+import { useConversation } from "./model/context";
+import { getPins } from "./model/pins";
 
 export function PinnedBar() {
   const text = useText();

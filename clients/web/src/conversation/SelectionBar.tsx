@@ -1,11 +1,11 @@
 // Actions for the selected messages. The bar replaces the composer.
 
 import { Copy, Forward, Trash2, X } from "lucide-react";
-import { useLayer } from "../design/use_layer";
 import { IconButton } from "../design";
+import { useLayer } from "../design/use_layer";
 import { useText } from "../i18n";
-import { useConversation } from "./model/context";
 import styles from "./ConversationHeader.module.css";
+import { useConversation } from "./model/context";
 
 export function SelectionBar({ count }: { count: number }) {
   const words = useText().conversation;

@@ -1,8 +1,8 @@
 // Names of the senders of messages.
 
 import { useChat } from "tierchat/react";
-import { usePerson } from "../directory/directory";
 import { useChatTitle } from "../directory/chat_title";
+import { usePerson } from "../directory/directory";
 import { useConversation } from "./model/context";
 
 /** Return the name of a sender. An AI companion has the name of its chat. */

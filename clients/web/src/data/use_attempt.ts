@@ -1,8 +1,8 @@
 // Actions whose errors are shown as toasts.
 
 import { useCallback } from "react";
-import { getErrorText } from "../i18n/errors";
 import { showToast } from "../design";
+import { getErrorText } from "../i18n/errors";
 
 /** Return a function that runs an action, shows its error, and returns whether it succeeded. */
 export function useAttempt(): (action: () => Promise<unknown>) => Promise<boolean> {

@@ -1,7 +1,7 @@
 // Loading of values: `useLoad` for one value, `useApi` for one call of the HTTP API.
 
 import { useCallback, useEffect, useRef, useState } from "react";
-import { ChatError, type CallOptions, type CallResult, type OperationId } from "tierchat";
+import { type CallOptions, type CallResult, ChatError, type OperationId } from "tierchat";
 import { useClient } from "tierchat/react";
 
 /** A loaded value. `data` stays while the value is reloaded. */

@@ -1,12 +1,12 @@
 // Modal dialogs with the native element, which traps the focus.
 
 import { X } from "lucide-react";
-import { useEffect, useId, useRef, useState, type ReactNode } from "react";
-import { useLayer } from "./use_layer";
+import { type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { useText } from "../i18n";
 import { Button, IconButton } from "./Button";
 import { classes } from "./classes";
 import styles from "./Dialog.module.css";
+import { useLayer } from "./use_layer";
 
 const FIRST_FIELD = "[data-body] :is(input, textarea, select):not([type=file], :disabled)";
 

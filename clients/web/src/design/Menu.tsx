@@ -2,19 +2,19 @@
 
 import type { LucideIcon } from "lucide-react";
 import {
+  type KeyboardEvent,
+  type ReactNode,
   useCallback,
   useEffect,
   useId,
   useLayoutEffect,
   useRef,
   useState,
-  type KeyboardEvent,
-  type ReactNode,
 } from "react";
-import { useLayer } from "./use_layer";
 import { IconButton } from "./Button";
 import { classes } from "./classes";
 import styles from "./Menu.module.css";
+import { useLayer } from "./use_layer";
 
 /** An action of a menu. */
 export interface MenuItem {

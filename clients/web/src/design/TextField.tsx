@@ -1,6 +1,6 @@
 // Text inputs with a label, a hint and an error.
 
-import { useId, type InputHTMLAttributes, type Ref, type TextareaHTMLAttributes } from "react";
+import { type InputHTMLAttributes, type Ref, type TextareaHTMLAttributes, useId } from "react";
 import { classes } from "./classes";
 import styles from "./TextField.module.css";
 

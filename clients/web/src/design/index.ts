@@ -6,7 +6,7 @@ export { Button, IconButton } from "./Button";
 export { classes } from "./classes";
 export { ConfirmDialog, Dialog } from "./Dialog";
 export { EmptyState, ErrorState } from "./EmptyState";
-export { Menu, MenuButton, type MenuAnchor, type MenuItem } from "./Menu";
+export { Menu, type MenuAnchor, MenuButton, type MenuItem } from "./Menu";
 export { SkeletonRows, SkeletonText } from "./Skeleton";
 export { Switch } from "./Switch";
 export { Tabs } from "./Tabs";

@@ -2,10 +2,10 @@
 
 import type { Chat } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { PersonAvatar } from "./PersonAvatar";
 import { Avatar } from "../design";
 import { useChatPicture } from "./chat_picture";
 import { useChatTitle } from "./chat_title";
+import { PersonAvatar } from "./PersonAvatar";
 
 interface ChatAvatarProps {
   chat: Chat;

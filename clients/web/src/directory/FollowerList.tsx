@@ -2,10 +2,10 @@
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
-import { buildPath } from "../page/router";
 import type { Pages } from "../data/use_pages";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
+import { buildPath } from "../page/router";
 import { PersonAvatar } from "./PersonAvatar";
 
 interface FollowerListProps {

@@ -1,8 +1,8 @@
 // The title of a chat: the name of the other person or of the group.
 
 import type { Chat } from "tierchat";
-import { usePerson } from "./directory";
 import { useText } from "../i18n";
+import { usePerson } from "./directory";
 
 /** Return the title of a chat. */
 export function useChatTitle(chat: Chat): string {

@@ -7,7 +7,7 @@
 // message to a large group does not cause too many requests.
 
 import { useCallback, useEffect, useSyncExternalStore } from "react";
-import { ChatError, type ChatClient } from "tierchat";
+import { type ChatClient, ChatError } from "tierchat";
 import { useClient } from "tierchat/react";
 import { browserStorage } from "../data/browser_storage";
 

@@ -1,10 +1,10 @@
 // Search for people: contacts at once, then discoverable users of the server.
 
 import { useChats, useClient } from "tierchat/react";
-import { getDirectory } from "./directory";
-import { useLoad } from "../data/use_load";
 import { useDebounced } from "../data/use_debounced";
-import { listContacts, isMatch } from "./contacts";
+import { useLoad } from "../data/use_load";
+import { isMatch, listContacts } from "./contacts";
+import { getDirectory } from "./directory";
 
 const CONTACTS_MAX = 6;
 const DELAY_MS = 250;

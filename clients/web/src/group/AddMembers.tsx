@@ -1,16 +1,16 @@
 // The dialog that adds people to a group.
 
-import { useState, type FormEvent } from "react";
+import { type FormEvent, useState } from "react";
 import type { Http } from "tierchat";
 import { useChats, useClient } from "tierchat/react";
 import { useAction } from "../data/use_action";
 import { Button, Dialog, Select, showToast, TextField } from "../design";
+import { listContacts, parseUsers } from "../directory/contacts";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
+import { usePeopleSearch } from "../directory/people_search";
 import { useText } from "../i18n";
 import { ActionError } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
-import { listContacts, parseUsers } from "../directory/contacts";
-import { usePeopleSearch } from "../directory/people_search";
 
 const SUGGESTIONS_MAX = 8;
 

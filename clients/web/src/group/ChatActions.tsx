@@ -4,10 +4,10 @@ import { Eraser, Trash2 } from "lucide-react";
 import { useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { navigate } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
 import { Button, ConfirmDialog, showToast } from "../design";
 import { useText } from "../i18n";
+import { navigate } from "../page/router";
 import styles from "./ChatDetails.module.css";
 
 /** The buttons at the end of the panel. */

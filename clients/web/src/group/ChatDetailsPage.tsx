@@ -1,8 +1,8 @@
 // The details of a chat: next to its messages, or as a separate page on narrow screens.
 
-import { navigate, buildPath, type PageProps } from "../page/router";
 import ConversationPage from "../conversation/ConversationPage";
 import { useMediaQuery } from "../data/use_media";
+import { buildPath, navigate, type PageProps } from "../page/router";
 import { ChatDetails } from "./ChatDetails";
 import styles from "./ChatDetailsPage.module.css";
 

@@ -6,8 +6,8 @@ import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useAttempt } from "../data/use_attempt";
 import { Avatar, MenuButton, showToast } from "../design";
-import { useText } from "../i18n";
 import { useChatPicture } from "../directory/chat_picture";
+import { useText } from "../i18n";
 import styles from "./GroupPicture.module.css";
 
 const PICTURES = "image/png,image/jpeg,image/gif,image/webp";

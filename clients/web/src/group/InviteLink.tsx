@@ -1,10 +1,10 @@
 // The link with which everyone can join an open group.
 
 import { Copy, Link2 } from "lucide-react";
-import { buildPath } from "../page/router";
 import { copyText } from "../data/clipboard";
 import { Button, IconButton, showToast, TextField } from "../design";
 import { getText, useText } from "../i18n";
+import { buildPath } from "../page/router";
 
 const buildLink = (chat: string): string =>
   new URL(buildPath("/chats/:chat", { chat }), location.origin).href;

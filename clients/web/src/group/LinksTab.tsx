@@ -3,13 +3,13 @@
 import { ExternalLink, Link as LinkIcon, MessageSquare } from "lucide-react";
 import { useMemo } from "react";
 import { useClient } from "tierchat/react";
-import { navigate } from "../page/router";
 import { buildMessagePath } from "../content/message_summary";
 import { usePages } from "../data/use_pages";
 import { Button, EmptyState, IconButton, SkeletonRows } from "../design";
 import { useText } from "../i18n";
 import { Failure } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
+import { navigate } from "../page/router";
 import { Time } from "../page/Time";
 import { listLinks } from "./links";
 

@@ -1,6 +1,6 @@
 // Settings of a group, its banned users and reports; for owners and admins.
 
-import { useState, type FormEvent } from "react";
+import { type FormEvent, useState } from "react";
 import type { GroupSettings, Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useAction } from "../data/use_action";
@@ -8,14 +8,14 @@ import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { useSaveOnLeave } from "../data/use_save_on_leave";
 import { Button, Select, showToast, TextArea, TextField } from "../design";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
+import { GroupReports } from "../moderation/GroupReports";
 import { ActionError, PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import styles from "./ChatDetails.module.css";
-import { formatLongDuration, RETENTION_CHOICES_S, SLOW_CHOICES_S, addCurrent } from "./duration";
-import { GroupReports } from "../moderation/GroupReports";
+import { addCurrent, formatLongDuration, RETENTION_CHOICES_S, SLOW_CHOICES_S } from "./duration";
 import { InviteLink } from "./InviteLink";
 
 const NAME_CHARS_MAX = 80;

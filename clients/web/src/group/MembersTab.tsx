@@ -4,25 +4,25 @@ import { Ban, Ellipsis, MessageCircle, Shield, UserMinus, UserRound, VolumeX } f
 import { useEffect, useRef, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { navigate, buildPath } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
-import { ConfirmDialog, Label, MenuButton, showToast, TextField, type MenuItem } from "../design";
-import { useText } from "../i18n";
-import { PagesView } from "../page/Loadable";
-import { Row, Rows } from "../page/Row";
-import { PersonAvatar } from "../directory/PersonAvatar";
+import { ConfirmDialog, Label, MenuButton, type MenuItem, showToast, TextField } from "../design";
 import { isMatch } from "../directory/contacts";
 import { getDirectory, usePerson } from "../directory/directory";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import {
-  listAssignableRoles,
   canModerate,
   isMutedUntil,
-  sortMembers,
+  listAssignableRoles,
   type Role,
+  sortMembers,
 } from "../directory/roles";
-import type { Group } from "./use_group";
+import { useText } from "../i18n";
 import { getNowMs } from "../i18n/format";
+import { PagesView } from "../page/Loadable";
+import { Row, Rows } from "../page/Row";
+import { buildPath, navigate } from "../page/router";
+import type { Group } from "./use_group";
 
 const SEARCH_MEMBERS_MIN = 8;
 const WATCHED_MAX = 100;

@@ -4,15 +4,15 @@ import { Pin, PinOff } from "lucide-react";
 import { useCallback } from "react";
 import type { Http } from "tierchat";
 import { useClient, useEvent } from "tierchat/react";
+import { buildMessagePath, formatMessageLine } from "../content/message_summary";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast } from "../design";
-import { buildMessagePath, formatMessageLine } from "../content/message_summary";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 
 /** The tab "Pinned". */
 export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: boolean }) {

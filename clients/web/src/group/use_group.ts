@@ -3,7 +3,7 @@
 import { useCallback } from "react";
 import type { Http } from "tierchat";
 import { useClient, useEvent } from "tierchat/react";
-import { useApi, type Loaded } from "../data/use_load";
+import { type Loaded, useApi } from "../data/use_load";
 import { isManager, type Role } from "../directory/roles";
 
 /** A chat and the user's permissions in it. */

@@ -2,11 +2,11 @@
 
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { showToast } from "../design";
+import { useAttempt } from "../data/use_attempt";
 import { useApi } from "../data/use_load";
+import { showToast } from "../design";
 import { useText } from "../i18n";
 import { formatDateTime, getNowMs } from "../i18n/format";
-import { useAttempt } from "../data/use_attempt";
 
 /** The notification state of a chat, and a function that changes it. */
 export interface Notifications {

@@ -2,7 +2,7 @@
 // and never shown.
 
 import { ChatError } from "tierchat";
-import { getText, type Catalog } from ".";
+import { type Catalog, getText } from ".";
 
 type Texts = Catalog["common"]["errors"];
 

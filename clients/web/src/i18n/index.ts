@@ -2,10 +2,10 @@
 
 import { useSyncExternalStore } from "react";
 import type { Catalog } from "./catalog";
-import { getCurrentLanguage, subscribeToLanguage, type Language } from "./language";
+import { getCurrentLanguage, type Language, subscribeToLanguage } from "./language";
 
 export type { Catalog } from "./catalog";
-export { LANGUAGES, applyLanguage, type Language } from "./language";
+export { applyLanguage, LANGUAGES, type Language } from "./language";
 
 /** Return the texts in the current language. */
 export function useText(): Catalog {

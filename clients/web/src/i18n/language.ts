@@ -34,7 +34,6 @@ export function subscribeToLanguage(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-
 /** Load a language's catalog and show its texts; null: the browser's language. */
 export async function applyLanguage(chosen: Language | null): Promise<void> {
   const language = chosen ?? findPreferredLanguage();

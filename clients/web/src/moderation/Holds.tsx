@@ -1,8 +1,9 @@
 // Legal holds, and the copies of messages that they save.
 
 import { Archive, Plus } from "lucide-react";
-import { useState, type FormEvent } from "react";
+import { type FormEvent, useState } from "react";
 import type { HttpClient } from "tierchat";
+import { formatMessageLine } from "../content/message_summary";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { useLoad } from "../data/use_load";
@@ -17,14 +18,13 @@ import {
   TextArea,
   TextField,
 } from "../design";
-import { formatMessageLine } from "../content/message_summary";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { ActionError, LoadedView, PagesView } from "../page/Loadable";
 import { Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { PersonAvatar } from "../directory/PersonAvatar";
 import styles from "./Holds.module.css";
 
 /** The tab "Legal holds". */

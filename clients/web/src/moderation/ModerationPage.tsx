@@ -3,16 +3,16 @@
 import { ShieldCheck } from "lucide-react";
 import { useId, useMemo, useState } from "react";
 import { useChats, useClient } from "tierchat/react";
-import { navigate, useLocation } from "../page/router";
-import { useIsAdmin } from "../session/me";
 import { EmptyState, Tabs } from "../design";
-import { GroupReports } from "./GroupReports";
 import { isManager, type Role } from "../directory/roles";
 import { useText } from "../i18n";
 import { KeyGate } from "../operations/KeyGate";
 import { UserBan } from "../operations/UserAdmin";
 import { Page, Section } from "../page/Page";
+import { navigate, useLocation } from "../page/router";
+import { useIsAdmin } from "../session/me";
 import { AllReports } from "./AllReports";
+import { GroupReports } from "./GroupReports";
 import { Holds } from "./Holds";
 
 const TABS = ["groups", "reports", "holds", "bans"] as const;

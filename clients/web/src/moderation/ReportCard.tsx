@@ -2,13 +2,13 @@
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
+import { buildMessagePath, formatMessageLine } from "../content/message_summary";
+import type { Loaded } from "../data/use_load";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
+import { useText } from "../i18n";
 import { getErrorText } from "../i18n/errors";
 import { Link } from "../page/router";
-import type { Loaded } from "../data/use_load";
-import { useText } from "../i18n";
-import { buildMessagePath, formatMessageLine } from "../content/message_summary";
 import { Time } from "../page/Time";
-import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import styles from "./ReportCard.module.css";
 
 interface ReportCardProps {

@@ -1,8 +1,8 @@
 // Broadcasts: one message of the system to many users.
 
 import { Send } from "lucide-react";
-import { useEffect, useState, type FormEvent } from "react";
-import { newRef, type Http, type HttpClient } from "tierchat";
+import { type FormEvent, useEffect, useState } from "react";
+import { type Http, type HttpClient, newRef } from "tierchat";
 import { useAction } from "../data/use_action";
 import { Button, TextArea } from "../design";
 import { parseUsers } from "../directory/contacts";

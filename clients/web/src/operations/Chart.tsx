@@ -1,13 +1,13 @@
 // A chart of the last ten minutes, with uPlot: for pointer and arrow keys, and as a table.
 
-import { useEffect, useRef, useState, type KeyboardEvent } from "react";
+import { type KeyboardEvent, useEffect, useRef, useState } from "react";
 import type { Http } from "tierchat";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { useText } from "../i18n";
-import { formatClock } from "./clock";
 import styles from "./Chart.module.css";
 import type { ChartInfo } from "./charts";
+import { formatClock } from "./clock";
 import { buildColumns, listTableRows, splitLonePoints } from "./metrics";
 
 const HEIGHT = 140;

@@ -1,7 +1,7 @@
 // Asks for an API key before it shows tools that need one.
 
 import { KeyRound, LogOut } from "lucide-react";
-import { useState, type FormEvent, type ReactNode } from "react";
+import { type FormEvent, type ReactNode, useState } from "react";
 import { ChatError, HttpClient } from "tierchat";
 import { useAction } from "../data/use_action";
 import { Button, TextField } from "../design";

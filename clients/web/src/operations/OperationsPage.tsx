@@ -1,10 +1,10 @@
 // Operations: live metrics, and tools of operators.
 
 import { useId } from "react";
-import { navigate, useLocation } from "../page/router";
 import { Tabs } from "../design";
 import { useText } from "../i18n";
 import { Page } from "../page/Page";
+import { navigate, useLocation } from "../page/router";
 import { Broadcasts } from "./Broadcasts";
 import { CostReport } from "./Cost";
 import { KeyGate } from "./KeyGate";

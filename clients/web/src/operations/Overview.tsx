@@ -3,18 +3,18 @@
 import { CircleCheck, Info, ShieldOff, TriangleAlert } from "lucide-react";
 import { useMemo } from "react";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../i18n/errors";
 import { Button, EmptyState, SkeletonText } from "../design";
-import { useText, type Catalog } from "../i18n";
+import { type Catalog, useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { formatRelative } from "../i18n/format";
 import { TextWithCode } from "../i18n/TextWithCode";
 import { Chart } from "./Chart";
 import { CHARTS } from "./charts";
-import { listAlerts, isStale, NOTES, type Alert, type Metrics } from "./metrics";
+import { type Alert, isStale, listAlerts, type Metrics, NOTES } from "./metrics";
 import styles from "./Overview.module.css";
 import { AuditSection, BusyChats, Clients, Processes } from "./Tables";
 import * as units from "./units";
-import { useMetrics, type MetricsState } from "./use_metrics";
+import { type MetricsState, useMetrics } from "./use_metrics";
 
 /** The tab "Overview". */
 export function Overview() {

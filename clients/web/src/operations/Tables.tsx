@@ -4,8 +4,8 @@ import type { ReactNode } from "react";
 import type { Http } from "tierchat";
 import { Label } from "../design";
 import { useText } from "../i18n";
-import { TextWithCode } from "../i18n/TextWithCode";
 import { formatDateTime, formatRelative } from "../i18n/format";
+import { TextWithCode } from "../i18n/TextWithCode";
 import { Section } from "../page/Page";
 import styles from "./Tables.module.css";
 import * as units from "./units";
@@ -127,11 +127,7 @@ export function Clients({ overview }: { overview: Http.Overview }) {
         <Table
           label={text.longestQueues}
           columns={[user, device, queued]}
-          rows={queues.map((queue) => [
-            queue.user,
-            queue.device,
-            units.bytes(queue.waiting_bytes),
-          ])}
+          rows={queues.map((queue) => [queue.user, queue.device, units.bytes(queue.waiting_bytes)])}
         />
       )}
       <h3>{text.slowCloses}</h3>

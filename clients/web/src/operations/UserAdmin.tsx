@@ -1,19 +1,27 @@
 // Administration of users with the operator's API key: bans, sessions, logins, passwords.
 
 import { LogOut, UserPlus } from "lucide-react";
-import { useState, type FormEvent, type ReactNode } from "react";
+import { type FormEvent, type ReactNode, useState } from "react";
 import type { Http, HttpClient } from "tierchat";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
-import { useLoad, type Loaded } from "../data/use_load";
+import { type Loaded, useLoad } from "../data/use_load";
 import { usePages } from "../data/use_pages";
-import { Button, ConfirmDialog, Dialog, IconButton, Label, showToast, TextField } from "../design";
+import {
+  Avatar,
+  Button,
+  ConfirmDialog,
+  Dialog,
+  IconButton,
+  Label,
+  showToast,
+  TextField,
+} from "../design";
 import { useText } from "../i18n";
 import { formatDateTime, formatRelative } from "../i18n/format";
 import { ActionError, LoadedView, PagesView } from "../page/Loadable";
 import { Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
-import { Avatar } from "../design";
 import styles from "./UserAdmin.module.css";
 
 /** The tab "Bans" of moderation: find a user, ban them or lift the ban. */

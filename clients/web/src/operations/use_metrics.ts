@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatError, Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { toChatError } from "../data/use_load";
-import { EMPTY_METRICS, getNewestTime, addOverview, type Metrics } from "./metrics";
+import { addOverview, EMPTY_METRICS, getNewestTime, type Metrics } from "./metrics";
 
 const POLL_MS = 2_000;
 const POLL_MAX_MS = 30_000;

@@ -1,12 +1,12 @@
 // Views for the states of loaded data: loading, failed, empty and loaded.
 
-import { useEffect, useRef, type ReactNode } from "react";
+import { type ReactNode, useEffect, useRef } from "react";
 import type { ChatError } from "tierchat";
-import { getErrorText } from "../i18n/errors";
 import type { Loaded } from "../data/use_load";
 import type { Pages } from "../data/use_pages";
 import { Button, ErrorState, SkeletonRows } from "../design";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import styles from "./Loadable.module.css";
 
 interface LoadedViewProps<T> {

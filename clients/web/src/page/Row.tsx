@@ -1,9 +1,9 @@
 // Rows of lists: a picture, two lines of text, and actions.
 
 import type { MouseEventHandler, ReactNode } from "react";
-import { Link } from "./router";
 import { classes } from "../design";
 import styles from "./Row.module.css";
+import { Link } from "./router";
 
 interface RowProps {
   picture?: ReactNode;

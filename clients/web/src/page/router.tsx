@@ -1,14 +1,14 @@
 // A router on the History API.
 
 import {
+  type AnchorHTMLAttributes,
+  type ComponentType,
   createContext,
   lazy,
+  type MouseEvent,
   useContext,
   useMemo,
   useSyncExternalStore,
-  type AnchorHTMLAttributes,
-  type ComponentType,
-  type MouseEvent,
 } from "react";
 import type { PagePath } from "./paths";
 

@@ -1,20 +1,20 @@
 // The directory: contacts, followed users and followers, with a search for everyone.
 
 import { ArrowRight, Search, Users } from "lucide-react";
-import { useDeferredValue, useId, useState, type FormEvent } from "react";
+import { type FormEvent, useDeferredValue, useId, useState } from "react";
 import type { Http } from "tierchat";
 import { useChats, useClient, usePresence } from "tierchat/react";
-import { navigate, buildPath, useMatch } from "../page/router";
-import { usePages, type Pages } from "../data/use_pages";
+import { type Pages, usePages } from "../data/use_pages";
 import { EmptyState, Tabs, TextField } from "../design";
+import { isMatch, isUserId, listContacts } from "../directory/contacts";
+import { getDirectory, usePerson } from "../directory/directory";
+import { PersonAvatar } from "../directory/PersonAvatar";
+import { usePeopleSearch } from "../directory/people_search";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { ListPage } from "../page/Page";
 import { Row, Rows } from "../page/Row";
-import { PersonAvatar } from "../directory/PersonAvatar";
-import { listContacts, isMatch, isUserId } from "../directory/contacts";
-import { getDirectory, usePerson } from "../directory/directory";
-import { usePeopleSearch } from "../directory/people_search";
+import { buildPath, navigate, useMatch } from "../page/router";
 import styles from "./PeoplePage.module.css";
 
 type Tab = "contacts" | "following" | "followers";

@@ -4,9 +4,8 @@ import { Ban, Check, Ellipsis, MessageCircle, Pencil, UserPlus } from "lucide-re
 import { useEffect, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { navigate, buildPath, type PageProps } from "../page/router";
 import { useAttempt } from "../data/use_attempt";
-import { useApi, useLoad, type Loaded } from "../data/use_load";
+import { type Loaded, useApi, useLoad } from "../data/use_load";
 import {
   Button,
   ConfirmDialog,
@@ -14,20 +13,21 @@ import {
   EmptyState,
   Label,
   MenuButton,
-  showToast,
   type MenuItem,
+  showToast,
 } from "../design";
+import { getDirectory } from "../directory/directory";
+import { FollowerList } from "../directory/FollowerList";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
 import { LoadedView } from "../page/Loadable";
 import { Page } from "../page/Page";
-import { PersonAvatar } from "../directory/PersonAvatar";
+import { buildPath, navigate, type PageProps } from "../page/router";
 import { FeedView } from "../social/FeedView";
 import { NewPost } from "../social/PostEditor";
 import { useFeed } from "../social/use_feed";
-import { FollowerList } from "../directory/FollowerList";
 import { useFollows } from "./PeoplePage";
-import { getDirectory } from "../directory/directory";
 import styles from "./ProfilePage.module.css";
 
 /** The page `/people/:user`. */

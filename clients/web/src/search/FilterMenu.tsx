@@ -1,12 +1,12 @@
 // The menu that adds a filter to a search, and the dialog that asks for its value.
 
 import { CalendarDays, ListFilter, MessagesSquare, Paperclip, User } from "lucide-react";
-import { useState, type FormEvent } from "react";
+import { type FormEvent, useState } from "react";
 import { useChats, useClient } from "tierchat/react";
 import { Button, Dialog, MenuButton, Select, TextField } from "../design";
-import { useText } from "../i18n";
 import { isUserId } from "../directory/contacts";
 import { getDirectory } from "../directory/directory";
+import { useText } from "../i18n";
 import type { Chip, Qualifier } from "./query";
 
 const CHATS_MAX = 200;

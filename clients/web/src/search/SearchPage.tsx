@@ -1,29 +1,29 @@
 // Search over all messages: a field with filters as chips, and the results.
 
 import { ArrowLeft, MessageSquareText, SearchX, X } from "lucide-react";
-import { useEffect, useRef, useState, type KeyboardEvent } from "react";
+import { type KeyboardEvent, useEffect, useRef, useState } from "react";
 import type { Http } from "tierchat";
 import { useChat, useClient } from "tierchat/react";
-import { navigate, buildPath, useLocation, useMatch } from "../page/router";
-import { usePages } from "../data/use_pages";
 import { useDebounced } from "../data/use_debounced";
+import { usePages } from "../data/use_pages";
 import { Button, EmptyState, IconButton, Select } from "../design";
 import { isComposing, useLayer } from "../design/use_layer";
-import { useText, type Catalog } from "../i18n";
+import { usePerson } from "../directory/directory";
+import { PersonAvatar } from "../directory/PersonAvatar";
+import { type Catalog, useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { ListPage } from "../page/Page";
 import { Row, Rows } from "../page/Row";
+import { buildPath, navigate, useLocation, useMatch } from "../page/router";
 import { Time } from "../page/Time";
-import { PersonAvatar } from "../directory/PersonAvatar";
-import { usePerson } from "../directory/directory";
 import { FilterMenu } from "./FilterMenu";
 import {
+  addChip,
+  type Chip,
+  extractChips,
   formatQuery,
   isSearchable,
   parseQuery,
-  extractChips,
-  addChip,
-  type Chip,
   type Query,
 } from "./query";
 import styles from "./SearchPage.module.css";

@@ -30,8 +30,7 @@ export function parseNotice(data: unknown, nowMs: number): Notice | null {
   const { chat, name, sender, title, text, ts, badge } = data as Record<string, unknown>;
   if (!isChatId(chat)) return null;
   const group = cleanLine(title, TITLE_CHARS_MAX);
-  const person =
-    cleanLine(name, TITLE_CHARS_MAX) || cleanLine(sender, TITLE_CHARS_MAX) || APP_NAME;
+  const person = cleanLine(name, TITLE_CHARS_MAX) || cleanLine(sender, TITLE_CHARS_MAX) || APP_NAME;
   const timeMs = typeof ts === "number" ? Math.floor(ts / 1000) : NaN; // of microseconds
   return {
     chat,
@@ -48,5 +47,10 @@ function cleanLine(value: unknown, charsMax: number): string {
   const start = value.slice(0, charsMax * 8); // limits the work for hidden characters
   const characters = [...start.replace(HIDDEN, "").replace(BREAKS, " ").trim()];
   const isLong = characters.length > charsMax;
-  return isLong ? `${characters.slice(0, charsMax - 1).join("").trimEnd()}…` : characters.join("");
+  return isLong
+    ? `${characters
+        .slice(0, charsMax - 1)
+        .join("")
+        .trimEnd()}…`
+    : characters.join("");
 }

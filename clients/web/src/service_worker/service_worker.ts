@@ -26,9 +26,7 @@ worker.addEventListener("fetch", (event) => {
   if (request.method === "POST" && url.href === SHARE.href) {
     const isForeign = isFromAnotherSite(request, origin);
     const refused = new URL("?refused", SHARE);
-    event.respondWith(
-      isForeign ? Response.redirect(refused, 303) : receiveShare(request, SHARE),
-    );
+    event.respondWith(isForeign ? Response.redirect(refused, 303) : receiveShare(request, SHARE));
   }
   if (request.method !== "GET" || url.origin !== origin) return;
   if (request.mode !== "navigate") {

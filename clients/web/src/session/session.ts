@@ -9,14 +9,14 @@ import {
   BestEffortStore,
   ChatClient,
   ChatError,
+  type Http,
   HttpClient,
   IndexedDbStore,
-  type Http,
 } from "tierchat";
 import { browserStorage, isStorageRefused, tabStorage } from "../data/browser_storage";
 import { setClockDifference } from "../i18n/format";
-import { reportReceived } from "./receipts";
 import { navigate } from "../page/router";
+import { reportReceived } from "./receipts";
 
 /** The source of a session's access tokens. */
 type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token: string };
@@ -186,9 +186,7 @@ export class Session {
       connectTimeoutMs: FOREVER_MS,
       isOfflineFirst: true,
       syncDrafts: true,
-      ...(login.kind === "token"
-        ? {}
-        : { store: openStore(login.user), shareTabs: login.user }),
+      ...(login.kind === "token" ? {} : { store: openStore(login.user), shareTabs: login.user }),
     });
     const user = login.kind === "token" ? "" : login.user;
     for (const { open } of this.#hooks) open?.(client, user);

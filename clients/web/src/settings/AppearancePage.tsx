@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import { Select } from "../design";
-import { LANGUAGES, useText, type Language } from "../i18n";
+import { LANGUAGES, type Language, useText } from "../i18n";
 import { chooseLanguage, readAppearance, saveAppearance, type Theme } from "./appearance";
 import { SettingPage, SettingSection } from "./SettingPage";
 

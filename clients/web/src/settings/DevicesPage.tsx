@@ -4,13 +4,13 @@ import { MonitorSmartphone } from "lucide-react";
 import { useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../i18n/errors";
-import { useSession } from "../session/session_context";
 import { useAttempt } from "../data/use_attempt";
 import { useApi } from "../data/use_load";
 import { Button, ConfirmDialog, ErrorState, Label, SkeletonRows } from "../design";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { formatRelative } from "../i18n/format";
+import { useSession } from "../session/session_context";
 import styles from "./DevicesPage.module.css";
 import { SettingPage, SettingSection } from "./SettingPage";
 

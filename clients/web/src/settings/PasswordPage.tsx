@@ -1,10 +1,10 @@
 // Password change.
 
-import { useState, type FormEvent } from "react";
+import { type FormEvent, useState } from "react";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../i18n/errors";
 import { Button, TextField } from "../design";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
 
 const PASSWORD_MAX = 512;

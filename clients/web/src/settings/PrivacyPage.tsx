@@ -1,18 +1,18 @@
 // Privacy: discoverability, blocked users, data export, and account deletion.
 
-import { useEffect, useState, type FormEvent } from "react";
+import { type FormEvent, useEffect, useState } from "react";
 import { ChatError, type Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { getErrorText } from "../i18n/errors";
-import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
-import { usePerson } from "../directory/directory";
-import { setMe, useMe } from "../session/me";
-import { useOpenSession, useSession } from "../session/session_context";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { useApi, useLoad } from "../data/use_load";
 import { Button, Dialog, ErrorState, SkeletonRows, Switch, TextField } from "../design";
+import { usePerson } from "../directory/directory";
+import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
+import { getErrorText } from "../i18n/errors";
+import { setMe, useMe } from "../session/me";
+import { useOpenSession, useSession } from "../session/session_context";
 import styles from "./PrivacyPage.module.css";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
 

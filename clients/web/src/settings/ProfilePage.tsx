@@ -1,19 +1,19 @@
 // The user's own name, description and picture.
 
-import { useRef, useState, type ChangeEvent, type FormEvent } from "react";
+import { type ChangeEvent, type FormEvent, useRef, useState } from "react";
 import { useClient } from "tierchat/react";
-import { getDirectory, usePerson } from "../directory/directory";
-import { setMe, useMe } from "../session/me";
-import { PersonAvatar } from "../directory/PersonAvatar";
-import { useOpenSession } from "../session/session_context";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { useSaveOnLeave } from "../data/use_save_on_leave";
 import { Button, showToast, TextArea, TextField } from "../design";
+import { getDirectory, usePerson } from "../directory/directory";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
 import { formatBytes } from "../i18n/format";
-import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
+import { setMe, useMe } from "../session/me";
+import { useOpenSession } from "../session/session_context";
 import styles from "./ProfilePage.module.css";
+import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
 
 const NAME_MAX = 200;
 const ABOUT_MAX = 500;

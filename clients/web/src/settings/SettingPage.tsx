@@ -2,9 +2,9 @@
 
 import { ArrowLeft } from "lucide-react";
 import type { ReactNode } from "react";
-import { navigate } from "../page/router";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
+import { navigate } from "../page/router";
 import styles from "./SettingPage.module.css";
 
 /** A settings page. */

@@ -3,26 +3,26 @@
 import {
   Activity,
   Bell,
-  KeyRound,
   Keyboard,
+  KeyRound,
   LogOut,
+  type LucideIcon,
   MonitorSmartphone,
   Palette,
   ShieldAlert,
   ShieldCheck,
   UserRound,
-  type LucideIcon,
 } from "lucide-react";
 import { useState } from "react";
 import { useChats, useClient } from "tierchat/react";
-import { usePerson } from "../directory/directory";
-import { useMe } from "../session/me";
-import { Link, useLocation } from "../page/router";
-import { useOpenSession, useSession } from "../session/session_context";
-import { PersonAvatar } from "../directory/PersonAvatar";
 import { useMediaQuery } from "../data/use_media";
 import { ConfirmDialog } from "../design";
+import { usePerson } from "../directory/directory";
+import { PersonAvatar } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
+import { Link, useLocation } from "../page/router";
+import { useMe } from "../session/me";
+import { useOpenSession, useSession } from "../session/session_context";
 import styles from "./SettingsPage.module.css";
 
 /** The page in the list pane of the section "settings". */
@@ -58,9 +58,7 @@ export default function SettingsPage() {
             <Item path="devices" icon={MonitorSmartphone} label={text.settings.devices} />
           )}
           <Item path="privacy" icon={ShieldCheck} label={text.settings.privacy} />
-          {hasKeyboard && (
-            <Item path="shortcuts" icon={Keyboard} label={text.settings.shortcuts} />
-          )}
+          {hasKeyboard && <Item path="shortcuts" icon={Keyboard} label={text.settings.shortcuts} />}
         </ul>
         {me?.is_admin === true && (
           <ul className={styles["admin"]}>

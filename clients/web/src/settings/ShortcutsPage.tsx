@@ -1,8 +1,8 @@
 // The keyboard shortcuts.
 
-import { ShortcutList } from "./Shortcuts";
 import { useText } from "../i18n";
 import { SettingPage, SettingSection } from "./SettingPage";
+import { ShortcutList } from "./Shortcuts";
 
 /** The page "shortcuts". */
 export default function ShortcutsPage() {

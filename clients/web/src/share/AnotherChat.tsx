@@ -1,9 +1,9 @@
 // A button for shared content in a chat where the user can't send messages.
 
 import { useEffect, useState } from "react";
-import { navigate } from "../page/router";
 import { Button } from "../design";
 import { useText } from "../i18n";
+import { navigate } from "../page/router";
 import { findSharedContent } from "./shared_content";
 
 /** Offers to choose another chat, if content is shared to this one. */

@@ -2,11 +2,12 @@
 
 import { Share2 } from "lucide-react";
 import { useEffect, useState } from "react";
-import { navigate, buildPath, useLocation } from "../page/router";
-import { Button, EmptyState } from "../design";
 import { ChatChooser } from "../chats/ChatChooser";
+import { Button, EmptyState } from "../design";
 import { useText } from "../i18n";
 import { Page } from "../page/Page";
+import { buildPath, navigate, useLocation } from "../page/router";
+import styles from "./SharePage.module.css";
 import {
   canReceiveShares,
   chooseChat,
@@ -14,7 +15,6 @@ import {
   findSharedContent,
   type SharedContent,
 } from "./shared_content";
-import styles from "./SharePage.module.css";
 
 /** The page "share". */
 export default function SharePage() {

@@ -4,12 +4,12 @@ import { CloudOff } from "lucide-react";
 import { useEffect } from "react";
 import { ChatProvider } from "tierchat/react";
 import { isStorageRefused, tabStorage } from "../data/browser_storage";
-import { Button, EmptyState, showToast, Toaster, Tooltips } from "../design";
 import { useObservable } from "../data/observable";
+import { Button, EmptyState, showToast, Toaster, Tooltips } from "../design";
 import { useText } from "../i18n";
+import { useSession, useSessionState } from "../session/session_context";
 import { ErrorBoundary } from "./ErrorBoundary";
 import { LoginPage } from "./LoginPage";
-import { useSession, useSessionState } from "../session/session_context";
 import { Shell } from "./Shell";
 import { StartPage } from "./StartPage";
 

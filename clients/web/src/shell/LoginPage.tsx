@@ -1,13 +1,13 @@
 // Login: as a demo user (development server), with username and password, or with a token.
 
-import { useRef, useState, type FormEvent } from "react";
+import { type FormEvent, useRef, useState } from "react";
 import type { Http } from "tierchat";
 import { Avatar, Button, TextField } from "../design";
 import { useText } from "../i18n";
 import { getErrorText } from "../i18n/errors";
-import styles from "./LoginPage.module.css";
 import type { LogoutNotice } from "../session/session";
 import { useSession } from "../session/session_context";
+import styles from "./LoginPage.module.css";
 
 interface LoginPageProps {
   config: Http.ClientConfig;

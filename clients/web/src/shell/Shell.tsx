@@ -6,23 +6,23 @@ import { useUnread } from "tierchat/react";
 import { useKeys } from "../data/use_keys";
 import { useMediaQuery } from "../data/use_media";
 import { Badge, EmptyState } from "../design";
-import { useText } from "../i18n";
-import { ConnectionBanner } from "./ConnectionBanner";
 import { useDirectoryRefresh } from "../directory/directory";
-import { ErrorBoundary } from "./ErrorBoundary";
+import { useText } from "../i18n";
 import {
   Link,
+  type Match,
   MatchProvider,
   matchRoute,
   navigate,
-  useLocation,
-  type Match,
   type Section,
+  useLocation,
 } from "../page/router";
-import { ROUTES } from "./routes";
-import { SECTIONS, type SectionInfo } from "./sections";
-import styles from "./Shell.module.css";
 import { useIsAdmin } from "../session/me";
+import { ConnectionBanner } from "./ConnectionBanner";
+import { ErrorBoundary } from "./ErrorBoundary";
+import { ROUTES } from "./routes";
+import styles from "./Shell.module.css";
+import { SECTIONS, type SectionInfo } from "./sections";
 
 const ShortcutsDialog = lazy(() => import("../settings/Shortcuts"));
 

@@ -3,13 +3,13 @@
 import {
   Activity,
   Bot,
+  type LucideIcon,
   MessageCircle,
   Newspaper,
   Search,
   Settings,
   ShieldAlert,
   Users,
-  type LucideIcon,
 } from "lucide-react";
 import type { Section } from "../page/router";
 

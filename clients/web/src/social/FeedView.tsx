@@ -1,7 +1,7 @@
 // The posts of a feed, with a button that shows new posts.
 
 import { ArrowUp } from "lucide-react";
-import { useRef, type ReactNode } from "react";
+import { type ReactNode, useRef } from "react";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import styles from "./FeedView.module.css";

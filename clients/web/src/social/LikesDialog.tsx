@@ -3,8 +3,8 @@
 import { useClient } from "tierchat/react";
 import { usePages } from "../data/use_pages";
 import { Dialog } from "../design";
-import { useText } from "../i18n";
 import { FollowerList } from "../directory/FollowerList";
+import { useText } from "../i18n";
 import type { FeedPost } from "./feed";
 
 /** A dialog with links to their profiles. */

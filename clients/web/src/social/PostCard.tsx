@@ -3,18 +3,18 @@
 import { Bookmark, Copy, Ellipsis, Heart, Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useClient } from "tierchat/react";
-import { Link, buildPath } from "../page/router";
 import { copyText } from "../data/clipboard";
 import { useAttempt } from "../data/use_attempt";
-import { ConfirmDialog, IconButton, MenuButton, showToast, type MenuItem } from "../design";
-import { useText } from "../i18n";
-import { Time } from "../page/Time";
+import { ConfirmDialog, IconButton, MenuButton, type MenuItem, showToast } from "../design";
 import { PersonAvatar } from "../directory/PersonAvatar";
+import { useText } from "../i18n";
+import { buildPath, Link } from "../page/router";
+import { Time } from "../page/Time";
 import type { FeedPost } from "./feed";
 import { LikesDialog } from "./LikesDialog";
+import styles from "./PostCard.module.css";
 import { PostEditor } from "./PostEditor";
 import { PostPicture } from "./PostPicture";
-import styles from "./PostCard.module.css";
 import { PostText } from "./PostText";
 import type { Feed } from "./use_feed";
 

@@ -1,8 +1,8 @@
 // Forms for posts: a new post, and a dialog that edits a post.
 
 import { ImagePlus, X } from "lucide-react";
-import { useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
-import { newRef, type Http } from "tierchat";
+import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
+import { type Http, newRef } from "tierchat";
 import { useClient } from "tierchat/react";
 import { tabStorage } from "../data/browser_storage";
 import { useAction } from "../data/use_action";

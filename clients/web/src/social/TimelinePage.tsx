@@ -1,10 +1,10 @@
 // The timeline: a form for a new post, and the posts of the user and of people they follow.
 
 import { Bookmark, Newspaper } from "lucide-react";
-import { navigate } from "../page/router";
 import { Button, EmptyState, IconButton } from "../design";
 import { useText } from "../i18n";
 import { Page } from "../page/Page";
+import { navigate } from "../page/router";
 import { FeedView } from "./FeedView";
 import { NewPost } from "./PostEditor";
 import { useFeed } from "./use_feed";

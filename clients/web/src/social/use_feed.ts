@@ -3,8 +3,8 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatClient, Http } from "tierchat";
 import { useClient, useEvent } from "tierchat/react";
-import { usePages, type Page, type Pages } from "../data/use_pages";
-import { applyReload, applyLike, replacePost, mergePosts, type FeedPost } from "./feed";
+import { type Page, type Pages, usePages } from "../data/use_pages";
+import { applyLike, applyReload, type FeedPost, mergePosts, replacePost } from "./feed";
 
 const REFRESH_MS = 5_000; // for edits, and likes by others
 const PAGE = 20;

@@ -22,7 +22,9 @@ export function CompanionView({ chat, renderText }: CompanionViewProps): ReactEl
     <article className="tierchat-response" aria-busy={isRunning} data-tool={tool || undefined}>
       {renderText === undefined ? <p>{text}</p> : renderText(text)}
       {isRunning && (
-        <button type="button" onClick={() => void stop().catch(() => {})}>{labels.stop}</button>
+        <button type="button" onClick={() => void stop().catch(() => {})}>
+          {labels.stop}
+        </button>
       )}
     </article>
   );

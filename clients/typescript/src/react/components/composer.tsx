@@ -57,13 +57,19 @@ export function Composer(props: ComposerProps): ReactElement {
       {uploads.map(({ id: number, name, share, error, remove, retry }) => (
         <div key={number} className="tierchat-upload" data-failed={error !== null || undefined}>
           <span>{name}</span>
-          {error === null ? <progress value={share} aria-label={name} /> : (
+          {error === null ? (
+            <progress value={share} aria-label={name} />
+          ) : (
             <>
               <small role="alert">{error.message}</small>
-              <button type="button" onClick={retry}>{labels.retry}</button>
+              <button type="button" onClick={retry}>
+                {labels.retry}
+              </button>
             </>
           )}
-          <button type="button" onClick={remove}>{labels.remove}</button>
+          <button type="button" onClick={remove}>
+            {labels.remove}
+          </button>
         </div>
       ))}
       <textarea
@@ -88,7 +94,9 @@ export function Composer(props: ComposerProps): ReactElement {
           }}
         />
       )}
-      <button type="submit" disabled={isUploading}>{labels.send}</button>
+      <button type="submit" disabled={isUploading}>
+        {labels.send}
+      </button>
     </form>
   );
 }

@@ -1,7 +1,7 @@
 // The messages of a chat.
 
-import { memo, useCallback, useEffect, useLayoutEffect, useRef } from "react";
 import type { ReactElement, ReactNode } from "react";
+import { memo, useCallback, useEffect, useLayoutEffect, useRef } from "react";
 
 import type { PendingOperation } from "../../engine/backend.js";
 import type { Message } from "../../generated/frames.js";
@@ -61,7 +61,10 @@ function Messages(props: MessageListProps): ReactElement {
   const markRead = useCallback(() => {
     const isSeen = document.visibilityState === "visible" && scroll.current.isAtEnd;
     if (!marksRead || !isSeen || newest <= client.chat(id).read || !client.isOnline) return;
-    client.chat(id).markRead(newest).catch(() => {}); // retried with the next message
+    client
+      .chat(id)
+      .markRead(newest)
+      .catch(() => {}); // retried with the next message
   }, [client, id, newest, marksRead]);
   useEffect(() => {
     if (isOnline) markRead();
@@ -88,8 +91,15 @@ function Messages(props: MessageListProps): ReactElement {
     return message.seq <= receivedUpto ? "received" : "sent";
   };
   return (
-    <div className="tierchat-messages" ref={container} onScroll={onScroll} tabIndex={0} role="log"
-      aria-label={labels.messages} aria-busy={isLoading}>
+    <div
+      className="tierchat-messages"
+      ref={container}
+      onScroll={onScroll}
+      tabIndex={0}
+      role="log"
+      aria-label={labels.messages}
+      aria-busy={isLoading}
+    >
       {hasOlder && messages.length > 0 && (
         <button type="button" disabled={isLoading} onClick={() => void loadOlder()}>
           {labels.loadOlder}
@@ -99,18 +109,22 @@ function Messages(props: MessageListProps): ReactElement {
         <p className="tierchat-empty">{labels.noMessages}</p>
       )}
       {messages.map((message) => (
-        <MessageRow key={message.seq} message={message} state={getState(message)}
-          render={renderMessage} />
+        <MessageRow
+          key={message.seq}
+          message={message}
+          state={getState(message)}
+          render={renderMessage}
+        />
       ))}
       {pending.filter(isSend).map(({ ref, fields }) => (
         <article key={ref} className="tierchat-message" data-own data-state="pending">
           <p>{String(fields["body"])}</p>
         </article>
       ))}
-      {failed.map((operation) => <FailedRow key={operation.ref} operation={operation} />)}
-      {typing.length > 0 && (
-        <p className="tierchat-typing">{labels.typing(typing.map(getName))}</p>
-      )}
+      {failed.map((operation) => (
+        <FailedRow key={operation.ref} operation={operation} />
+      ))}
+      {typing.length > 0 && <p className="tierchat-typing">{labels.typing(typing.map(getName))}</p>}
     </div>
   );
 }
@@ -129,8 +143,13 @@ const MessageRow = memo(function MessageRow(props: MessageRowProps): ReactElemen
   const { message, state, render } = props;
   const isOwn = state !== undefined;
   return (
-    <article className="tierchat-message" data-seq={message.seq} data-own={isOwn || undefined}
-      data-state={state} data-deleted={message.deleted || undefined}>
+    <article
+      className="tierchat-message"
+      data-seq={message.seq}
+      data-own={isOwn || undefined}
+      data-state={state}
+      data-deleted={message.deleted || undefined}
+    >
       {render === undefined ? <Content message={message} isOwn={isOwn} /> : render(message)}
     </article>
   );
@@ -146,7 +165,11 @@ function Content({ message, isOwn }: { message: Message; isOwn: boolean }): Reac
       {!isOwn && <strong>{getName(message.sender)}</strong>}
       {message.reply_to != null && <ReplyView chat={message.chat} seq={message.reply_to} />}
       <p>{message.body}</p>
-      {message.attachments?.map(({ id, name }) => <span key={id} data-file={id}>{name}</span>)}
+      {message.attachments?.map(({ id, name }) => (
+        <span key={id} data-file={id}>
+          {name}
+        </span>
+      ))}
       {reactions.length > 0 && <span className="tierchat-reactions">{reactions.join(" ")}</span>}
       <time dateTime={sentAt.toISOString()}>
         {sentAt.toLocaleTimeString([], { timeStyle: "short" })}
@@ -161,8 +184,12 @@ function FailedRow({ operation }: { operation: FailedOperation }): ReactElement 
     <article className="tierchat-message" data-own data-state="failed">
       <p>{String(operation.fields["body"] ?? "")}</p>
       <small role="alert">{operation.error.message}</small>
-      <button type="button" onClick={operation.retry}>{labels.retry}</button>
-      <button type="button" onClick={operation.discard}>{labels.discard}</button>
+      <button type="button" onClick={operation.retry}>
+        {labels.retry}
+      </button>
+      <button type="button" onClick={operation.discard}>
+        {labels.discard}
+      </button>
     </article>
   );
 }

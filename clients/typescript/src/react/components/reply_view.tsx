@@ -28,8 +28,12 @@ export function ReplyView({ chat, seq, onSelect }: ReplyViewProps): ReactElement
   );
   return (
     <blockquote className="tierchat-reply" data-seq={seq}>
-      {onSelect === undefined ? content : (
-        <button type="button" onClick={() => onSelect(seq)}>{content}</button>
+      {onSelect === undefined ? (
+        content
+      ) : (
+        <button type="button" onClick={() => onSelect(seq)}>
+          {content}
+        </button>
       )}
     </blockquote>
   );

@@ -3,32 +3,32 @@
 
 import { ArrowUp, Check, Mic, Paperclip, Smile } from "lucide-react";
 import {
+  type ClipboardEvent,
+  type KeyboardEvent,
   memo,
   useCallback,
   useEffect,
   useLayoutEffect,
   useRef,
   useState,
-  type ClipboardEvent,
-  type KeyboardEvent,
 } from "react";
 import { useSendTyping } from "tierchat/react";
-import { isComposing, useLayer } from "../../design/use_layer";
-import { IconButton } from "../../design";
 import { cleanText } from "../../content/text_shape";
-import { useText } from "../../i18n";
-import styles from "./Composer.module.css";
-import { useConversation } from "../model/context";
-import { DraftSaver } from "./draft_saver";
-import { EmojiPopover } from "../EmojiPopover";
-import { MentionList, useMentions } from "./MentionList";
 import { useObservable } from "../../data/observable";
+import { IconButton } from "../../design";
+import { isComposing, useLayer } from "../../design/use_layer";
+import { useText } from "../../i18n";
+import { EmojiPopover } from "../EmojiPopover";
+import { useConversation } from "../model/context";
 import { isUnsent } from "../model/unsent";
+import styles from "./Composer.module.css";
+import { DraftSaver } from "./draft_saver";
+import { MentionList, useMentions } from "./MentionList";
 import { TargetBar } from "./TargetBar";
 import { UploadStrip } from "./UploadStrip";
 import type { Files } from "./use_files";
-import { canRecord, VoiceRecorder } from "./VoiceRecorder";
 import { useSharedContent } from "./use_shared_content";
+import { canRecord, VoiceRecorder } from "./VoiceRecorder";
 
 const TEXT_MAX = 4_000; // characters of a message
 const HEIGHT_MAX = 240; // px
@@ -128,9 +128,11 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       event.preventDefault();
       submit();
     } else if (event.key === "ArrowUp" && text === "" && target === null) {
-      const ownRow = model.list.get().rows.findLast(
-        ({ isOwn, unsent, message }) => isOwn && unsent === null && message.body !== "",
-      );
+      const ownRow = model.list
+        .get()
+        .rows.findLast(
+          ({ isOwn, unsent, message }) => isOwn && unsent === null && message.body !== "",
+        );
       if (ownRow === undefined) return;
       event.preventDefault();
       model.target.set({ kind: "edit", message: ownRow.message });

@@ -1,26 +1,19 @@
 // Completion of mentions: a list above the text, with the keys of the ARIA listbox pattern.
 
-import {
-  useCallback,
-  useId,
-  useMemo,
-  useState,
-  type KeyboardEvent,
-  type RefObject,
-} from "react";
+import { type KeyboardEvent, type RefObject, useCallback, useId, useMemo, useState } from "react";
 import { useMembers } from "tierchat/react";
-import { getDirectory } from "../../directory/directory";
 import { useLayer } from "../../design/use_layer";
+import { getDirectory } from "../../directory/directory";
 import { PersonAvatar, PersonName } from "../../directory/PersonAvatar";
 import { useText } from "../../i18n";
-import styles from "./Composer.module.css";
 import { useConversation } from "../model/context";
+import styles from "./Composer.module.css";
 import {
+  type Candidate,
   completeMention,
   findMention,
-  rankCandidates,
-  type Candidate,
   type MentionQuery,
+  rankCandidates,
 } from "./mention_completion";
 
 interface Mentions {

@@ -1,14 +1,14 @@
 // A bar above the text with the message to reply to or to edit.
 
 import { Pencil, Reply, X } from "lucide-react";
-import { usePerson } from "../../directory/directory";
 import { IconButton } from "../../design";
+import { usePerson } from "../../directory/directory";
 import { useText } from "../../i18n";
-import styles from "./Composer.module.css";
+import { getSummary } from "../messages/ReplyQuote";
 import { useConversation } from "../model/context";
 import type { ComposerTarget } from "../model/conversation_model";
 import { isUnsent } from "../model/unsent";
-import { getSummary } from "../messages/ReplyQuote";
+import styles from "./Composer.module.css";
 
 export function TargetBar({ target }: { target: ComposerTarget }) {
   const text = useText();

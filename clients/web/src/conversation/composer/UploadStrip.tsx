@@ -3,11 +3,11 @@
 import { File as FileIcon, RotateCcw, X } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { Upload } from "tierchat/react";
-import { getErrorText } from "../../i18n/errors";
 import { FileName } from "../../content/FileName";
 import { getFileKind, hasOnlyThumbnail } from "../../content/file_kinds";
 import { IconButton } from "../../design";
-import { useText, type Catalog } from "../../i18n";
+import { type Catalog, useText } from "../../i18n";
+import { getErrorText } from "../../i18n/errors";
 import { formatBytes } from "../../i18n/format";
 import styles from "./Composer.module.css";
 import type { Files } from "./use_files";

@@ -4,8 +4,8 @@ import { ArrowUp, Trash2 } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { formatDuration } from "../../content/durations";
 import { buildVoiceName } from "../../content/file_kinds";
-import { useLayer } from "../../design/use_layer";
 import { IconButton, showToast } from "../../design";
+import { useLayer } from "../../design/use_layer";
 import { getText, useText } from "../../i18n";
 import styles from "./Composer.module.css";
 

@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useMemo, useRef } from "react";
 import type { Attachment } from "tierchat";
-import { useClient, useUpload, type Upload } from "tierchat/react";
+import { type Upload, useClient, useUpload } from "tierchat/react";
 import { cleanName, getFileType, hasOnlyThumbnail } from "../../content/file_kinds";
 import { putFile } from "../../content/known_files";
 import { getMediaCache } from "../../content/use_media";

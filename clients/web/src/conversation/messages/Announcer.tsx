@@ -3,8 +3,8 @@
 
 import { useRef } from "react";
 import { getPlainText } from "../../content/markdown";
-import { useConversation } from "../model/context";
 import { useObservable } from "../../data/observable";
+import { useConversation } from "../model/context";
 import { useSenderName } from "../sender_name";
 
 export function Announcer() {

@@ -1,10 +1,10 @@
 // The notice below a refused message: the reason, and buttons to retry or delete it.
 
-import { getErrorText } from "../../i18n/errors";
 import { useText } from "../../i18n";
+import { getErrorText } from "../../i18n/errors";
 import { useConversation } from "../model/context";
-import styles from "./MessageRow.module.css";
 import type { Row } from "../model/rows";
+import styles from "./MessageRow.module.css";
 
 export function FailedNotice({ row: { unsent, message } }: { row: Row }) {
   const words = useText().conversation;

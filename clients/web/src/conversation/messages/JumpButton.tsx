@@ -1,11 +1,11 @@
 // The button that jumps to the newest message, with the number of unread messages.
 
 import { ChevronDown } from "lucide-react";
+import { useObservable } from "../../data/observable";
 import { Badge, IconButton } from "../../design";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageList.module.css";
-import { useObservable } from "../../data/observable";
 
 export function JumpButton({ onJump }: { onJump: () => void }) {
   const words = useText().conversation;

@@ -1,6 +1,7 @@
 // The messages of a chat: a virtual list over a bounded window that can grow at both ends.
 
 import {
+  type KeyboardEvent,
   memo,
   useCallback,
   useEffect,
@@ -8,23 +9,22 @@ import {
   useMemo,
   useRef,
   useState,
-  type KeyboardEvent,
 } from "react";
 import { Virtualizer, type VirtualizerHandle } from "virtua";
+import { useObservable } from "../../data/observable";
 import { useKeys } from "../../data/use_keys";
 import { Button, SkeletonRows } from "../../design";
 import { useText } from "../../i18n";
-import { useConversation } from "../model/context";
 import { EmojiPopover } from "../EmojiPopover";
+import { useConversation } from "../model/context";
+import type { Row } from "../model/rows";
 import { Announcer } from "./Announcer";
 import { JumpButton } from "./JumpButton";
 import styles from "./MessageList.module.css";
 import { MessageMenu } from "./MessageMenu";
 import { MessageRow } from "./MessageRow";
 import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
-import { useObservable } from "../../data/observable";
 import { ResponseRow } from "./ResponseRow";
-import type { Row } from "../model/rows";
 import { useReadMarker } from "./use_read_marker";
 
 const LOAD_DISTANCE_PX = 1_200; // from an end of the window, at which the next page is loaded
@@ -243,11 +243,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
         <div className={styles["end"]} />
       </div>
       <Announcer />
-      {isFarFromEnd && !isEmpty && (
-        <JumpButton
-          onJump={jumpToEnd}
-        />
-      )}
+      {isFarFromEnd && !isEmpty && <JumpButton onJump={jumpToEnd} />}
       {overlay?.kind === "menu" && (
         <MessageMenu
           row={overlay.row}

@@ -13,14 +13,14 @@ import {
   SmilePlus,
   Trash2,
 } from "lucide-react";
+import { useObservable } from "../../data/observable";
 import { Menu, type MenuItem } from "../../design";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
-import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
-import styles from "./MessageMenu.module.css";
-import { useObservable } from "../../data/observable";
 import { getPins } from "../model/pins";
 import type { Row } from "../model/rows";
+import styles from "./MessageMenu.module.css";
+import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
 
 /** The reactions offered without the picker. */
 export const QUICK_REACTIONS = ["👍", "❤️", "😂", "😮", "😢", "🙏"];

@@ -2,12 +2,12 @@
 
 import { Check, CheckCheck, CircleAlert, Clock, type LucideIcon } from "lucide-react";
 import { getDirectory } from "../../directory/directory";
-import { useText, type Catalog } from "../../i18n";
+import { type Catalog, useText } from "../../i18n";
 import { formatDateTime, formatList, formatTime } from "../../i18n/format";
 import { useConversation } from "../model/context";
 import type { ConversationModel } from "../model/conversation_model";
-import styles from "./MessageRow.module.css";
 import type { Row, SendStatus } from "../model/rows";
+import styles from "./MessageRow.module.css";
 
 const READERS_MAX = 6;
 const ICONS: Record<SendStatus, LucideIcon> = {

@@ -1,29 +1,29 @@
 // A row of the list: a message or a note, with the day and the unread divider above it.
 
-import { memo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
+import { type MouseEvent, memo, type PointerEvent, useRef, useState } from "react";
 import type { Message } from "tierchat";
-import { PersonAvatar, PersonName } from "../../directory/PersonAvatar";
-import { Link, buildPath } from "../../page/router";
 import { Attachments } from "../../content/Attachments";
 import { getFileKind, listFileNames } from "../../content/file_kinds";
 import { findFile } from "../../content/known_files";
 import { LinkPreview } from "../../content/LinkPreview";
-import { findFirstLink, getPlainText } from "../../content/markdown";
 import { MessageText } from "../../content/MessageText";
+import { findFirstLink, getPlainText } from "../../content/markdown";
 import { countOnlyEmoji, getLastLineDirection } from "../../content/text_shape";
+import { useObservable } from "../../data/observable";
 import { classes, getHue } from "../../design";
+import { PersonAvatar, PersonName } from "../../directory/PersonAvatar";
 import { useText } from "../../i18n";
 import { formatDay } from "../../i18n/format";
+import { buildPath, Link } from "../../page/router";
 import { useConversation } from "../model/context";
+import type { Row } from "../model/rows";
 import { useSenderName } from "../sender_name";
 import { FailedNotice } from "./FailedNotice";
-import { MessageMeta, buildMetaText, buildTailText } from "./MessageMeta";
+import { buildMetaText, buildTailText, MessageMeta } from "./MessageMeta";
+import styles from "./MessageRow.module.css";
 import { MessageTools, type OpenOverlay } from "./MessageTools";
-import { useObservable } from "../../data/observable";
 import { Reactions } from "./Reactions";
 import { ReplyQuote } from "./ReplyQuote";
-import styles from "./MessageRow.module.css";
-import type { Row } from "../model/rows";
 import { SystemNote } from "./SystemNote";
 
 const LONG_PRESS_MS = 450;
@@ -151,9 +151,7 @@ function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps)
       <div className={styles["column"]}>
         <div className={styles["hold"]}>
           <Bubble row={row} isGroup={isGroup} />
-          {isHovered && canAct && !isSelecting && (
-            <MessageTools row={row} onOverlay={onOverlay} />
-          )}
+          {isHovered && canAct && !isSelecting && <MessageTools row={row} onOverlay={onOverlay} />}
         </div>
         {canAct && <Reactions message={message} />}
         <FailedNotice row={row} />
@@ -196,7 +194,11 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const isText = !isDeleted && message.body !== "" && !isEmoji;
   const direction = isText ? getLastLineDirection(message.body) : undefined;
   const meta = <MessageMeta row={row} dir={direction} />;
-  const tail = <span aria-hidden className={styles["tail"]}>{buildTailText(row, words)}</span>;
+  const tail = (
+    <span aria-hidden className={styles["tail"]}>
+      {buildTailText(row, words)}
+    </span>
+  );
   return (
     <div
       className={classes(styles["bubble"], isEmoji && styles["bare"])}

@@ -4,8 +4,8 @@ import { Ellipsis, Reply, SmilePlus } from "lucide-react";
 import { IconButton } from "../../design";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
-import styles from "./MessageRow.module.css";
 import type { Row } from "../model/rows";
+import styles from "./MessageRow.module.css";
 
 /** The position at which an overlay of a message opens. */
 export type OverlayAnchor = HTMLElement | { x: number; y: number };

@@ -2,10 +2,10 @@
 
 import { useEffect, useState } from "react";
 import type { Message } from "tierchat";
-import { PersonName } from "../../directory/PersonAvatar";
 import { listFileNames } from "../../content/file_kinds";
 import { getPlainText } from "../../content/markdown";
-import { useText, type Catalog } from "../../i18n";
+import { PersonName } from "../../directory/PersonAvatar";
+import { type Catalog, useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
 

@@ -3,9 +3,9 @@
 import { Sparkles, Square } from "lucide-react";
 import { useEffect } from "react";
 import { useChat, useCompanionResponse } from "tierchat/react";
-import { useChatTitle } from "../../directory/chat_title";
 import { MessageText } from "../../content/MessageText";
 import { Button } from "../../design";
+import { useChatTitle } from "../../directory/chat_title";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./ResponseRow.module.css";

@@ -2,7 +2,7 @@
 
 import type { Message } from "tierchat";
 import { usePerson } from "../../directory/directory";
-import { useText, type Catalog } from "../../i18n";
+import { type Catalog, useText } from "../../i18n";
 import { Sentence } from "../../i18n/Sentence";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";

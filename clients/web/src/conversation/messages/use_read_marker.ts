@@ -1,8 +1,8 @@
 // Marks messages as read while they are visible.
 
-import { useCallback, useEffect, useRef, type RefObject } from "react";
-import type { VirtualizerHandle } from "virtua";
+import { type RefObject, useCallback, useEffect, useRef } from "react";
 import { ChatError } from "tierchat";
+import type { VirtualizerHandle } from "virtua";
 import { useConversation } from "../model/context";
 import { isReading } from "../model/conversation_model";
 

@@ -2,24 +2,24 @@
 
 import { flushSync } from "react-dom";
 import {
-  ChatError,
   type Chat,
   type ChatClient,
+  ChatError,
   type ChatEvent,
   type Draft,
   type Message,
 } from "tierchat";
-import { getErrorText } from "../../i18n/errors";
-import { copyText } from "../../data/clipboard";
-import { getText } from "../../i18n";
-import { showToast } from "../../design";
 import type { ViewerItem } from "../../content/Viewer";
-import { getFailedSends, type FailedSends } from "./failed_sends";
+import { copyText } from "../../data/clipboard";
+import { Observable } from "../../data/observable";
+import { showToast } from "../../design";
+import { getText } from "../../i18n";
+import { getErrorText } from "../../i18n/errors";
+import { type FailedSends, getFailedSends } from "./failed_sends";
 import { GroupInfo } from "./group_info";
 import { createHistorySource } from "./history_source";
 import { MessageWindow, type WindowState } from "./message_window";
-import { Observable } from "../../data/observable";
-import { RowBuilder, type Row } from "./rows";
+import { type Row, RowBuilder } from "./rows";
 
 const HIGHLIGHT_MS = 2_000;
 const TIMER_MS_MAX = 86_400_000;

@@ -3,14 +3,14 @@
 // They are saved in localStorage for all tabs and the next start, unless the login is for one tab.
 // Bounds: the content of the last `OPERATIONS_MAX` operations, and `FAILED_MAX` messages.
 
-import { ChatError, type ChatClient, type PendingOperation } from "tierchat";
-import { getErrorText } from "../../i18n/errors";
+import { type ChatClient, ChatError, type PendingOperation } from "tierchat";
 import { findFile, putFile } from "../../content/known_files";
 import { browserStorage } from "../../data/browser_storage";
-import { showToast } from "../../design";
 import { Observable } from "../../data/observable";
-import { parseUnsent, type Unsent } from "./unsent";
+import { showToast } from "../../design";
+import { getErrorText } from "../../i18n/errors";
 import { getNowMs } from "../../i18n/format";
+import { parseUnsent, type Unsent } from "./unsent";
 
 const OPERATIONS_MAX = 500;
 const FAILED_MAX = 50;

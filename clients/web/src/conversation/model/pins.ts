@@ -1,8 +1,8 @@
 // The pinned messages of a conversation, newest first.
 
 import type { Http } from "tierchat";
-import type { ConversationModel } from "./conversation_model";
 import { Observable } from "../../data/observable";
+import type { ConversationModel } from "./conversation_model";
 
 /** Loads the pinned messages, and reloads them when they change. */
 export class Pins {

@@ -1,9 +1,9 @@
 // The rows of a conversation: messages with layout details, such as the day above them.
 
 import type { Message, PendingOperation } from "tierchat";
+import { getNowMs } from "../../i18n/format";
 import { isSystem } from "./message_window";
 import { parseUnsent, type Unsent } from "./unsent";
-import { getNowMs } from "../../i18n/format";
 
 const SERIES_MS = 5 * 60_000;
 

@@ -44,8 +44,7 @@ export const settings: Catalog["settings"] = {
   privacy: "隐私与数据",
   discoverable: "谁可以找到你",
   discoverableLabel: "允许他人按名称找到我",
-  discoverableHint:
-    "开启后，此服务器上的所有人都可以通过你的显示名称或用户名找到你。",
+  discoverableHint: "开启后，此服务器上的所有人都可以通过你的显示名称或用户名找到你。",
   blocked: "已屏蔽的用户",
   blockedEmpty: "你没有屏蔽任何人。",
   unblock: "取消屏蔽",
