@@ -2,7 +2,14 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { memo, type ReactElement, startTransition, useLayoutEffect, useState } from "react";
+import {
+  memo,
+  type ReactElement,
+  type ReactNode,
+  startTransition,
+  useLayoutEffect,
+  useState,
+} from "react";
 import type { Chat } from "tierchat";
 import * as hooks from "tierchat/react";
 import { ClientStore } from "#dist/react/client_store.js";
@@ -297,14 +304,8 @@ test("a list of 500 users subscribes in few frames and shows presence", async (c
     return hooks.usePresence([user]).get(user)?.isOnline === true ? <p>{user}</p> : null;
   }
   const users = Array.from({ length: 501 }, (_, number) => `u${number}`);
-  const tree = await render(
-    client,
-    <>
-      {users.map((user) => (
-        <User key={user} user={user} />
-      ))}
-    </>,
-  );
+  const Users = (): ReactNode => users.map((user) => <User key={user} user={user} />);
+  const tree = await render(client, <Users />);
   await tree.run(() => context.mock.timers.tick(100));
 
   const sent = client.notified.map((frame) => frame["users"] as string[]);
@@ -409,7 +410,10 @@ test("roles missing from the chat list are loaded once, and again after a failur
   const client = connected();
   const calls: string[] = [];
   let answer = async (): Promise<unknown> => Promise.reject(new Error("no network"));
-  const call = (name: string): Promise<unknown> => (calls.push(name), answer());
+  const call = (name: string): Promise<unknown> => {
+    calls.push(name);
+    return answer();
+  };
   client.http = { call } as never;
   const listed = { chat: "g-l", kind: "group", members: ["bob", "cy"] };
   client.respond = async () => ({ type: "page", chats: [listed] });

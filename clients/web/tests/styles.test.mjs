@@ -17,7 +17,7 @@ const PHYSICAL = [
 ];
 
 function listPhysical(style) {
-  const lines = style.replace(/\/\*[^]*?\*\//g, "").split("\n");
+  const lines = style.replace(/\/\*[\s\S]*?\*\//g, "").split("\n");
   return lines.filter((line) => PHYSICAL.some((pattern) => pattern.test(replaceCalls(line))));
 }
 
@@ -41,7 +41,7 @@ test("styles use no physical properties such as margin-left", () => {
 const LEAK = /(?<![>+~])\s+(?:button|h2|form|header|footer)\b/;
 
 function listLeaks(style) {
-  const rules = style.replace(/\/\*[^]*?\*\//g, "").matchAll(/([^{};]+)\{/g);
+  const rules = style.replace(/\/\*[\s\S]*?\*\//g, "").matchAll(/([^{};]+)\{/g);
   const selectors = [...rules].flatMap(([, selector]) => selector.trim().split(/,\s*(?![^(]*\))/));
   return selectors.filter(
     (each) => !each.startsWith("@") && LEAK.test(each.replace(/\([^)]*\)/g, "")),

@@ -21,6 +21,7 @@ export class Sending implements PromiseLike<Acked> {
   }
 
   /** Wait for the ack. */
+  // biome-ignore lint/suspicious/noThenProperty: `await` waits for the ack
   then<R = Acked, E = never>(
     onAcked?: ((acked: Acked) => R | PromiseLike<R>) | null,
     onRefused?: ((error: unknown) => E | PromiseLike<E>) | null,

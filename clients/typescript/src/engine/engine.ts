@@ -6,14 +6,13 @@
 import type { ChatInfo, ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
 import { ReconnectPolicy } from "../state/backoff.js";
 import { ChatError } from "../state/errors.js";
-import type { Acked } from "../state/events.js";
+import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
 import { createOutboxEntry } from "../state/outbox.js";
 import { restore, SAVED_VERSION } from "../state/saved_state.js";
-import { ClientState, REQUEST_TIMEOUT_S } from "../state/state.js";
+import { ClientState, type QueuedEvent, REQUEST_TIMEOUT_S } from "../state/state.js";
 import { getRenewalDelayS } from "../state/token_renewal.js";
 import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
-import { withoutCursor } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
 import { type CloseReason, openSocket, type Socket } from "./socket.js";
@@ -324,11 +323,11 @@ export class Engine implements Backend {
     }
   }
 
-  #deliverNew(events: Parameters<typeof withoutCursor>[0][]): void {
+  #deliverNew(events: ChatEvent[]): void {
     this.#deliver(events.map((event) => ({ event, before: this.#state.cursor })));
   }
 
-  #deliver(events: ReturnType<ClientState["popQueuedEvents"]>): void {
+  #deliver(events: QueuedEvent[]): void {
     const touched = this.#view.popTouched();
     this.#saver.markChanged(touched);
     if (events.length > 0) this.#listener.onEvents(events);

@@ -14,9 +14,10 @@ import { type Presence, type ResponseProgress, TypingSender } from "./signals.js
 
 type Listen = (store: ClientStore, listener: () => void) => () => void;
 
-/** Return a value of the store, and render again when it changes. `key` determines `listen`. */
+/** Return a value of the store, and render again when it changes. */
 function useValue<T>(key: string, listen: Listen, read: (store: ClientStore) => T): T {
   const store = useStore();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `key` determines `listen`
   const subscribe = useCallback((listener: () => void) => listen(store, listener), [store, key]);
   const get = (): T => read(store);
   return useSyncExternalStore(subscribe, get, get);

@@ -71,7 +71,10 @@ export function Invitations() {
           <div className={styles["text"]}>
             <bdi className={styles["name"]}>{name || text.chats.unnamedGroup}</bdi>
             <span>
-              <Sentence text={text.chats.invitedBy} names={[<PersonName user={inviter} />]} />
+              <Sentence
+                text={text.chats.invitedBy}
+                names={[<PersonName key={inviter} user={inviter} />]}
+              />
             </span>
           </div>
           <div className={styles["buttons"]}>

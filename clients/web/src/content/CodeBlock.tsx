@@ -31,7 +31,7 @@ export function CodeBlock({ language, text }: { language: string; text: string }
           onClick={copy}
         />
       </figcaption>
-      <pre tabIndex={0} aria-label={language || undefined}>
+      <pre tabIndex={0} role="group" aria-label={language || undefined}>
         <code>{text}</code>
       </pre>
     </figure>

@@ -8,6 +8,7 @@ const CHARS_SHOWN = 1_200;
 const LINES_SHOWN = 24;
 const RTL_LETTER = /[\p{sc=Hebr}\p{sc=Arab}\p{sc=Syrc}\p{sc=Thaa}\p{sc=Nkoo}\p{sc=Adlm}]/u;
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the server refuses these characters
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
 // Texts that show nothing, which the server refuses.

@@ -35,13 +35,13 @@ function Conversation({ chatId }: { chatId: string }) {
   const parsed = Number(query.get("seq"));
   const seq = Number.isSafeInteger(parsed) && parsed > 0 ? parsed : null;
   const model = useMemo(() => new ConversationModel(client, chatId), [client, chatId]);
-  useEffect(() => {
-    model.start(seq);
-    return () => model.stop();
-    // A later `seq` is handled below, because the conversation stays open.
-  }, [model]);
   const [initialSeq] = useState(seq);
   useEffect(() => {
+    model.start(initialSeq);
+    return () => model.stop();
+  }, [model, initialSeq]);
+  useEffect(() => {
+    // A later `seq`: the conversation stays open.
     if (seq !== null && seq !== initialSeq) void model.jumpTo(seq);
   }, [model, seq, initialSeq]);
   return (

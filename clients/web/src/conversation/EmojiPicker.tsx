@@ -55,6 +55,7 @@ export default function EmojiPicker({ typed, onPick }: EmojiPickerProps) {
             ),
             // The picker counts rows and columns from 0, ARIA from 1.
             Row: ({ children, "aria-rowindex": index, ...props }) => (
+              // biome-ignore lint/a11y/useAriaPropsSupportedByRole: the properties have the role
               <div
                 {...props}
                 aria-rowindex={index === undefined ? undefined : index + 1}

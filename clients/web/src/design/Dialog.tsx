@@ -89,8 +89,8 @@ interface ConfirmDialogProps {
   /** Label of the button that confirms. */
   action: string;
   isDangerous?: boolean;
-  /** The dialog is busy until this settles, and closes if it succeeds. */
-  onConfirm: () => Promise<unknown> | void;
+  /** May return a promise: the dialog is busy until it settles, and closes if it succeeds. */
+  onConfirm: () => unknown;
   onClose: () => void;
 }
 

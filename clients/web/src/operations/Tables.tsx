@@ -67,7 +67,7 @@ export function Processes({ overview }: { overview: Http.Overview }) {
           {process.host} · {process.pid}
         </small>
       </>,
-      <Label kind={process.is_stale ? "danger" : "plain"}>
+      <Label key="state" kind={process.is_stale ? "danger" : "plain"}>
         {process.is_stale ? text.silentFor(units.seconds(silenceS)) : text.healthy}
       </Label>,
       units.seconds(Math.round((now - process.started_ms) / 1000)),

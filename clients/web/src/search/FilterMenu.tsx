@@ -52,10 +52,12 @@ function FilterDialog({ name, onAdd, onClose }: FilterDialogProps) {
   const user = value.trim().replace(/^@/, "");
   const submit = (event: FormEvent): void => {
     event.preventDefault();
-    if (name === "from" && !isUserId(user)) return setError(catalog.people.invalidUser);
-    if (value === "") return;
-    onAdd({ name, value: name === "from" ? user : value });
-    onClose();
+    if (name === "from" && !isUserId(user)) {
+      setError(catalog.people.invalidUser);
+    } else if (value !== "") {
+      onAdd({ name, value: name === "from" ? user : value });
+      onClose();
+    }
   };
   const getName = (id: string): string => {
     const chat = client.chat(id);

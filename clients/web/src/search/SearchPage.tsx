@@ -267,5 +267,5 @@ function Result({ result, searchText }: { result: Http.SearchResult; searchText:
 
 /** A part of a snippet, as plain text. */
 function Segment({ text, hit }: Http.Segment) {
-  return hit === true ? <mark>{text}</mark> : <>{text}</>;
+  return hit === true ? <mark>{text}</mark> : text;
 }

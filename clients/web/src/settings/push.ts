@@ -17,10 +17,11 @@ export function usePush(): { state: PushState; setEnabled: (isOn: boolean) => Pr
   const { config } = useOpenSession();
   const key = config.push_key;
   const [state, setState] = useState<PushState>(() => getInitialState(key));
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only on mount
   useEffect(() => {
     if (state !== "off") return;
     void findSubscription().then((subscription) => subscription !== null && setState("on"));
-  }, []); // only on mount
+  }, []);
   const setEnabled = useCallback(
     async (isOn: boolean) => {
       setState("busy");

@@ -67,7 +67,11 @@ function Summary({ chat }: { chat: Chat }): ReactElement {
   return (
     <>
       <strong>{title}</strong> <span>{chat.lastMessage?.body ?? ""}</span>
-      {chat.unread > 0 && <b aria-label={labels.unread(chat.unread)}>{chat.unread}</b>}
+      {chat.unread > 0 && (
+        <b role="img" aria-label={labels.unread(chat.unread)}>
+          {chat.unread}
+        </b>
+      )}
     </>
   );
 }
