@@ -1,10 +1,10 @@
 # make run        start everything on this machine (options: ARGS="--port 9000")
 # make test       run all checks and all tests, on all cores (JOBS=0: one at a time)
-# make check      run ruff, mypy, import-linter and the unit tests, on all cores
+# make check      run the checks of `make lint` and the unit tests, on all cores
 # make soak       run the chaos tests for SOAK_S seconds each, with new seeds (docs/testing.md)
 # make schedules  run seeded fault schedules (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
 # make compiled   compile the send path with mypyc (`make test` includes it)
-# make lint       run only the checks
+# make lint       run only the checks: ruff, mypy, import-linter, Biome
 # make golden     regenerate the rendered files of deploy/, which tests compare
 # make docs       regenerate documents (protocol, HTTP API, tables, settings, commands), the types of
 #                 clients/typescript, and the recorded histories that all SDKs replay
@@ -24,6 +24,7 @@ SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
 
+BIOME := clients/web/node_modules/.bin/biome
 WEB := chatserver/web_client/index.html
 WEB_SOURCES := $(shell find clients/web clients/typescript/src -name node_modules -prune \
 	-o -type f -print)
@@ -59,11 +60,15 @@ schedules: compiled .tools/.ready .tools/.clocks
 	@$(BIN)/python -m tests.chaos.schedules $(ARGS)
 
 lint: .venv/.ready
-	@echo "ruff, mypy, import-linter"
+	@echo "ruff, mypy, import-linter, Biome"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo >.tools/imports.log 2>&1 || { cat .tools/imports.log; exit 1; }
+	@if test -x $(BIOME); then \
+		PATH="$(CURDIR)/.tools/node/bin:$$PATH" $(BIOME) ci --error-on-warnings >.tools/biome.log 2>&1 || \
+			{ cat .tools/biome.log; exit 1; }; \
+	else echo "TypeScript is not checked: the packages of clients/web are not installed"; fi
 
 docs: .venv/.ready
 	@$(BIN)/python -m chatserver.cli.asyncapi_document >docs/asyncapi.json
