@@ -6,11 +6,12 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from chatserver.cli.process_setup import run
+from chatserver.command_options import with_options
 from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailable
 
@@ -21,19 +22,19 @@ LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read comman
 
 
 @click.command()
-@click.option("--as", "user", help="Demo user to log in as; not used with --token.")
-@click.option("--with", "peer", required=True, help="User to chat with.")
-@click.option("--token", envvar="CHAT_TOKEN", help=LOGIN_HELP)
-@click.option("--url", help="Address of the gateway, ws:// or wss://; default: from the API.")
-@click.option("--api", "api_url", default=API_URL, show_default=True, help="Address of the API.")
-@click.option("--cache", type=click.Path(dir_okay=False), help="SQLite file for your messages.")
+@with_options
 def chat(
-    user: str | None,
-    peer: str,
-    token: str | None,
-    url: str | None,
-    api_url: str,
-    cache: str | None,
+    *,
+    user: Annotated[str | None, "--as", "Demo user to log in as; not used with --token."] = None,
+    peer: Annotated[str, "--with", "User to chat with."],
+    token: Annotated[str | None, {"envvar": "CHAT_TOKEN"}, LOGIN_HELP] = None,
+    url: Annotated[
+        str | None, "Address of the gateway, ws:// or wss://; default: from the API."
+    ] = None,
+    api_url: Annotated[str, "--api", "Address of the API."] = API_URL,
+    cache: Annotated[
+        str | None, click.Path(dir_okay=False), "SQLite file for your messages."
+    ] = None,
 ) -> None:
     """Chat in the terminal; /file PATH sends a file, /search WORDS finds messages.
 

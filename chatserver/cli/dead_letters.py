@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId
 from chatserver.domain.quantities import format_count
@@ -30,14 +31,13 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@click.option(
-    "--limit",
-    default=100,
-    show_default=True,
-    type=click.IntRange(1, 100_000),
-    help="Maximum number of dead letters to print.",
-)
-def list_dead(limit: int) -> None:
+@with_options
+def list_dead(
+    *,
+    limit: Annotated[
+        int, click.IntRange(1, 100_000), "Maximum number of dead letters to print."
+    ] = 100,
+) -> None:
     """Print dead letters, oldest first: id, seq, reason, and the start of the raw message."""
     settings = prepare("dead-letters")
     require_redis(settings.redis)
@@ -46,8 +46,10 @@ def list_dead(limit: int) -> None:
 
 @dead_letters.command()
 @click.argument("places", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="Replay all dead letters.")
-def replay(places: tuple[str, ...], is_all: bool) -> None:
+@with_options
+def replay(
+    places: tuple[str, ...], *, is_all: Annotated[bool, "Replay all dead letters."] = False
+) -> None:
     """Retry the messages with the given IDs, as printed by `list`.
 
     DynamoDB contains a tombstone in place of each rejected message. A message that can now be

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from chatserver.cli.process_setup import prepare, run
+from chatserver.command_options import handle_errors, with_options
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 from chatserver.encryption.plain_texts import list_plain_texts
@@ -37,11 +38,11 @@ def new_key() -> None:
 
 
 @encryption.command()
-def status() -> None:
+@with_options
+async def status() -> None:
     """List the data key versions, newest first. The newest active version encrypts new data."""
     settings = prepare("encryption")
-
-    async def work(rows: DataKeyRows, _: KeyRing | None) -> None:
+    async with _open_keys(settings) as (rows, _):
         click.echo(f"provider: {settings.encryption.provider}", err=True)
         for message, fix in list_plain_texts(settings):
             click.echo(f"not encrypted: {message}; {fix}", err=True)
@@ -57,35 +58,29 @@ def status() -> None:
             )
             click.echo(f"{key.version}  {state}  {_format_date(key.created_ms)}  {detail}")
 
-    run(_with_keys(settings, work))
-
 
 @encryption.command()
-def rotate() -> None:
+@with_options
+async def rotate() -> None:
     """Create a new version of the data key.
 
     Running processes start to use it after at most half of CHAT_ENCRYPTION_CACHE_S. Older versions
     still decrypt existing bodies; `reencrypt` re-encrypts these with the new version.
     """
-    settings = prepare("encryption")
-
-    async def work(_: DataKeyRows, ring: KeyRing | None) -> None:
+    async with _open_keys(prepare("encryption")) as (_, ring):
         created = await _require_ring(ring).create_version()
         click.echo(f"created version {created.version}")
 
-    run(_with_keys(settings, work))
-
 
 @encryption.command()
-def rewrap() -> None:
+@with_options
+async def rewrap() -> None:
     """Wrap all data keys with the current KMS key or the first key of the key file.
 
     Message bodies are not re-encrypted. The command needs the previous KMS key or key file, which
     is not needed afterward. If the command is interrupted, run it again.
     """
-    settings = prepare("encryption")
-
-    async def work(rows: DataKeyRows, ring: KeyRing | None) -> None:
+    async with _open_keys(prepare("encryption")) as (rows, ring):
         count = 0
         for key in await rows.list_all():
             if key.wrapped is not None:
@@ -93,41 +88,57 @@ def rewrap() -> None:
                 count += await rows.replace(key.version, key.wrapped, rewrapped)
         click.echo(f"wrapped {format_count(count, 'data key')}")
 
-    run(_with_keys(settings, work))
-
 
 @encryption.command()
-@click.option(
-    "--max-write-units",
-    type=click.IntRange(1),
-    help="Maximum DynamoDB write units per second; default: unlimited.",
-)
-def reencrypt(max_write_units: int | None) -> None:
+@handle_errors(is_resumable=True)
+@with_options
+async def reencrypt(
+    *,
+    max_write_units: Annotated[
+        int | None,
+        click.IntRange(1),
+        "Maximum DynamoDB write units per second; default: unlimited.",
+    ] = None,
+) -> None:
     """Encrypt all stored message bodies with the current data key.
 
     This includes the archive, and bodies that were stored before encryption was enabled. The server
     can keep running. If the command is interrupted, run it again to continue.
     """
+    from chatserver.cli.progress import open_report
+    from chatserver.container.storage import open_storage_container
+    from chatserver.domain.clock import SystemClock
+    from chatserver.telemetry.failpoints import arm_failpoint
+    from chatserver.warm.dynamo.rate_limiter import RateLimiter
+    from workers.archive.reencryption import Reencryption
+
     settings = prepare("encryption")
     if settings.encryption.provider == "none":
         raise ConfigError([_NOT_SET])
-    from chatserver.telemetry.failpoints import arm_failpoint
-
     arm_failpoint()
-    try:
-        run(_reencrypt(settings, max_write_units))
-    except KeyboardInterrupt:
-        raise click.ClickException("stopped; run the command again to continue") from None
+    clock = SystemClock()
+    async with open_storage_container(role="worker", settings=settings, clock=clock) as container:
+        job = Reencryption(container, RateLimiter(max_write_units, clock))
+        with open_report(clock) as report:
+            report.begin("reencrypt", 0)
+
+            def on_progress(counts: Counts) -> None:
+                report.show(counts.items_read, _describe(counts))
+
+            done = await job.run(on_progress)
+            report.end()
+    click.echo(_describe(done))
+    if done.refused:
+        raise click.ClickException(f"{done.refused} values could not be re-encrypted; see the log")
 
 
 @encryption.command()
-@click.option(
-    "--tenant",
-    required=True,
-    help=f"Value of CHAT_WARM_TENANT, or `{NO_TENANT}` if it is not set.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def shred(tenant: str, *, yes: bool) -> None:
+@with_options
+def shred(
+    *,
+    tenant: Annotated[str, f"Value of CHAT_WARM_TENANT, or `{NO_TENANT}` if it is not set."],
+    yes: Annotated[bool, "Do not ask for confirmation."] = False,
+) -> None:
     """Delete all data keys of this tenant. Its encrypted bodies can never be read again.
 
     First stop its processes and delete its Redis data, which is not encrypted. A running process
@@ -144,11 +155,11 @@ def shred(tenant: str, *, yes: bool) -> None:
         if click.prompt(question, err=True) != own:
             raise click.ClickException("the name does not match; nothing was deleted")
 
-    async def work(rows: DataKeyRows, _: KeyRing | None) -> None:
-        now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
-        click.echo(f"deleted {format_count(await rows.shred(now_ms), 'data key')} of {own}")
+    async def shred_keys() -> int:
+        async with _open_keys(settings) as (rows, _):
+            return await rows.shred(int(datetime.datetime.now(datetime.UTC).timestamp() * 1000))
 
-    run(_with_keys(settings, work))
+    click.echo(f"deleted {format_count(run(shred_keys()), 'data key')} of {own}")
 
 
 _NOT_SET = "encryption.provider (CHAT_ENCRYPTION_PROVIDER): must be file or kms"
@@ -164,9 +175,8 @@ def _format_date(ms: int | None) -> str:
     return f"{datetime.datetime.fromtimestamp((ms or 0) / 1000, datetime.UTC):%Y-%m-%d %H:%M}"
 
 
-async def _with_keys(
-    settings: Settings, work: Callable[[DataKeyRows, KeyRing | None], Awaitable[None]]
-) -> None:
+@contextlib.asynccontextmanager
+async def _open_keys(settings: Settings) -> AsyncIterator[tuple[DataKeyRows, KeyRing | None]]:
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.encryption.cipher_factory import make_key_ring
     from chatserver.warm.encryption.key_rows import DataKeyRows
@@ -174,30 +184,7 @@ async def _with_keys(
     async with open_dynamodb(settings.warm) as dynamodb, contextlib.AsyncExitStack() as stack:
         client = dynamodb.for_feature("operations")
         ring = make_key_ring(client, settings.warm, stack)
-        await work(DataKeyRows(client, settings.warm), ring)
-
-
-async def _reencrypt(settings: Settings, max_write_units: int | None) -> None:
-    from chatserver.cli.progress import open_report
-    from chatserver.container.storage import open_storage_container
-    from chatserver.domain.clock import SystemClock
-    from chatserver.warm.dynamo.rate_limiter import RateLimiter
-    from workers.archive.reencryption import Reencryption
-
-    clock = SystemClock()
-    async with open_storage_container(role="worker", settings=settings, clock=clock) as container:
-        job = Reencryption(container, RateLimiter(max_write_units, clock))
-        with open_report(clock) as report:
-            report.begin("reencrypt", 0)
-
-            def on_progress(counts: Counts) -> None:
-                report.show(counts.items_read, _describe(counts))
-
-            done = await job.run(on_progress)
-            report.end()
-    click.echo(_describe(done))
-    if done.refused:
-        raise click.ClickException(f"{done.refused} values could not be re-encrypted; see the log")
+        yield DataKeyRows(client, settings.warm), ring
 
 
 def _describe(counts: Counts) -> str:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.command_options import with_options
 
 PROCESSES_MAX = 256
 
 
 @click.command()
-@click.option(
-    "--processes",
-    type=click.IntRange(1, PROCESSES_MAX),
-    default=1,
-    show_default=True,
-    help="Number of gateway processes, which share the port. With more than one, "
-    "SIGHUP replaces them one by one.",
-)
-@click.option("--ready-fd", type=int, hidden=True, help="Used by the supervisor.")
-def gateway(processes: int, ready_fd: int | None) -> None:
+@with_options
+def gateway(
+    *,
+    processes: Annotated[
+        int,
+        click.IntRange(1, PROCESSES_MAX),
+        "Number of gateway processes, which share the port. With more than one, "
+        "SIGHUP replaces them one by one.",
+    ] = 1,
+    ready_fd: Annotated[int | None, {"hidden": True}, "Used by the supervisor."] = None,
+) -> None:
     """Serve WebSocket clients, until SIGTERM. Needs Redis."""
     settings = prepare("gateway" if processes == 1 else "supervisor", requires_secret=True)
     require_redis(settings.redis)

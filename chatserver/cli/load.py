@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import secrets
 import shlex
@@ -11,12 +12,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
 from chatserver.cli.main import LazyGroup
 from chatserver.cli.process_setup import prepare, run
+from chatserver.command_options import with_options_of
 from chatserver.config import Settings, check_secret
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
@@ -36,8 +38,8 @@ SENDS_PER_S_MAX: Final = 45  # maximum sends per user; the server's default limi
 CEILING_S: Final = 2.0
 LINE_S: Final = 5
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _NUMBER = click.FloatRange(min=0, min_open=True)
+_COUNT = click.IntRange(0)
 
 
 _CEILING: Final = "ceiling"
@@ -79,146 +81,83 @@ def bench() -> None:
     """Start servers and measure rates, latencies and CPU costs."""
 
 
-_OPTIONS = (
-    click.Option(
-        ["--url"], default=URL, show_default=True, help="Address of the gateway, ws:// or wss://."
-    ),
-    click.Option(
-        ["--users"],
-        type=click.IntRange(2, 1_000_000),
-        help="Number of users; default: depends on the scenario.",
-    ),
-    click.Option(
-        ["--rate"],
-        type=_NUMBER,
-        help="Actions per second, over all processes; default: depends on the scenario.",
-    ),
-    click.Option(
-        ["--duration"],
-        type=click.FloatRange(0.5, DURATION_S_MAX),
-        help="Duration in seconds; default: 30, or users / rate for `connect`.",
-    ),
-    click.Option(
-        ["--processes"],
-        type=click.IntRange(1, 256),
-        default=1,
-        show_default=True,
-        help="Number of load generator processes.",
-    ),
-    click.Option(["--out"], type=_FILE, help="Write the results to this file as JSON."),
-    click.Option(["--report"], type=_FILE, help="Write an HTML page with charts to this file."),
-    click.Option(
-        ["--max-p99-ms"], type=_NUMBER, help="Maximum p99 latency of deliveries, pages or connects."
-    ),
-    click.Option(["--max-p999-ms"], type=_NUMBER, help="Maximum p99.9 latency."),
-    click.Option(
-        ["--max-loss"],
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Maximum number of lost messages.",
-    ),
-    click.Option(
-        ["--max-duplicates"],
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Maximum number of duplicate messages.",
-    ),
-    click.Option(
-        ["--max-disorder"],
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Maximum number of messages that arrive out of order or changed.",
-    ),
-    click.Option(
-        ["--max-refused"],
-        type=click.IntRange(0),
-        help="Maximum number of refused actions; default: unlimited.",
-    ),
-    click.Option(
-        ["--max-unacked"],
-        type=click.IntRange(0),
-        help="Maximum number of messages without an ack; default: unlimited.",
-    ),
-    click.Option(
-        ["--min-done"],
-        type=click.FloatRange(0, 1),
-        help="Minimum share of offered actions that complete.",
-    ),
-    click.Option(
-        ["--body-bytes"],
-        type=click.IntRange(80, 16_000),
-        default=200,
-        show_default=True,
-        help="Size of a message body.",
-    ),
-    click.Option(
-        ["--small-members"],
-        type=click.IntRange(2, 256),
-        help="Number of members of each small group.",
-    ),
-    click.Option(
-        ["--large-members"],
-        type=click.IntRange(2, 100_000),
-        help="Number of members of each large group.",
-    ),
-    click.Option(
-        ["--connects-per-s"],
-        type=_NUMBER,
-        default=200.0,
-        show_default=True,
-        help="Connections opened per second during setup.",
-    ),
-    click.Option(
-        ["--settle"],
-        type=_NUMBER,
-        default=20.0,
-        show_default=True,
-        help="Seconds to wait for outstanding messages at the end.",
-    ),
-    click.Option(
-        ["--ceiling/--no-ceiling"],
-        default=True,
-        help="First measure the capacity of the load generator (2 s).",
-    ),
-    click.Option(
-        ["--seed"],
-        type=int,
-        default=1,
-        show_default=True,
-        help="Seed for random actions and times.",
-    ),
-    click.Option(
-        ["--secret"],
-        help="Token secret; prefer CHAT_AUTH_SECRET, because other users can read command lines.",
-    ),
-    click.Option(
-        ["--metrics"],
-        multiple=True,
-        help="URL of a worker's /metrics, to report the backlog; can be repeated.",
-    ),
-    click.Option(
-        ["--dev-data"],
-        type=click.Path(path_type=Path),
-        default=DEV_DATA,
-        show_default=True,
-        help="Data folder of `chatserver dev`; its settings are used if CHAT_AUTH_SECRET is not "
-        "set.",
-    ),
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    url: Annotated[str, "Address of the gateway, ws:// or wss://."] = URL
+    users: Annotated[
+        int | None,
+        click.IntRange(2, 1_000_000),
+        "Number of users; default: depends on the scenario.",
+    ] = None
+    rate: Annotated[
+        float | None,
+        _NUMBER,
+        "Actions per second, over all processes; default: depends on the scenario.",
+    ] = None
+    duration: Annotated[
+        float | None,
+        click.FloatRange(0.5, DURATION_S_MAX),
+        "Duration in seconds; default: 30, or users / rate for `connect`.",
+    ] = None
+    processes: Annotated[int, click.IntRange(1, 256), "Number of load generator processes."] = 1
+    out: Annotated[Path | None, "Write the results to this file as JSON."] = None
+    report: Annotated[Path | None, "Write an HTML page with charts to this file."] = None
+    max_p99_ms: Annotated[
+        float | None, _NUMBER, "Maximum p99 latency of deliveries, pages or connects."
+    ] = None
+    max_p999_ms: Annotated[float | None, _NUMBER, "Maximum p99.9 latency."] = None
+    max_loss: Annotated[int, _COUNT, "Maximum number of lost messages."] = 0
+    max_duplicates: Annotated[int, _COUNT, "Maximum number of duplicate messages."] = 0
+    max_disorder: Annotated[
+        int, _COUNT, "Maximum number of messages that arrive out of order or changed."
+    ] = 0
+    max_refused: Annotated[
+        int | None, _COUNT, "Maximum number of refused actions; default: unlimited."
+    ] = None
+    max_unacked: Annotated[
+        int | None, _COUNT, "Maximum number of messages without an ack; default: unlimited."
+    ] = None
+    min_done: Annotated[
+        float | None, click.FloatRange(0, 1), "Minimum share of offered actions that complete."
+    ] = None
+    body_bytes: Annotated[int, click.IntRange(80, 16_000), "Size of a message body."] = 200
+    small_members: Annotated[
+        int | None, click.IntRange(2, 256), "Number of members of each small group."
+    ] = None
+    large_members: Annotated[
+        int | None, click.IntRange(2, 100_000), "Number of members of each large group."
+    ] = None
+    connects_per_s: Annotated[float, _NUMBER, "Connections opened per second during setup."] = 200.0
+    settle: Annotated[float, _NUMBER, "Seconds to wait for outstanding messages at the end."] = 20.0
+    ceiling: Annotated[
+        bool,
+        "--ceiling/--no-ceiling",
+        "First measure the capacity of the load generator (2 s).",
+    ] = True
+    seed: Annotated[int, "Seed for random actions and times."] = 1
+    secret: Annotated[
+        str | None,
+        "Token secret; prefer CHAT_AUTH_SECRET, because other users can read command lines.",
+    ] = None
+    metrics: Annotated[
+        tuple[str, ...], "URL of a worker's /metrics, to report the backlog; can be repeated."
+    ] = ()
+    dev_data: Annotated[
+        Path,
+        click.Path(path_type=Path),
+        "Data folder of `chatserver dev`; its settings are used if CHAT_AUTH_SECRET is not set.",
+    ] = DEV_DATA
 
 
-def _run_scenario(name: str, options: dict[str, Any]) -> None:
-    has_only_ceiling = name == _CEILING
-    scenario = SCENARIOS["direct" if has_only_ceiling else name]
+def _run_scenario(scenario_name: str, options: LoadOptions) -> None:
+    has_only_ceiling = scenario_name == _CEILING
+    scenario = SCENARIOS["direct" if has_only_ceiling else scenario_name]
     # The scenario `ceiling` uses a stub server, which accepts any token.
-    secret = secrets.token_hex(32) if has_only_ceiling else options["secret"]
-    settings = _load_settings(secret, options["dev_data"])
-    for file in ("out", "report"):
-        if options[file] is not None and not options[file].absolute().parent.is_dir():
-            raise click.UsageError(f"--{file}: no such folder: {options[file].parent}")
+    secret = secrets.token_hex(32) if has_only_ceiling else options.secret
+    settings = _load_settings(secret, options.dev_data)
+    for name, file in (("out", options.out), ("report", options.report)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise click.UsageError(f"--{name}: no such folder: {file.parent}")
     plans = make_plans(scenario, settings, options)
     for note in _iter_warnings(scenario, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
@@ -237,11 +176,10 @@ def _run_scenario(name: str, options: dict[str, Any]) -> None:
 
 
 def _add_scenario(name: str, description: str) -> None:
+    @load.command(name, help=description)
+    @with_options_of(LoadOptions)
     def run_scenario(**options: Any) -> None:
-        _run_scenario(name, options)
-
-    command = click.Command(name, params=list(_OPTIONS), callback=run_scenario, help=description)
-    load.add_command(command)
+        _run_scenario(name, LoadOptions(**options))
 
 
 for _scenario in SCENARIOS.values():
@@ -276,16 +214,18 @@ def read_exports(text: str) -> dict[str, str]:
     return {name: value for name, is_assigned, value in words if is_assigned}
 
 
-def make_plans(scenario: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
+def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> list[Plan]:
     """Return one plan per process; `split_users` may use fewer processes than requested."""
     import msgspec
 
-    names = ("small_members", "large_members")
-    sizes = {name: options[name] for name in names if options[name]}
-    shape = msgspec.structs.replace(scenario.shape, **sizes)
-    users = options["users"] or scenario.users
-    rate = options["rate"] or scenario.rate
-    duration_s = options["duration"] or (users / rate if scenario.mix.connect else 30.0)
+    shape = msgspec.structs.replace(
+        scenario.shape,
+        small_members=options.small_members or scenario.shape.small_members,
+        large_members=options.large_members or scenario.shape.large_members,
+    )
+    users = options.users or scenario.users
+    rate = options.rate or scenario.rate
+    duration_s = options.duration or (users / rate if scenario.mix.connect else 30.0)
     run_id, unit = secrets.token_hex(4), 2
     if scenario.mix.connect == 0:
         unit = shape.small_members if shape.small else unit
@@ -293,7 +233,7 @@ def make_plans(scenario: Scenario, settings: Settings, options: dict[str, Any]) 
     return [
         Plan(
             run=run_id,
-            url=options["url"],
+            url=options.url,
             secret=settings.auth.secret.get_secret_value(),
             audience=settings.auth.audience,
             issuer=settings.auth.issuer,
@@ -302,21 +242,21 @@ def make_plans(scenario: Scenario, settings: Settings, options: dict[str, Any]) 
             users=count,
             rate=rate * count / users,
             duration_s=duration_s,
-            settle_s=options["settle"],
-            body_bytes=options["body_bytes"],
-            seed=options["seed"],
-            connects_per_s=options["connects_per_s"] * count / users,
+            settle_s=options.settle,
+            body_bytes=options.body_bytes,
+            seed=options.seed,
+            connects_per_s=options.connects_per_s * count / users,
             shape=shape,
             mix=scenario.mix,
             storm_s=scenario.storm_s,
             preload=scenario.preload,
         )
-        for first, count in split_users(users, options["processes"], unit)
+        for first, count in split_users(users, options.processes, unit)
     ]
 
 
-def _iter_warnings(scenario: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
-    if len(plans) < options["processes"]:
+def _iter_warnings(scenario: Scenario, plans: list[Plan], options: LoadOptions) -> Iterator[str]:
+    if len(plans) < options.processes:
         enough = format_count(len(plans), "process", "processes")
         yield f"starting {enough} only: all members of a group must be in one process"
     users, rate = sum(plan.users for plan in plans), sum(plan.rate for plan in plans)
@@ -330,7 +270,7 @@ def _iter_warnings(scenario: Scenario, plans: list[Plan], options: dict[str, Any
 
 
 async def _load(
-    scenario: Scenario, plans: list[Plan], settings: Settings, options: dict[str, Any]
+    scenario: Scenario, plans: list[Plan], settings: Settings, options: LoadOptions
 ) -> int:
     from chatserver.loadtest.connection import probe_gateway
     from chatserver.loadtest.coordinator import Coordinator, LoadFailed
@@ -341,22 +281,21 @@ async def _load(
     from chatserver.loadtest.wire import BadHandshake, parse_address
 
     before = result.get_load_average()
-    address = parse_address(options["url"])
+    address = parse_address(options.url)
     try:
-        await probe_gateway(options["url"])
+        await probe_gateway(options.url)
     except (OSError, TimeoutError, BadHandshake) as exc:
         reason = str(exc) or "timed out"
         raise LoadFailed(
-            f"no gateway at {options['url']}: {reason}; "
-            "start one with `chatserver dev`, or set --url"
+            f"no gateway at {options.url}: {reason}; start one with `chatserver dev`, or set --url"
         ) from exc
-    ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
+    ceiling = await measure_ceiling(plans, CEILING_S) if options.ceiling else None
     if ceiling is not None:
         click.echo(summary.format_ceiling(ceiling), err=True)
     # Measure Redis only if its URL is set: the tested server possibly does not use the default URL.
     is_set = "url" in settings.redis.model_fields_set
     redis = settings.redis if is_set else None
-    async with open_monitor(address, redis, options["metrics"]) as monitor:
+    async with open_monitor(address, redis, options.metrics) as monitor:
         running = Coordinator(plans, monitor)
         click.echo(
             f"{scenario.name}: {sum(plan.users for plan in plans):,} users connect", err=True
@@ -374,27 +313,27 @@ async def _load(
     report["verdict"] = check_thresholds(report, _make_thresholds(options))
     for line in summary.iter_lines(report):
         click.echo(line)
-    for name, render in (("out", result.to_json), ("report", html_page.render)):
-        if options[name] is not None:
+    for file, render in ((options.out, result.to_json), (options.report, html_page.render)):
+        if file is not None:
             try:
-                options[name].write_text(render(report), "utf-8")
+                file.write_text(render(report), "utf-8")
             except OSError as exc:
-                raise click.FileError(str(options[name]), exc.strerror) from None
+                raise click.FileError(str(file), exc.strerror) from None
     return 0 if report["verdict"]["is_ok"] else 1
 
 
-def _make_thresholds(options: dict[str, Any]) -> Thresholds:
+def _make_thresholds(options: LoadOptions) -> Thresholds:
     from chatserver.loadtest.report.thresholds import Thresholds
 
     return Thresholds(
-        p99_ms=options["max_p99_ms"],
-        p999_ms=options["max_p999_ms"],
-        loss=options["max_loss"],
-        duplicates=options["max_duplicates"],
-        disorder=options["max_disorder"],
-        refused=options["max_refused"],
-        unacked=options["max_unacked"],
-        achieved_share=options["min_done"],
+        p99_ms=options.max_p99_ms,
+        p999_ms=options.max_p999_ms,
+        loss=options.max_loss,
+        duplicates=options.max_duplicates,
+        disorder=options.max_disorder,
+        refused=options.max_refused,
+        unacked=options.max_unacked,
+        achieved_share=options.min_done,
     )
 
 

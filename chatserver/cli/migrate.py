@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from chatserver.cli.process_setup import prepare, run
-from chatserver.config import Settings
+from chatserver.cli.process_setup import prepare
+from chatserver.command_options import WriteUnitsMax, handle_errors, with_options
 from chatserver.errors import Conflict
 
 if TYPE_CHECKING:
     from chatserver.warm.schema.active_version import Process, SchemaState
     from chatserver.warm.schema.migrations.cost_estimate import Estimate
-    from chatserver.warm.schema.migrations.runner import MigrationStatus, Options
+    from chatserver.warm.schema.migrations.runner import MigrationStatus
 
 
 @click.group()
@@ -25,88 +25,9 @@ def migrate() -> None:
 
 
 @migrate.command()
-def status() -> None:
+@with_options
+async def status() -> None:
     """Show all migrations, and the schema version that each process uses."""
-    settings = prepare("migrate")
-    run(_print_status(settings))
-
-
-@migrate.command()
-@click.option(
-    "--max-write-units",
-    type=click.IntRange(1),
-    default=None,
-    help="Write units per second that `up` may use; if set, the plan includes the duration.",
-)
-def plan(max_write_units: int | None) -> None:
-    """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
-    settings = prepare("migrate")
-    run(_print_plan(settings, max_write_units))
-
-
-@migrate.command()
-@click.option(
-    "--max-write-units",
-    type=click.IntRange(1),
-    default=None,
-    help="Maximum write capacity units per second; default: unlimited.",
-)
-@click.option(
-    "--max-read-units",
-    type=click.IntRange(1),
-    default=None,
-    help="Maximum read capacity units per second; default: unlimited.",
-)
-@click.option(
-    "--segments",
-    type=click.IntRange(1, 1000),
-    default=8,
-    show_default=True,
-    help="Number of table segments to scan in parallel.",
-)
-@click.option(
-    "--page-items",
-    type=click.IntRange(1, 1000),
-    default=200,
-    show_default=True,
-    help="Number of items between two checkpoints.",
-)
-@click.option(
-    "--contract",
-    type=click.IntRange(1),
-    default=None,
-    metavar="NUMBER",
-    help="Run only the contract migration with this number, which locks out old releases.",
-)
-def up(
-    max_write_units: int | None,
-    max_read_units: int | None,
-    segments: int,
-    page_items: int,
-    contract: int | None,
-) -> None:
-    """Run the pending migrations. If interrupted, run it again: it continues where it stopped."""
-    settings = prepare("migrate")
-    from chatserver.telemetry.failpoints import arm_failpoint
-    from chatserver.warm.schema.migrations.runner import Options
-
-    arm_failpoint()
-    options = Options(
-        write_units_max=max_write_units,
-        read_units_max=max_read_units,
-        segments=segments,
-        contract=contract,
-        page_items=page_items,
-    )
-    try:
-        run(_run_up(settings, options))
-    except Conflict as exc:
-        raise click.ClickException(exc.message) from None
-    except KeyboardInterrupt:
-        raise click.ClickException("stopped; run the command again to continue") from None
-
-
-async def _print_status(settings: Settings) -> None:
     from chatserver.domain.clock import SystemClock
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
@@ -114,6 +35,7 @@ async def _print_status(settings: Settings) -> None:
     from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows
     from chatserver.warm.schema.migrations.runner import list_statuses
 
+    settings = prepare("migrate")
     now = SystemClock().time()
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
@@ -124,6 +46,85 @@ async def _print_status(settings: Settings) -> None:
         holder = await MigrationRows(client, settings.warm).find_holder(now)
     for line in status_lines(state, statuses, processes, holder, now):
         click.echo(line)
+
+
+@migrate.command()
+@with_options
+async def plan(
+    *,
+    max_write_units: Annotated[
+        int | None,
+        click.IntRange(1),
+        "Write units per second that `up` may use; if set, the plan includes the duration.",
+    ] = None,
+) -> None:
+    """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.schema.active_version import SchemaRows
+    from chatserver.warm.schema.migrations import MIGRATIONS
+    from chatserver.warm.schema.migrations.cost_estimate import estimate
+
+    settings = prepare("migrate")
+    async with open_dynamodb(settings.warm) as dynamodb:
+        client = dynamodb.for_feature("migrate")
+        state = await SchemaRows(client, settings.warm).get_state()
+        pending = [migration for migration in MIGRATIONS if migration.number > state.version]
+        estimates = await estimate(client, settings.warm, pending)
+    for line in plan_lines(estimates, max_write_units):
+        click.echo(line)
+
+
+@migrate.command()
+@handle_errors(Conflict, is_resumable=True)
+@with_options
+async def up(
+    *,
+    max_write_units: WriteUnitsMax = None,
+    max_read_units: Annotated[
+        int | None, click.IntRange(1), "Maximum read capacity units per second; default: unlimited."
+    ] = None,
+    segments: Annotated[
+        int, click.IntRange(1, 1000), "Number of table segments to scan in parallel."
+    ] = 8,
+    page_items: Annotated[
+        int, click.IntRange(1, 1000), "Number of items between two checkpoints."
+    ] = 200,
+    contract: Annotated[
+        int | None,
+        click.IntRange(1),
+        {"metavar": "NUMBER"},
+        "Run only the contract migration with this number, which locks out old releases.",
+    ] = None,
+) -> None:
+    """Run the pending migrations. If interrupted, run it again: it continues where it stopped."""
+    from chatserver.cli.progress import open_report
+    from chatserver.domain.clock import SystemClock
+    from chatserver.telemetry.failpoints import arm_failpoint
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.schema.migrations import MIGRATIONS
+    from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
+
+    settings = prepare("migrate")
+    arm_failpoint()
+    clock = SystemClock()
+    async with open_dynamodb(settings.warm) as dynamodb:
+        with open_report(clock) as report:
+            runner = MigrationRunner(
+                dynamodb.for_feature("migrate"),
+                settings.warm,
+                clock=clock,
+                report=report,
+                options=Options(
+                    write_units_max=max_write_units,
+                    read_units_max=max_read_units,
+                    segments=segments,
+                    contract=contract,
+                    page_items=page_items,
+                ),
+                migrations=MIGRATIONS,
+            )
+            state = await runner.run(f"{socket.gethostname()}-{os.getpid()}")
+    click.echo(f"schema {state.version}")
 
 
 def status_lines(
@@ -159,21 +160,6 @@ def status_lines(
     return lines
 
 
-async def _print_plan(settings: Settings, max_write_units: int | None) -> None:
-    from chatserver.warm.dynamo.client import open_dynamodb
-    from chatserver.warm.schema.active_version import SchemaRows
-    from chatserver.warm.schema.migrations import MIGRATIONS
-    from chatserver.warm.schema.migrations.cost_estimate import estimate
-
-    async with open_dynamodb(settings.warm) as dynamodb:
-        client = dynamodb.for_feature("migrate")
-        state = await SchemaRows(client, settings.warm).get_state()
-        pending = [migration for migration in MIGRATIONS if migration.number > state.version]
-        estimates = await estimate(client, settings.warm, pending)
-    for line in plan_lines(estimates, max_write_units):
-        click.echo(line)
-
-
 def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[str]:
     """Return the lines that `plan` prints."""
     if not estimates:
@@ -205,27 +191,3 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
                 f"{estimate.write_units:.0f} write units{duration}"
             )
     return lines
-
-
-async def _run_up(settings: Settings, options: Options) -> None:
-    from chatserver.cli.progress import open_report
-    from chatserver.domain.clock import SystemClock
-    from chatserver.warm.dynamo.client import open_dynamodb
-    from chatserver.warm.schema.migrations import MIGRATIONS
-    from chatserver.warm.schema.migrations.runner import MigrationRunner
-
-    clock = SystemClock()
-    holder = f"{socket.gethostname()}-{os.getpid()}"
-    async with open_dynamodb(settings.warm) as dynamodb:
-        client = dynamodb.for_feature("migrate")
-        with open_report(clock) as report:
-            runner = MigrationRunner(
-                client,
-                settings.warm,
-                clock=clock,
-                report=report,
-                options=options,
-                migrations=MIGRATIONS,
-            )
-            state = await runner.run(holder)
-    click.echo(f"schema {state.version}")

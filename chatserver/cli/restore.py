@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from chatserver.cli.process_setup import prepare, run
-from chatserver.config import Settings
+from chatserver.cli.process_setup import prepare
+from chatserver.command_options import WriteUnitsMax, handle_errors, with_options
 from chatserver.domain.ids import ChatId, parse_id
 from chatserver.domain.quantities import format_count
 from chatserver.errors import BadRequest, Conflict, NotFound
@@ -22,39 +22,26 @@ _UNITS = {"h": 3600, "d": 86_400}
 
 @click.command()
 @click.argument("chat")
-@click.option(
-    "--from", "start", metavar="SEQ|TIME", help="First entry: a seq or a time. Default: 1."
-)
-@click.option(
-    "--to",
-    "end",
-    metavar="SEQ|TIME",
-    help="Last entry: a seq or a time (a date includes the whole day). Default: the last archived "
-    "entry.",
-)
-@click.option(
-    "--for",
-    "duration",
-    default="7d",
-    show_default=True,
-    help="How long to keep the restored messages, such as 12h or 7d.",
-)
-@click.option(
-    "--max-write-units",
-    type=click.IntRange(1),
-    default=None,
-    help="Maximum write capacity units per second; default: unlimited.",
-)
-@click.option(
-    "--plan", "is_plan", is_flag=True, help="Only print the estimated cost; write nothing."
-)
-def restore(
+@handle_errors(Conflict, NotFound, usage=(BadRequest,), is_resumable=True)
+@with_options
+async def restore(
     chat: str,
-    start: str | None,
-    end: str | None,
-    duration: str,
-    max_write_units: int | None,
-    is_plan: bool,
+    *,
+    start: Annotated[
+        str | None, "--from", {"metavar": "SEQ|TIME"}, "First entry: a seq or a time. Default: 1."
+    ] = None,
+    end: Annotated[
+        str | None,
+        "--to",
+        {"metavar": "SEQ|TIME"},
+        "Last entry: a seq or a time (a date includes the whole day). Default: the last archived "
+        "entry.",
+    ] = None,
+    duration: Annotated[
+        str, "--for", "How long to keep the restored messages, such as 12h or 7d."
+    ] = "7d",
+    max_write_units: WriteUnitsMax = None,
+    is_plan: Annotated[bool, "Only print the estimated cost; write nothing."] = False,
 ) -> None:
     """Restore archived messages of CHAT to DynamoDB for a limited time.
 
@@ -62,22 +49,45 @@ def restore(
     again: it continues where it stopped. If a range is restored again, it is kept for longer. The
     archive keeps its copy.
     """
-    settings = prepare("restore")
-    try:
-        name = ChatId(parse_id(chat, "CHAT"))
-        bounds = parse_bound(start, "--from"), parse_bound(end, "--to", is_end=True)
-        until_s = parse_duration(duration)
-    except BadRequest as exc:
-        raise click.UsageError(exc.message) from None
+    from chatserver.cli.progress import open_report
+    from chatserver.domain.clock import SystemClock
     from chatserver.telemetry.failpoints import arm_failpoint
+    from workers.archive.restorer import Progress, open_restorer
 
+    settings = prepare("restore")
+    name = ChatId(parse_id(chat, "CHAT"))
+    bounds = parse_bound(start, "--from"), parse_bound(end, "--to", is_end=True)
+    duration_s = parse_duration(duration)
     arm_failpoint()
-    try:
-        run(_restore(settings, name, bounds, until_s, max_write_units, is_plan=is_plan))
-    except (Conflict, NotFound) as exc:
-        raise click.ClickException(exc.message) from None
-    except KeyboardInterrupt:
-        raise click.ClickException("stopped; run the command again to continue") from None
+    clock = SystemClock()
+    async with open_restorer(settings, clock, max_write_units) as restorer:
+        until = int(clock.time()) + duration_s
+        wanted = await restorer.find_range(name, *bounds, until)
+        restored = wanted if is_plan else await restorer.begin(name, wanted)
+        cost = await restorer.estimate(name, restored)
+        ends = datetime.datetime.fromtimestamp(restored.until, datetime.UTC)
+        click.echo(
+            f"seqs {restored.first} to {restored.last}, until {ends:%Y-%m-%d %H:%M} UTC: "
+            f"{cost.entries} entries to restore, {cost.bytes} bytes: "
+            f"about {cost.write_units} write units now, and the same number when they expire"
+        )
+        if is_plan:
+            return
+        with open_report(clock) as report:
+            report.begin("restore", cost.entries)
+
+            def on_progress(done: Progress) -> None:
+                report.show(
+                    done.entries,
+                    f"{done.entries} of {cost.entries} entries, {done.write_units:.0f} write units",
+                )
+
+            done = await restorer.restore(name, restored, on_progress)
+            report.end()
+    click.echo(
+        f"{format_count(done.entries, 'entry', 'entries')} restored, "
+        f"{format_count(round(done.write_units), 'write unit')}"
+    )
 
 
 def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound | None:
@@ -112,47 +122,3 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise BadRequest(f"--for: must be hours or days, such as 12h or 7d; got {text!r}")
     return int(match[1]) * _UNITS[match[2]]
-
-
-async def _restore(
-    settings: Settings,
-    chat: ChatId,
-    bounds: tuple[Bound | None, Bound | None],
-    duration_s: int,
-    max_write_units: int | None,
-    *,
-    is_plan: bool,
-) -> None:
-    from chatserver.cli.progress import open_report
-    from chatserver.domain.clock import SystemClock
-    from workers.archive.restorer import Progress, open_restorer
-
-    clock = SystemClock()
-    async with open_restorer(settings, clock, max_write_units) as restorer:
-        until = int(clock.time()) + duration_s
-        wanted = await restorer.find_range(chat, *bounds, until)
-        restored = wanted if is_plan else await restorer.begin(chat, wanted)
-        cost = await restorer.estimate(chat, restored)
-        ends = datetime.datetime.fromtimestamp(restored.until, datetime.UTC)
-        click.echo(
-            f"seqs {restored.first} to {restored.last}, until {ends:%Y-%m-%d %H:%M} UTC: "
-            f"{cost.entries} entries to restore, {cost.bytes} bytes: "
-            f"about {cost.write_units} write units now, and the same number when they expire"
-        )
-        if is_plan:
-            return
-        with open_report(clock) as report:
-            report.begin("restore", cost.entries)
-
-            def on_progress(done: Progress) -> None:
-                report.show(
-                    done.entries,
-                    f"{done.entries} of {cost.entries} entries, {done.write_units:.0f} write units",
-                )
-
-            done = await restorer.restore(chat, restored, on_progress)
-            report.end()
-    click.echo(
-        f"{format_count(done.entries, 'entry', 'entries')} restored, "
-        f"{format_count(round(done.write_units), 'write unit')}"
-    )

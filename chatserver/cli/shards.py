@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime
 import functools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
-from chatserver.cli.process_setup import prepare, run
+from chatserver.cli.process_setup import prepare
 from chatserver.cli.restore import parse_duration
-from chatserver.config import Settings
+from chatserver.command_options import handle_errors, with_options
 from chatserver.domain.ids import ChatId, parse_id
 from chatserver.domain.quantities import format_count
 from chatserver.domain.write_sharding import SHARDS_MAX, ShardFloor
@@ -33,41 +33,33 @@ def shards() -> None:
 @shards.command(name="set")
 @click.argument("chat")
 @click.argument("number", metavar="SHARDS", type=click.Choice(_SHARDS))
-@click.option(
-    "--for",
-    "duration",
-    default="24h",
-    show_default=True,
-    help="How long the chat keeps at least this many shards, such as 12h or 7d.",
-)
-def set_(chat: str, number: str, duration: str) -> None:
+@handle_errors(NotFound, usage=(BadRequest,))
+@with_options
+async def set_(
+    chat: str,
+    number: str,
+    *,
+    duration: Annotated[
+        str, "--for", "How long the chat keeps at least this many shards, such as 12h or 7d."
+    ] = "24h",
+) -> None:
     """Shard new entries of CHAT across SHARDS DynamoDB partitions, before a planned event.
 
     A partition accepts about 1,000 write units per second. The change takes effect within a second.
     Workers may add shards; they remove shards only after the time set with --for, once the chat is
     less busy. Repeating the command extends the time.
     """
-    settings = prepare("shards")
-    try:
-        name, duration_s = ChatId(parse_id(chat, "CHAT")), parse_duration(duration)
-    except BadRequest as exc:
-        raise click.UsageError(exc.message) from None
-    try:
-        run(_set(settings, name, int(number), duration_s))
-    except NotFound as exc:
-        raise click.ClickException(exc.message) from None
-
-
-async def _set(settings: Settings, chat: ChatId, number: int, duration_s: int) -> None:
     from chatserver.container.storage import open_storage_container
     from chatserver.domain.clock import SystemClock
 
+    settings = prepare("shards")
+    name, duration_s = ChatId(parse_id(chat, "CHAT")), parse_duration(duration)
     async with open_storage_container(
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
-        floor = await set_shards(container, chat, number, duration_s)
+        floor = await set_shards(container, name, int(number), duration_s)
     ends = datetime.datetime.fromtimestamp(floor.until_ts / 1e6, datetime.UTC)
-    click.echo(f"{chat}: {format_count(number, 'shard')}, until {ends:%Y-%m-%d %H:%M} UTC")
+    click.echo(f"{chat}: {format_count(int(number), 'shard')}, until {ends:%Y-%m-%d %H:%M} UTC")
 
 
 async def set_shards(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Annotated
 
 import click
 
-from chatserver.cli.process_setup import prepare, run
-from chatserver.config import Settings
+from chatserver.cli.process_setup import prepare
+from chatserver.command_options import with_options
 from chatserver.errors import ConfigError
 
 
@@ -17,19 +18,18 @@ def tables() -> None:
 
 
 @tables.command()
-@click.option("--bucket/--no-bucket", default=True, help="Also create the S3 bucket.")
-def apply(bucket: bool) -> None:
+@with_options
+async def apply(
+    *, bucket: Annotated[bool, "--bucket/--no-bucket", "Also create the S3 bucket."] = True
+) -> None:
     """Create the tables and the bucket if they are missing. Deletes nothing; safe to run again."""
-    settings = prepare("tables")
-    run(_apply(settings, with_bucket=bucket))
-
-
-async def _apply(settings: Settings, *, with_bucket: bool) -> None:
     from chatserver.cold.bucket import apply_bucket
     from chatserver.cold.client import open_s3
     from chatserver.warm.dynamo.client import TableMissing, open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.provisioning import apply_tables
+
+    settings = prepare("tables")
 
     async with open_dynamodb(settings.warm) as dynamodb:
         schema = SchemaRows(dynamodb.for_feature("schema"), settings.warm)
@@ -39,7 +39,7 @@ async def _apply(settings: Settings, *, with_bucket: bool) -> None:
         client = dynamodb.for_feature("operations")
         for change in await apply_tables(client, settings.warm):
             click.echo(f"{change.action:<8} {change.table}: {change.what}")
-    if not with_bucket:
+    if not bucket:
         return
     async with open_s3(settings.cold) as store:
         for created in await apply_bucket(store, settings.cold):

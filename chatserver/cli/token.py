@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import click
 
 from chatserver.cli.process_setup import prepare
+from chatserver.command_options import with_options
 from chatserver.config import check_secret
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
 
 
 @click.command()
-@click.option("--user", required=True, help="User id in the token.")
-@click.option(
-    "--ttl", "ttl_s", type=int, default=3600, show_default=True, help="Lifetime in seconds."
-)
-def token(user: str, ttl_s: int) -> None:
+@with_options
+def token(
+    *,
+    user: Annotated[str, "User id in the token."],
+    ttl_s: Annotated[int, "--ttl", "Lifetime in seconds."] = 3600,
+) -> None:
     """Create a token for a user, signed with auth.secret (CHAT_AUTH_SECRET)."""
     settings = prepare("token")
     check_secret(settings)

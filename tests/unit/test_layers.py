@@ -58,7 +58,7 @@ LAYERS = (
         *("protocol", "config", "telemetry", "process_runtime", "cpu_priority"),
         *("connection_acceptor", "task_groups", "aws_session"),
     },
-    {"outbound", "aws_errors", "encryption"},
+    {"outbound", "aws_errors", "encryption", "command_options"},
     {"hot", "warm", "cold", "auth"},
     {"service"},
     {"features", "operations"},

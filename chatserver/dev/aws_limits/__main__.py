@@ -4,48 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import Annotated, Any
 
 import click
 
+from chatserver.command_options import with_options, with_options_of
 from chatserver.dev.aws_limits.proxy import LimitsProxy
 from chatserver.dev.aws_limits.rules import Limits
 from chatserver.process_runtime import run
 
-_DEFAULTS = Limits()
-
 
 @click.command()
-@click.option("--target", type=int, required=True, help="Port of the DynamoDB server.")
-@click.option("--port", type=int, required=True)
-@click.option("--write-units", default=_DEFAULTS.write_units, show_default=True)
-@click.option("--read-units", default=_DEFAULTS.read_units, show_default=True)
-@click.option("--burst-s", default=_DEFAULTS.burst_s, show_default=True)
-@click.option("--transaction-ms", default=_DEFAULTS.transaction_ms, show_default=True)
-@click.option("--index-lag-ms", type=(float, float), default=_DEFAULTS.index_lag_ms)
-@click.option("--unprocessed-share", default=_DEFAULTS.unprocessed_share, show_default=True)
-@click.option("--seed", default=_DEFAULTS.seed, show_default=True)
+@with_options
+@with_options_of(Limits)
 def main(
-    target: int,
-    port: int,
-    write_units: float,
-    read_units: float,
-    burst_s: float,
-    transaction_ms: float,
-    index_lag_ms: tuple[float, float],
-    unprocessed_share: float,
-    seed: int,
+    *,
+    target: Annotated[int, "Port of the DynamoDB server."],
+    port: Annotated[int, "Port of the proxy."],
+    **limits: Any,
 ) -> None:
     """Serve the DynamoDB API in front of a local server, with AWS limits."""
-    limits = Limits(
-        write_units=write_units,
-        read_units=read_units,
-        burst_s=burst_s,
-        transaction_ms=transaction_ms,
-        index_lag_ms=index_lag_ms,
-        unprocessed_share=unprocessed_share,
-        seed=seed,
-    )
-    run(_serve(LimitsProxy(target, limits, port)))
+    run(_serve(LimitsProxy(target, Limits(**limits), port)))
 
 
 async def _serve(proxy: LimitsProxy) -> None:

@@ -14,7 +14,7 @@ import dataclasses
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 from chatserver.dev.aws_limits.accounting import (
     ItemRequest,
@@ -57,13 +57,13 @@ _READS_MAX: Final = 100  # maximum keys per BatchGetItem
 class Limits:
     """Limits and delays. The defaults are AWS's limits and typical delays."""
 
-    write_units: float = 1000.0  # maximum write units per partition and second
-    read_units: float = 3000.0
-    burst_s: float = 1.0
-    transaction_ms: float = 10.0  # minimum duration of a transaction
-    index_lag_ms: tuple[float, float] = (50.0, 500.0)
-    unprocessed_share: float = 0.02  # probability that a batch returns an item unprocessed
-    seed: int = 0
+    write_units: Annotated[float, "Maximum write units per partition and second."] = 1000.0
+    read_units: Annotated[float, "Maximum read units per partition and second."] = 3000.0
+    burst_s: Annotated[float, "Seconds of unused units that a partition keeps."] = 1.0
+    transaction_ms: Annotated[float, "Minimum duration of a transaction."] = 10.0
+    index_lag_ms: Annotated[tuple[float, float], "Minimum and maximum index lag."] = (50.0, 500.0)
+    unprocessed_share: Annotated[float, "Probability that a batch omits an item."] = 0.02
+    seed: Annotated[int, "Seed for random delays and unprocessed items."] = 0
 
 
 class Server(Protocol):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Annotated
 
 import click
 
 from chatserver.cli.process_setup import prepare, run
+from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
@@ -14,14 +16,16 @@ from chatserver.domain.ids import UserId
 
 @click.command()
 @click.argument("user")
-@click.option(
-    "--password",
-    prompt=True,
-    hide_input=True,
-    confirmation_prompt=True,
-    help="The new password. If omitted, the command asks for it.",
-)
-def password(user: str, password: str) -> None:
+@with_options
+def password(
+    user: str,
+    *,
+    password: Annotated[
+        str,
+        {"prompt": True, "hide_input": True, "confirmation_prompt": True, "required": False},
+        "The new password. If omitted, the command asks for it.",
+    ],
+) -> None:
     """Set USER's password, and log out all of the user's devices.
 
     Creates the user if there is none. API keys cannot set the password of an admin

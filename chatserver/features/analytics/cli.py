@@ -16,18 +16,17 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
-from chatserver.config import Settings
+from chatserver.command_options import handle_errors, with_options
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.analytics.package_check import check_extra
 
 if TYPE_CHECKING:
     from chatserver.features.analytics.duckdb_query import Result
-    from chatserver.features.analytics.worker.compaction import CompactionTally
     from chatserver.features.analytics.worker.exporter import ExportTally
 
 ROWS_DEFAULT = 1000
@@ -41,39 +40,23 @@ def analytics() -> None:
 
 
 @analytics.command()
-@click.option(
-    "--warm",
-    "with_warm",
-    is_flag=True,
-    help="Also export unarchived messages. Costs at least one read unit per chat.",
-)
-@click.option(
-    "--all",
-    "is_all",
-    is_flag=True,
-    help="Compare all archived messages with the files, and repair the files; for example after "
-    "CHAT_ANALYTICS_EXPORT has changed.",
-)
-def export(with_warm: bool, is_all: bool) -> None:
+@with_options
+async def export(
+    *,
+    with_warm: Annotated[
+        bool, "--warm", "Also export unarchived messages. Costs at least one read unit per chat."
+    ] = False,
+    is_all: Annotated[
+        bool,
+        "Compare all archived messages with the files, and repair the files; for example after "
+        "CHAT_ANALYTICS_EXPORT has changed.",
+    ] = False,
+) -> None:
     """Export new and changed messages once.
 
     You can stop this command at any time; the next run continues. `chatserver worker analytics`
     exports archived messages every hour. Requires Redis, DynamoDB and S3.
     """
-    check_extra()
-    settings = prepare("analytics")
-    require_redis(settings.redis)
-    tally = run(_export(settings, with_warm=with_warm, is_all=is_all))
-    click.echo(_format_tally(tally))
-    if tally.postponed:
-        click.echo(
-            f"some messages were postponed ({tally.postponed} ranges); run the command again",
-            err=True,
-        )
-        sys.exit(1)
-
-
-async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> ExportTally:
     from chatserver.cli.progress import open_report
     from chatserver.container.storage import open_storage_container
     from chatserver.domain.clock import SystemClock
@@ -81,6 +64,9 @@ async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> Expor
     from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
     from chatserver.telemetry.failpoints import arm_failpoint
 
+    check_extra()
+    settings = prepare("analytics")
+    require_redis(settings.redis)
     arm_failpoint()
     clock = SystemClock()
     owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
@@ -100,7 +86,13 @@ async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> Expor
                     with_warm=with_warm, is_all=is_all
                 )
         report.end()
-    return tally
+    click.echo(_format_tally(tally))
+    if tally.postponed:
+        click.echo(
+            f"some messages were postponed ({tally.postponed} ranges); run the command again",
+            err=True,
+        )
+        sys.exit(1)
 
 
 def _format_tally(tally: ExportTally) -> str:
@@ -108,54 +100,50 @@ def _format_tally(tally: ExportTally) -> str:
 
 
 @analytics.command()
-def compact() -> None:
+@with_options
+async def compact() -> None:
     """Merge the small files of each date into larger files.
 
     `chatserver worker analytics` does this after each export. You can stop this command at any
     time; the next run continues. Requires Redis and S3.
     """
-    check_extra()
-    settings = prepare("analytics")
-    require_redis(settings.redis)
-    tally = run(_compact(settings))
-    click.echo(f"{tally.moved} files moved into {tally.created}, {tally.deleted} deleted")
-
-
-async def _compact(settings: Settings) -> CompactionTally:
     from chatserver.container.storage import open_storage_container
     from chatserver.domain.clock import SystemClock
     from chatserver.domain.ids import new_id
     from chatserver.features.analytics.worker.export_passes import make_compactor, make_lease
     from chatserver.telemetry.failpoints import arm_failpoint
 
+    check_extra()
+    settings = prepare("analytics")
+    require_redis(settings.redis)
     arm_failpoint()
     async with open_storage_container(
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
         lease = make_lease(container, f"{socket.gethostname()}-{os.getpid()}-{new_id()}")
         async with lease.release_on_exit():
-            return await make_compactor(container, lease).run()
+            tally = await make_compactor(container, lease).run()
+    click.echo(f"{tally.moved} files moved into {tally.created}, {tally.deleted} deleted")
 
 
 @analytics.command()
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["athena", "glue"]),
-    default="athena",
-    show_default=True,
-    help="`athena`: CREATE TABLE statement. `glue`: `TableInput` for `aws glue create-table`.",
-)
-@click.option(
-    "--tenant",
-    "tenants",
-    multiple=True,
-    help="Tenant to include in the table; can be repeated. Default: CHAT_WARM_TENANT.",
-)
-@click.option(
-    "--first-date", default=None, help="Earliest date that the table includes. Default: 2020-01-01."
-)
-def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
+@with_options
+def table(
+    *,
+    form: Annotated[
+        Literal["athena", "glue"],
+        "--format",
+        "`athena`: CREATE TABLE statement. `glue`: `TableInput` for `aws glue create-table`.",
+    ] = "athena",
+    tenants: Annotated[
+        tuple[str, ...],
+        "--tenant",
+        "Tenant to include in the table; can be repeated. Default: CHAT_WARM_TENANT.",
+    ] = (),
+    first_date: Annotated[
+        str | None, "Earliest date that the table includes. Default: 2020-01-01."
+    ] = None,
+) -> None:
     """Print a table definition for Athena or AWS Glue."""
     from chatserver.features.analytics.table_definition import (
         FIRST_DATE,
@@ -176,57 +164,46 @@ def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
 
 @analytics.command()
 @click.argument("sql")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="`json`: one object per line.",
-)
-@click.option(
-    "--max-rows",
-    type=click.IntRange(1, ROWS_MAX),
-    default=ROWS_DEFAULT,
-    show_default=True,
-    help="Maximum number of rows to print.",
-)
-@click.option(
-    "--files",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=None,
-    help="Read a local copy of the files instead of S3.",
-)
-def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
+@handle_errors(NotFound, usage=(BadRequest,))
+@with_options
+def query(
+    sql: str,
+    *,
+    form: Annotated[
+        Literal["table", "json", "csv"], "--format", "`json`: one object per line."
+    ] = "table",
+    max_rows: Annotated[
+        int, click.IntRange(1, ROWS_MAX), "Maximum number of rows to print."
+    ] = ROWS_DEFAULT,
+    folder: Annotated[
+        Path | None,
+        click.Path(exists=True, file_okay=False, path_type=Path),
+        "--files",
+        "Read a local copy of the files instead of S3.",
+    ] = None,
+) -> None:
     """Run a SELECT statement on the table `messages`, which contains the exported messages.
 
     Read-only. Requires S3, or --files.
     """
-    check_extra()
-    try:
-        if folder is not None:
-            from chatserver.features.analytics.duckdb_query import open_folder, run_query
+    from chatserver.cold.client import open_s3
+    from chatserver.features.analytics.cold import ParquetFiles
+    from chatserver.features.analytics.duckdb_query import open_folder, run_query
+    from chatserver.features.analytics.exported_file_queries import query_exported_files
 
-            result = run_query(open_folder(folder), sql, max_rows)
-        else:
-            result = run(_query(prepare("analytics"), sql, max_rows))
-    except NotFound as exc:
-        raise click.ClickException(exc.message) from exc
-    except BadRequest as exc:
-        raise click.UsageError(exc.message) from exc
+    check_extra()
+
+    async def query_bucket() -> Result:
+        async with open_s3(prepare("analytics").cold) as store:
+            return await query_exported_files(ParquetFiles(store), sql, max_rows)
+
+    if folder is not None:
+        result = run_query(open_folder(folder), sql, max_rows)
+    else:
+        result = run(query_bucket())
     _print_result(result, form)
     if result.is_cut:
         click.echo(f"only the first {max_rows} rows are shown; raise --max-rows", err=True)
-
-
-async def _query(settings: Settings, sql: str, rows_max: int) -> Result:
-    from chatserver.cold.client import open_s3
-    from chatserver.features.analytics.cold import ParquetFiles
-    from chatserver.features.analytics.exported_file_queries import query_exported_files
-
-    async with open_s3(settings.cold) as store:
-        return await query_exported_files(ParquetFiles(store), sql, rows_max)
 
 
 def _print_result(result: Result, form: str) -> None:

@@ -10,11 +10,12 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
 
-from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.cli.process_setup import prepare, require_redis
+from chatserver.command_options import handle_errors, with_options
 from chatserver.config import Settings
 from chatserver.errors import BadRequest, ConfigError, NotFound
 from chatserver.telemetry.printable_text import replace_unprintable
@@ -33,34 +34,24 @@ def search() -> None:
 
 @search.command()
 @click.argument("text")
-@click.option("--as", "user", required=True, help="User whose chats are searched.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 50),
-    default=20,
-    show_default=True,
-    help="Maximum number of results.",
-)
-@click.option("--relevance", is_flag=True, help="Sort by relevance instead of newest first.")
-def query(text: str, user: str, limit: int, relevance: bool) -> None:
-    """Search as a user and print each result: time, chat, seq, sender and text."""
-    settings = _prepare()
-    try:
-        run(_query(settings, text, user, limit, is_relevant=relevance))
-    except (BadRequest, NotFound) as exc:
-        raise click.UsageError(exc.message) from exc
-
-
-async def _query(
-    settings: Settings, text: str, user: str, limit: int, *, is_relevant: bool
+@handle_errors(usage=(BadRequest, NotFound))
+@with_options
+async def query(
+    text: str,
+    *,
+    user: Annotated[str, "--as", "User whose chats are searched."],
+    limit: Annotated[int, click.IntRange(1, 50), "Maximum number of results."] = 20,
+    relevance: Annotated[bool, "Sort by relevance instead of newest first."] = False,
 ) -> None:
+    """Search as a user and print each result: time, chat, seq, sender and text."""
     from chatserver.domain.ids import UserId, parse_id
     from chatserver.features.search.container import SearchContainer
     from chatserver.features.search.model import Order
     from chatserver.protocol import codec
 
+    settings = _prepare()
     viewer = UserId(parse_id(user, "--as"))
-    order = Order.RELEVANCE if is_relevant else Order.NEWEST
+    order = Order.RELEVANCE if relevance else Order.NEWEST
     async with _open(settings) as container:
         service = container.get(SearchContainer).search
         page, next_position = await service.find(viewer, text, order, limit, None)
@@ -75,21 +66,18 @@ async def _query(
 
 
 @search.command()
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
-def status(form: str) -> None:
+@with_options
+async def status(*, form: Annotated[Literal["text", "json"], "--format"] = "text") -> None:
     """Print the size and lag of the index, and the progress of a rebuild."""
-    for partition_status in run(_status(_prepare())):
+    from chatserver.features.search.worker.status import read_status
+
+    async with _open(_prepare()) as container:
+        statuses = await read_status(container)
+    for partition_status in statuses:
         is_json = form == "json"
         click.echo(
             json.dumps(_as_json(partition_status)) if is_json else _as_text(partition_status)
         )
-
-
-async def _status(settings: Settings) -> list[PartitionStatus]:
-    from chatserver.features.search.worker.status import read_status
-
-    async with _open(settings) as container:
-        return await read_status(container)
 
 
 def _as_json(status: PartitionStatus) -> dict[str, object]:
@@ -127,30 +115,29 @@ def _as_text(status: PartitionStatus) -> str:
 
 
 @search.command()
-@click.option("--wait/--no-wait", default=True, help="Wait until the rebuild is complete.")
-def rebuild(wait: bool) -> None:
+@with_options
+async def rebuild(
+    *, wait: Annotated[bool, "--wait/--no-wait", "Wait until the rebuild is complete."] = True
+) -> None:
     """Rebuild the search index from the messages in DynamoDB and S3.
 
     `chatserver worker search` must be running; it rebuilds the index. Meanwhile, searches use the
     old index, and new messages are added to it. The rebuild continues if you stop this command or
     restart the worker.
     """
-    run(_rebuild(_prepare(), is_waiting=wait))
-
-
-async def _rebuild(settings: Settings, *, is_waiting: bool) -> None:
     from chatserver.domain.ids import new_id
     from chatserver.features.search.container import SearchContainer
     from chatserver.features.search.hot import IndexFeed
     from chatserver.features.search.worker.status import read_status
 
+    settings = _prepare()
     request = new_id()
     async with _open(settings) as container:
         feed = IndexFeed(container.hot)
         for number in container.get(SearchContainer).partitions:
             await feed.request_rebuild(number, request)
         last_text = ""
-        while is_waiting:
+        while wait:
             statuses = await read_status(container)
             own = [index_status.state.rebuild for index_status in statuses]
             for partition_status in statuses:

@@ -6,12 +6,12 @@ Exit codes: 0 no findings, or all repaired; 1 unrepaired findings.
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import Annotated, Final
 
 import click
 
-from chatserver.cli.process_setup import prepare, require_redis, run
-from chatserver.config import Settings
+from chatserver.cli.process_setup import prepare, require_redis
+from chatserver.command_options import with_options
 from chatserver.domain.quantities import format_count
 
 # A mismatch is read again after this time; pending count changes have then been queued.
@@ -19,26 +19,22 @@ SETTLE_S = 10.0
 
 
 @click.command("social")
-@click.option("--repair", "is_repairing", is_flag=True, help="Repair inconsistencies.")
-def audit_social(is_repairing: bool) -> None:
+@with_options
+async def audit_social(
+    *, is_repairing: Annotated[bool, "--repair", "Repair inconsistencies."] = False
+) -> None:
     """Check that each follow and favorite is stored on both sides, and check the counts.
 
     Safe to run at any time: a mismatch is read again until two reads agree. If a repair removes a
     follow, the next run repairs the counts.
     """
-    settings = prepare("audit")
-    require_redis(settings.redis)
-    if run(_audit(settings, is_repairing=is_repairing)):
-        sys.exit(1)
-
-
-async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
-    """Print the findings; return True if some were not repaired."""
     from chatserver.features.social.hot import CountQueue
     from chatserver.features.social.warm.audit import SocialAudit
     from chatserver.hot.redis.factory import open_hot
     from chatserver.warm.dynamo.client import open_dynamodb
 
+    settings = prepare("audit")
+    require_redis(settings.redis)
     has_found = is_wrong = False
     async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
         queue = CountQueue(hot)
@@ -63,7 +59,8 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
         rows, unstable = audit.progress
     suffix = "" if has_found else ": nothing is wrong"
     click.echo(f"{format_count(rows, 'row')}, {unstable} that keep changing{suffix}", err=True)
-    return is_wrong
+    if is_wrong:  # and not repaired
+        sys.exit(1)
 
 
 COMMAND: Final = audit_social

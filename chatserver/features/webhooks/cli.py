@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Annotated
 
 import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 from chatserver.features.webhooks.hot import PENDING_MAX, DeadEvent, EventQueue
@@ -21,13 +23,13 @@ def webhooks() -> None:
 
 
 @webhooks.command("list")
-@click.option(
-    "--limit",
-    default=100,
-    type=click.IntRange(1, 100_000),
-    help="Maximum number of dead letters to print.",
-)
-def list_dead(limit: int) -> None:
+@with_options
+def list_dead(
+    *,
+    limit: Annotated[
+        int, click.IntRange(1, 100_000), "Maximum number of dead letters to print."
+    ] = 100,
+) -> None:
     """Print the dead letters, oldest first: id, attempts, reason, event."""
     settings = prepare("webhooks")
     require_redis(settings.redis)
@@ -36,8 +38,10 @@ def list_dead(limit: int) -> None:
 
 @webhooks.command()
 @click.argument("places", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="Replay all dead letters.")
-def replay(places: tuple[str, ...], is_all: bool) -> None:
+@with_options
+def replay(
+    places: tuple[str, ...], *, is_all: Annotated[bool, "Replay all dead letters."] = False
+) -> None:
     """Deliver the dead letters with the given IDs, as printed by `list`."""
     if bool(places) == is_all:
         raise click.UsageError("specify IDs or --all")

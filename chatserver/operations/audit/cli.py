@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
 from chatserver.domain.quantities import format_count
@@ -24,29 +25,23 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--chat", "chats", multiple=True, help="Audit this chat; can be repeated.")
-@click.option("--all", "is_all", is_flag=True, help="Audit all chats once.")
-@click.option(
-    "--continuous",
-    is_flag=True,
-    help="Audit all chats repeatedly until SIGTERM; findings go to metrics and the log.",
-)
-@click.option(
-    "--max-read-units",
-    type=click.IntRange(1),
-    default=None,
-    help="Maximum DynamoDB read capacity units per second; default: unlimited, or "
-    "CHAT_AUDIT_READ_UNITS_PER_S with --continuous.",
-)
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per finding.")
+@with_options
 @click.pass_context
 def audit(
     context: click.Context,
-    chats: tuple[str, ...],
-    is_all: bool,
-    continuous: bool,
-    max_read_units: int | None,
-    is_json: bool,
+    *,
+    chats: Annotated[tuple[str, ...], "--chat", "Audit this chat; can be repeated."] = (),
+    is_all: Annotated[bool, "Audit all chats once."] = False,
+    continuous: Annotated[
+        bool, "Audit all chats repeatedly until SIGTERM; findings go to metrics and the log."
+    ] = False,
+    max_read_units: Annotated[
+        int | None,
+        click.IntRange(1),
+        "Maximum DynamoDB read capacity units per second; default: unlimited, or "
+        "CHAT_AUDIT_READ_UNITS_PER_S with --continuous.",
+    ] = None,
+    is_json: Annotated[bool, "Print one JSON object per finding."] = False,
 ) -> None:
     """Compare the copies of chats in Redis, DynamoDB and S3. Read-only; safe at any time."""
     if context.invoked_subcommand is not None:

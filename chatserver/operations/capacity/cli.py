@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
+from chatserver.command_options import with_options
 from chatserver.domain.quantities import format_bytes, format_quantity, parse_quantity
 from chatserver.errors import BadRequest
 from chatserver.operations.capacity.plan_inputs import INPUTS
@@ -33,47 +34,33 @@ _TITLES = {
 def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     for quantity in reversed(INPUTS):
         name = "--" + quantity.name.replace("_", "-")
-        command = click.option(
-            name,
-            quantity.name,
-            default=quantity.default,
-            show_default=True,
-            metavar="N",
-            help=quantity.help,
-        )(command)
+        settings: Any = {"default": quantity.default, "show_default": True, "metavar": "N"}
+        command = click.option(name, quantity.name, help=quantity.help, **settings)(command)
     return command
 
 
 @click.command()
 @_with_inputs
-@click.option(
-    "--removal",
-    type=click.Choice(["worker", "ttl"]),
-    default="worker",
-    show_default=True,
-    help="CHAT_ARCHIVE_REMOVAL: how archived messages are deleted from DynamoDB.",
-)
-@click.option(
-    "--prices",
-    "--region-prices",
-    "prices_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file of prices that override the built-in prices (docs/cost.md).",
-)
-@click.option(
-    "--constants",
-    "constants_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Result file from `chatserver load --out`; its constants override the built-in ones.",
-)
-@click.option("--explain", is_flag=True, help="Print each formula with its numbers and constants.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@with_options
 def plan(
-    removal: str,
-    prices_file: Path | None,
-    constants_file: Path | None,
-    explain: bool,
-    is_json: bool,
+    *,
+    removal: Annotated[
+        Literal["worker", "ttl"],
+        "CHAT_ARCHIVE_REMOVAL: how archived messages are deleted from DynamoDB.",
+    ] = "worker",
+    prices_file: Annotated[
+        Path | None,
+        "--prices",
+        "--region-prices",
+        "TOML file of prices that override the built-in prices (docs/cost.md).",
+    ] = None,
+    constants_file: Annotated[
+        Path | None,
+        "--constants",
+        "Result file from `chatserver load --out`; its constants override the built-in ones.",
+    ] = None,
+    explain: Annotated[bool, "Print each formula with its numbers and constants."] = False,
+    is_json: Annotated[bool, "Print JSON."] = False,
     **options: str,
 ) -> None:
     """Estimate the capacity that each tier needs for a number of users, and the monthly cost.

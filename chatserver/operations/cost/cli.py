@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from chatserver.cli.process_setup import prepare, run
+from chatserver.cli.process_setup import prepare
+from chatserver.command_options import PricesFile, with_options
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError, Unavailable
@@ -23,35 +23,19 @@ CHATS_SHOWN_MAX = 500
 
 
 @click.command()
-@click.option(
-    "--days",
-    type=click.IntRange(1, DAYS_MAX),
-    default=7,
-    show_default=True,
-    help="Number of days (UTC), including today.",
-)
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--prices",
-    "prices_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file of prices that override the built-in prices (docs/cost.md).",
-)
-@click.option(
-    "--chats",
-    type=click.IntRange(1, CHATS_SHOWN_MAX),
-    default=10,
-    show_default=True,
-    help="Number of chats to print, most expensive first.",
-)
-@click.option(
-    "--objects-max",
-    type=click.IntRange(0, 10_000_000),
-    default=100_000,
-    show_default=True,
-    help="Maximum number of bucket objects to list; 0: skip S3.",
-)
-def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects_max: int) -> None:
+@with_options
+async def cost(
+    *,
+    days: Annotated[int, click.IntRange(1, DAYS_MAX), "Number of days (UTC), including today."] = 7,
+    is_json: Annotated[bool, "Print JSON."] = False,
+    prices_file: PricesFile = None,
+    chats: Annotated[
+        int, click.IntRange(1, CHATS_SHOWN_MAX), "Number of chats to print, most expensive first."
+    ] = 10,
+    objects_max: Annotated[
+        int, click.IntRange(0, 10_000_000), "Maximum number of bucket objects to list; 0: skip S3."
+    ] = 100_000,
+) -> None:
     """Report DynamoDB usage, in units and dollars, and the data stored in each tier.
 
     The command reads the usage that workers and API processes record in Redis, and queries each
@@ -63,7 +47,7 @@ def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects
     prices = load_prices(prices_file)
     today = datetime.datetime.now(datetime.UTC).date()
     names = [(today - datetime.timedelta(n)).isoformat() for n in reversed(range(days))]
-    report = run(_report(settings, prices, names, chats, objects_max))
+    report = await _report(settings, prices, names, chats, objects_max)
     if is_json:
         import msgspec
 

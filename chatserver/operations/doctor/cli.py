@@ -7,11 +7,11 @@ import functools
 import json
 import sys
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from chatserver.cli.process_setup import run
+from chatserver.command_options import with_options
 from chatserver.config import Settings, list_sections, read_settings
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
@@ -26,15 +26,18 @@ _LABELS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBL
 
 
 @click.command()
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
-@click.option("--all", "is_all", is_flag=True, help="Also print passed checks.")
-def doctor(is_json: bool, is_all: bool) -> None:
+@with_options
+async def doctor(
+    *,
+    is_json: Annotated[bool, "Print one JSON object per line."] = False,
+    is_all: Annotated[bool, "Also print passed checks."] = False,
+) -> None:
     """Check settings, Redis, DynamoDB and S3; report problems and how to fix them.
 
     Safe to run at any time. The command writes nothing, except a test object in the bucket, which
     it then deletes. The exit code is 1 if there is a problem, otherwise 0.
     """
-    findings = run(_find_all())
+    findings = await _find_all()
     for finding in findings:
         if is_json:
             click.echo(json.dumps(dataclasses.asdict(finding)))

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
 from chatserver.cli.process_setup import prepare, run
+from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError
@@ -27,17 +28,17 @@ _COLORS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
 
 
 @click.command()
-@click.option(
-    "--aws", "is_aws", is_flag=True, help="Run against AWS; the `endpoint` settings must be unset."
-)
-@click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask to confirm the cost.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    help="Folder for selftest.md and selftest.json. Default: the current folder.",
-)
-def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
+@with_options
+def selftest(
+    *,
+    is_aws: Annotated[bool, "Run against AWS; the `endpoint` settings must be unset."] = False,
+    is_confirmed: Annotated[bool, "--yes", "Do not ask to confirm the cost."] = False,
+    out: Annotated[
+        Path,
+        click.Path(file_okay=False, path_type=Path),
+        "Folder for selftest.md and selftest.json.",
+    ] = Path(),
+) -> None:
     """Test the server's guarantees on the configured Redis, DynamoDB and S3.
 
     The command creates its own tables, objects and keys, and deletes them at the end, even after

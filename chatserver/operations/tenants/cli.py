@@ -8,20 +8,20 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
 from chatserver.cli.process_setup import prepare, run
-from chatserver.config import Settings
+from chatserver.command_options import with_options
 from chatserver.errors import Conflict, NotFound
 from chatserver.operations.tenants.tenant_cli import (
+    HasRedis,
     Progress,
-    handle_errors,
+    UnitsMax,
+    handle_tenant_errors,
     open_tenant_of,
-    redis_option,
     tenant_argument,
-    units_option,
 )
 from chatserver.operations.tenants.tenant_list_cli import list_command, measure_command
 from chatserver.operations.tenants.transfer_cli import export_command, restore_command
@@ -44,62 +44,53 @@ for command in (list_command, measure_command, export_command, restore_command):
 
 @tenants.command()
 @tenant_argument
-@click.option(
-    "--reason",
-    default="by the operator",
-    show_default=True,
-    help="Reason that is shown to clients.",
-)
-@redis_option
-def block(tenant: str, reason: str, has_redis: bool) -> None:
-    """Block TENANT: close its sessions, refuse its requests, stop its workers."""
-    settings = prepare("tenants")
-    with handle_errors(), Progress("block") as progress:
-        run(_block(settings, tenant, reason, progress, has_redis=has_redis))
-    click.echo(f"tenant {tenant} is blocked")
-
-
-async def _block(
-    settings: Settings, tenant: str, reason: str, progress: Progress, *, has_redis: bool
+@handle_tenant_errors
+@with_options
+async def block(
+    tenant: str,
+    *,
+    reason: Annotated[str, "Reason that is shown to clients."] = "by the operator",
+    has_redis: HasRedis = True,
 ) -> None:
+    """Block TENANT: close its sessions, refuse its requests, stop its workers."""
     from chatserver.operations.tenants import tenant_block as blocks
 
-    async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
-        record = await work.records.find(tenant)
-        if record is not None and record.state in {"deleting", "deleted", "restoring"}:
-            raise Conflict(f"tenant {tenant} is {record.state}")
-        await _require_tenant(work)
-        await blocks.block(work, reason)
-        await _record(work, "blocked")
-        await blocks.wait_for_processes(work, lambda text: progress(text, 0))
+    settings = prepare("tenants")
+    with Progress("block") as progress:
+        async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
+            record = await work.records.find(tenant)
+            if record is not None and record.state in {"deleting", "deleted", "restoring"}:
+                raise Conflict(f"tenant {tenant} is {record.state}")
+            await _require_tenant(work)
+            await blocks.block(work, reason)
+            await _record(work, "blocked")
+            await blocks.wait_for_processes(work, lambda text: progress(text, 0))
+    click.echo(f"tenant {tenant} is blocked")
 
 
 @tenants.command()
 @tenant_argument
-@click.option(
-    "--deleted",
-    is_flag=True,
-    help="Also unblock a deleted tenant, so that its name can be used again.",
-)
-@redis_option
-def unblock(tenant: str, deleted: bool, has_redis: bool) -> None:
+@handle_tenant_errors
+@with_options
+async def unblock(
+    tenant: str,
+    *,
+    deleted: Annotated[
+        bool, "Also unblock a deleted tenant, so that its name can be used again."
+    ] = False,
+    has_redis: HasRedis = True,
+) -> None:
     """Unblock TENANT; its running processes resume within seconds."""
-    settings = prepare("tenants")
-    with handle_errors():
-        run(_unblock(settings, tenant, is_deleted=deleted, has_redis=has_redis))
-    click.echo(f"tenant {tenant} is not blocked")
-
-
-async def _unblock(settings: Settings, tenant: str, *, is_deleted: bool, has_redis: bool) -> None:
     from chatserver.operations.tenants import tenant_block as blocks
 
-    async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
+    async with open_tenant_of(prepare("tenants"), tenant, has_redis=has_redis) as work:
         record = await work.records.find(tenant)
-        allowed = {"active", "blocked"} | ({"deleted"} if is_deleted else set())
+        allowed = {"active", "blocked"} | ({"deleted"} if deleted else set())
         if record is not None and record.state not in allowed:
             raise Conflict(f"tenant {tenant} is {record.state}; see docs/tenants.md")
         await blocks.unblock(work)
         await _record(work, "active")
+    click.echo(f"tenant {tenant} is not blocked")
 
 
 async def _record(work: OpenTenant, state: Any) -> None:
@@ -126,26 +117,19 @@ async def _require_tenant(work: OpenTenant) -> None:
 
 @tenants.command()
 @tenant_argument
-@click.option(
-    "--confirm", help="The tenant's name, as confirmation. In a terminal, you are prompted for it."
-)
-@click.option("--force", is_flag=True, help="Delete even if the tenant seems to have no data.")
-@click.option("--again", is_flag=True, help="Delete again, even if the tenant has a receipt.")
-@click.option(
-    "--receipt",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the receipt to this file.",
-)
-@units_option
-@redis_option
+@handle_tenant_errors
+@with_options
 def delete(
     tenant: str,
-    confirm: str | None,
-    force: bool,
-    again: bool,
-    receipt: Path | None,
-    max_units: int | None,
-    has_redis: bool,
+    *,
+    confirm: Annotated[
+        str | None, "The tenant's name, as confirmation. In a terminal, you are prompted for it."
+    ] = None,
+    force: Annotated[bool, "Delete even if the tenant seems to have no data."] = False,
+    again: Annotated[bool, "Delete again, even if the tenant has a receipt."] = False,
+    receipt: Annotated[Path | None, "Also write the receipt to this file."] = None,
+    max_units: UnitsMax = None,
+    has_redis: HasRedis = True,
 ) -> None:
     """Delete TENANT from Redis, DynamoDB and S3, and print a receipt. There is no undo.
 
@@ -157,132 +141,76 @@ def delete(
         confirm = click.prompt("Enter the tenant's name to delete it", err=True)
     if confirm != tenant:
         raise click.UsageError(f"--confirm: must be the tenant's name, {tenant}")
+    from chatserver.operations.tenants.deletion import Deletion
     from chatserver.telemetry.failpoints import arm_failpoint
 
     arm_failpoint()
-    with handle_errors(), Progress(f"delete {tenant}") as progress:
-        deletion = run(
-            _delete(
-                settings,
-                tenant,
-                progress,
-                max_units=max_units,
-                has_redis=has_redis,
-                is_forced=force,
-                is_again=again,
-            )
-        )
-    text = json.dumps(deletion, indent=2)
+
+    async def delete_tenant() -> dict[str, Any]:
+        with Progress(f"delete {tenant}") as progress:
+            async with open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work:
+                if not force:
+                    await _require_tenant(work)
+                return await Deletion(work, progress).run(is_again=again)
+
+    text = json.dumps(run(delete_tenant()), indent=2)
     if receipt is not None:
         receipt.write_text(f"{text}\n", "utf-8")
     click.echo(text)
 
 
-async def _delete(
-    settings: Settings,
-    tenant: str,
-    progress: Progress,
-    *,
-    max_units: int | None,
-    has_redis: bool,
-    is_forced: bool,
-    is_again: bool,
-) -> dict[str, Any]:
-    from chatserver.operations.tenants.deletion import Deletion
-
-    async with open_tenant_of(settings, tenant, max_units=max_units, has_redis=has_redis) as work:
-        if not is_forced:
-            await _require_tenant(work)
-        return await Deletion(work, progress).run(is_again=is_again)
-
-
 @tenants.command()
 @tenant_argument
-def receipt(tenant: str) -> None:
+@handle_tenant_errors
+@with_options
+async def receipt(tenant: str) -> None:
     """Print the deletion receipt of TENANT."""
-    settings = prepare("tenants")
-    with handle_errors():
-        click.echo(run(_find_receipt(settings, tenant)))
-
-
-async def _find_receipt(settings: Settings, tenant: str) -> str:
-    async with open_tenant_of(settings, tenant, has_redis=False) as work:
+    async with open_tenant_of(prepare("tenants"), tenant, has_redis=False) as work:
         record = await work.records.find(tenant)
     if record is None or not record.receipt:
         raise NotFound(f"tenant {tenant} has no deletion receipt")
-    return json.dumps(json.loads(record.receipt), indent=2)
+    click.echo(json.dumps(json.loads(record.receipt), indent=2))
 
 
 @tenants.command()
 @tenant_argument
-@click.option(
-    "--find",
-    "texts",
-    multiple=True,
-    help="Also search other tenants' data for this text; can be repeated.",
-)
-@click.option(
-    "--find-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Also search for each string in this file, one per line (at most 1,000).",
-)
-@click.option(
-    "--contents", is_flag=True, help="Also search the contents of other tenants' objects."
-)
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per store.")
-@units_option
-@redis_option
-def audit(
+@handle_tenant_errors
+@with_options
+async def audit(
     tenant: str,
-    texts: tuple[str, ...],
-    find_file: Path | None,
-    contents: bool,
-    is_json: bool,
-    max_units: int | None,
-    has_redis: bool,
+    *,
+    texts: Annotated[
+        tuple[str, ...], "--find", "Also search other tenants' data for this text; can be repeated."
+    ] = (),
+    find_file: Annotated[
+        Path | None,
+        click.Path(exists=True, dir_okay=False, path_type=Path),
+        "Also search for each string in this file, one per line (at most 1,000).",
+    ] = None,
+    contents: Annotated[bool, "Also search the contents of other tenants' objects."] = False,
+    is_json: Annotated[bool, "Print one JSON object per store."] = False,
+    max_units: UnitsMax = None,
+    has_redis: HasRedis = True,
 ) -> None:
     """Check that no data of TENANT is left, and list remaining data. Exit code 1: data is left.
 
     Scans all tables, including the items of other tenants.
     """
+    from chatserver.operations.tenants.tenant_audit import audit_tenant, parse_texts
+
     settings = prepare("tenants")
     wanted = [*texts, *(find_file.read_text("utf-8").splitlines() if find_file else ())]
-    with handle_errors(), Progress(f"audit {tenant}") as progress:
-        results = run(
-            _audit(
-                settings,
-                tenant,
-                wanted,
-                progress,
-                has_contents=contents,
-                max_units=max_units,
-                has_redis=has_redis,
+    with Progress(f"audit {tenant}") as progress:
+        async with open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work:
+            results = await audit_tenant(
+                work, texts=parse_texts(wanted), has_contents=contents, report=progress
             )
-        )
     for result in results:
         click.echo(_format(result, is_json=is_json))
     if not has_redis:
         click.echo("redis: not checked", err=True)
     if any(store_result.left for store_result in results):
         sys.exit(1)
-
-
-async def _audit(
-    settings: Settings,
-    tenant: str,
-    texts: list[str],
-    progress: Progress,
-    *,
-    has_contents: bool,
-    max_units: int | None,
-    has_redis: bool,
-) -> list[StoreAudit]:
-    from chatserver.operations.tenants.tenant_audit import audit_tenant, parse_texts
-
-    async with open_tenant_of(settings, tenant, max_units=max_units, has_redis=has_redis) as work:
-        return await audit_tenant(
-            work, texts=parse_texts(texts), has_contents=has_contents, report=progress
-        )
 
 
 def _format(store: StoreAudit, *, is_json: bool) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import click
 
+from chatserver.command_options import handle_errors
 from chatserver.config import Settings
 from chatserver.domain.access.tenants import parse_tenant
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, TooLarge
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from chatserver.operations.tenants.tenant_stores import OpenTenant
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+UnitsMax = Annotated[
+    int | None,
+    click.IntRange(1),
+    "--max-units",
+    "Maximum DynamoDB capacity units per second; default: unlimited.",
+]
+HasRedis = Annotated[
+    bool,
+    "--redis/--no-redis",
+    "Include the tenant's Redis (CHAT_REDIS_URL). Use --no-redis if it no longer exists.",
+]
 
 
 def tenant_argument(command: F) -> F:
@@ -27,25 +40,6 @@ def tenant_argument(command: F) -> F:
             raise click.BadParameter(exc.message) from None
 
     return click.argument("tenant", callback=parse)(command)
-
-
-def units_option(command: F) -> F:
-    return click.option(
-        "--max-units",
-        type=click.IntRange(1),
-        default=None,
-        help="Maximum DynamoDB capacity units per second; default: unlimited.",
-    )(command)
-
-
-def redis_option(command: F) -> F:
-    return click.option(
-        "--redis/--no-redis",
-        "has_redis",
-        default=True,
-        show_default=True,
-        help="Include the tenant's Redis (CHAT_REDIS_URL). Use --no-redis if it no longer exists.",
-    )(command)
 
 
 class Progress:
@@ -83,20 +77,14 @@ def format_progress(counts: Mapping[str, int], message: str) -> str:
     return "; ".join(filter(None, (counted, message)))
 
 
-@contextlib.contextmanager
-def handle_errors() -> Iterator[None]:
-    """Convert errors that the operator can fix, and Ctrl-C, to a `ClickException`."""
-    try:
-        yield
-    except (BadRequest, Conflict, CorruptData, NotFound, TooLarge) as exc:
-        raise click.ClickException(exc.message) from None
-    except KeyboardInterrupt:
-        raise click.ClickException("stopped; run the command again to continue") from None
+handle_tenant_errors = handle_errors(
+    BadRequest, Conflict, CorruptData, NotFound, TooLarge, is_resumable=True
+)
 
 
 @contextlib.asynccontextmanager
 async def open_tenant_of(
-    settings: Settings, tenant: str, *, max_units: int | None = None, has_redis: bool = True
+    settings: Settings, tenant: str, max_units: int | None = None, *, has_redis: bool
 ) -> AsyncIterator[OpenTenant]:
     from chatserver.domain.clock import SystemClock
     from chatserver.features.registry import list_features, load

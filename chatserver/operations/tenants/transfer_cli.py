@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from chatserver.cli.process_setup import prepare, run
-from chatserver.config import Settings
+from chatserver.cli.process_setup import prepare
+from chatserver.command_options import with_options
 from chatserver.domain.quantities import format_bytes
 from chatserver.operations.tenants.tenant_cli import (
+    HasRedis,
     Progress,
-    handle_errors,
+    UnitsMax,
+    handle_tenant_errors,
     open_tenant_of,
-    redis_option,
     tenant_argument,
-    units_option,
 )
 
 if TYPE_CHECKING:
@@ -25,47 +25,43 @@ if TYPE_CHECKING:
 
 @click.command("export")
 @tenant_argument
-@click.option("--to", "place", required=True, help="Target: a directory, or s3://bucket/prefix.")
-@click.option("--verify", is_flag=True, help="Only verify a finished export.")
-@click.option(
-    "--allow-unpersisted",
-    is_flag=True,
-    help="Export even if the newest messages are only in Redis; they may be missing "
-    "from the exported items.",
-)
-@units_option
-@redis_option
-def export_command(
+@handle_tenant_errors
+@with_options
+async def export_command(
     tenant: str,
-    place: str,
-    verify: bool,
-    allow_unpersisted: bool,
-    max_units: int | None,
-    has_redis: bool,
+    *,
+    place: Annotated[str, "--to", "Target: a directory, or s3://bucket/prefix."],
+    verify: Annotated[bool, "Only verify a finished export."] = False,
+    allow_unpersisted: Annotated[
+        bool,
+        "Export even if the newest messages are only in Redis; they may be missing "
+        "from the exported items.",
+    ] = False,
+    max_units: UnitsMax = None,
+    has_redis: HasRedis = True,
 ) -> None:
     """Export all data of TENANT. If interrupted, run it again: it continues where it stopped.
 
     For a consistent export, run `tenants block` first.
     """
-    settings = prepare("tenants")
+    from chatserver.operations.tenants.export import Export, verify_export
+    from chatserver.operations.tenants.export_files import open_target
     from chatserver.telemetry.failpoints import arm_failpoint
 
+    settings = prepare("tenants")
     arm_failpoint()
-    with handle_errors(), Progress(f"export {tenant}") as progress:
-        if verify:
-            problems = run(_verify(settings, place, progress))
-        else:
-            work = _export(
-                settings,
-                tenant,
-                place,
-                progress,
-                is_partial_allowed=allow_unpersisted,
-                max_units=max_units,
-                has_redis=has_redis,
-            )
-            _print(f"tenant {tenant} is exported", run(work))
+    with Progress(f"export {tenant}") as progress:
+        if not verify:
+            async with (
+                open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work,
+                open_target(place, settings.cold) as target,
+            ):
+                export = Export(work, target, progress)
+                manifest = await export.run(is_partial_allowed=allow_unpersisted)
+            _print(f"tenant {tenant} is exported", manifest)
             return
+        async with open_target(place, settings.cold) as target:
+            problems = await verify_export(target, progress)
     for problem in problems:
         click.echo(problem)
     if problems:
@@ -73,76 +69,35 @@ def export_command(
     click.echo("the export is complete and unchanged")
 
 
-async def _export(
-    settings: Settings,
-    tenant: str,
-    place: str,
-    progress: Progress,
-    *,
-    is_partial_allowed: bool,
-    max_units: int | None,
-    has_redis: bool,
-) -> Manifest:
-    from chatserver.operations.tenants.export import Export
-    from chatserver.operations.tenants.export_files import open_target
-
-    async with (
-        open_tenant_of(settings, tenant, max_units=max_units, has_redis=has_redis) as work,
-        open_target(place, settings.cold) as target,
-    ):
-        export = Export(work, target, progress)
-        return await export.run(is_partial_allowed=is_partial_allowed)
-
-
-async def _verify(settings: Settings, place: str, progress: Progress) -> list[str]:
-    from chatserver.operations.tenants.export import verify_export
-    from chatserver.operations.tenants.export_files import open_target
-
-    async with open_target(place, settings.cold) as target:
-        return await verify_export(target, progress)
-
-
 @click.command("restore")
 @tenant_argument
-@click.option(
-    "--from", "place", required=True, help="The export: a directory, or s3://bucket/prefix."
-)
-@units_option
-@redis_option
-def restore_command(tenant: str, place: str, max_units: int | None, has_redis: bool) -> None:
+@handle_tenant_errors
+@with_options
+async def restore_command(
+    tenant: str,
+    *,
+    place: Annotated[str, "--from", "The export: a directory, or s3://bucket/prefix."],
+    max_units: UnitsMax = None,
+    has_redis: HasRedis = True,
+) -> None:
     """Restore TENANT from an export. If interrupted, run it again: it continues where it stopped.
 
     The tenant must have no data, and is blocked during the restore. Redis must be empty; the server
     later fills it from DynamoDB.
     """
-    settings = prepare("tenants")
-    from chatserver.telemetry.failpoints import arm_failpoint
-
-    arm_failpoint()
-    with handle_errors(), Progress(f"restore {tenant}") as progress:
-        restored = run(
-            _restore(settings, tenant, place, progress, max_units=max_units, has_redis=has_redis)
-        )
-    _print(f"tenant {tenant} is restored", restored)
-
-
-async def _restore(
-    settings: Settings,
-    tenant: str,
-    place: str,
-    progress: Progress,
-    *,
-    max_units: int | None,
-    has_redis: bool,
-) -> Manifest:
     from chatserver.operations.tenants.export_files import open_target
     from chatserver.operations.tenants.restoration import Restoration
+    from chatserver.telemetry.failpoints import arm_failpoint
 
-    async with (
-        open_tenant_of(settings, tenant, max_units=max_units, has_redis=has_redis) as work,
-        open_target(place, settings.cold) as target,
-    ):
-        return await Restoration(work, target, progress).run()
+    settings = prepare("tenants")
+    arm_failpoint()
+    with Progress(f"restore {tenant}") as progress:
+        async with (
+            open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work,
+            open_target(place, settings.cold) as target,
+        ):
+            restored = await Restoration(work, target, progress).run()
+    _print(f"tenant {tenant} is restored", restored)
 
 
 def _print(title: str, manifest: Manifest) -> None:

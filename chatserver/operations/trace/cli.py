@@ -10,11 +10,12 @@ import dataclasses
 import datetime
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, UserId, parse_id, parse_mid
 from chatserver.domain.quantities import format_count
@@ -31,37 +32,27 @@ Line = tuple[str, str]
 
 @click.command()
 @click.argument("mid")
-@click.option(
-    "--chat",
-    default=None,
-    help="Chat that contains the message. Messages of any age are found, and no "
-    "other chats are searched.",
-)
-@click.option(
-    "--user", default=None, help="Member of the chat. Only this user's chats are searched."
-)
-@click.option(
-    "--chats-max",
-    type=click.IntRange(1, 10_000_000),
-    default=10_000,
-    show_default=True,
-    help="Maximum number of chats to search without --chat and --user.",
-)
-@click.option(
-    "--members-max",
-    type=click.IntRange(1, 500),
-    default=50,
-    show_default=True,
-    help="Maximum number of members for which to show the delivery state.",
-)
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+@with_options
 def trace(
     mid: str,
-    chat: str | None,
-    user: str | None,
-    chats_max: int,
-    members_max: int,
-    is_json: bool,
+    *,
+    chat: Annotated[
+        str | None,
+        "Chat that contains the message. Messages of any age are found, and no "
+        "other chats are searched.",
+    ] = None,
+    user: Annotated[str | None, "Member of the chat. Only this user's chats are searched."] = None,
+    chats_max: Annotated[
+        int,
+        click.IntRange(1, 10_000_000),
+        "Maximum number of chats to search without --chat and --user.",
+    ] = 10_000,
+    members_max: Annotated[
+        int,
+        click.IntRange(1, 500),
+        "Maximum number of members for which to show the delivery state.",
+    ] = 50,
+    is_json: Annotated[bool, "Print one JSON object."] = False,
 ) -> None:
     """Show the state of message MID: committed, delivered, persisted, archived.
 
