@@ -73,7 +73,10 @@ class ClientState:
         self.catch_up = CatchUp(self._send_connection_request, self._emit, self.bounds.fill_max)
         self.companion_responses = CompanionResponses(self._send_connection_request, self._emit)
         self._sender = OutboxSender(
-            self.outbox, self._requests.next_id, self._emit, is_left=self._is_left
+            outbox=self.outbox,
+            next_id=self._requests.next_id,
+            emit=self._emit,
+            is_left=self._is_left,
         )
         self._unstored_in_hello: dict[str, int] = {}  # in the last hello
         self._cleared: dict[str, int] = {}  # chat → seq up to which it is cleared

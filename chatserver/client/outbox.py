@@ -19,6 +19,8 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import attrs
+
 from chatserver.client.events import Acked, Event, Refused
 from chatserver.client.request_queue import Fields, parse_error
 from chatserver.domain.companion_ids import is_session_chat
@@ -283,26 +285,21 @@ def _get_probe_key(operation: OutboxEntry) -> tuple[str, str]:
     return operation.chat, operation.ref if operation.is_delete_for_me else ""
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class OutboxSender:
     """Prepares the operations to send on one connection, and handles the responses.
 
     `is_left` returns whether the user has left a chat.
     """
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        next_id: Callable[[], int],
-        emit: Callable[[Iterable[Event]], None],
-        *,
-        is_left: Callable[[str], bool],
-    ) -> None:
-        self._outbox = outbox
-        self._next_id = next_id
-        self._emit = emit
-        self._is_left = is_left
-        self._refs: dict[int, str] = {}  # request number → ref
-        self._probes: set[int] = set()  # request numbers of acked operations sent again
+    _outbox: Outbox
+    _next_id: Callable[[], int]
+    _emit: Callable[[Iterable[Event]], None]
+    _is_left: Callable[[str], bool]
+    # request number → ref
+    _refs: dict[int, str] = attrs.field(factory=dict, init=False)
+    # request numbers of acked operations sent again
+    _probes: set[int] = attrs.field(factory=set, init=False)
 
     def handle_disconnect(self) -> None:
         self._refs.clear()

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+import attrs
 import structlog
 
 from chatserver.domain.clock import Clock
@@ -57,27 +58,21 @@ class _Cached:
     ends_at: float
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class KeyRing:
     """The data keys of one tenant. Implements `ValueCipher`."""
 
-    def __init__(
-        self,
-        *,
-        tenant: str,
-        store: KeyStore,
-        wrappers: KeyWrappers,
-        cache_s: float,
-        clock: Clock,
-    ) -> None:
-        self._tenant = tenant
-        self._store = store
-        self._wrappers = wrappers
-        self._cache_s = cache_s
-        self._clock = clock
-        self._current: _Cached | None = None
-        self._cached: collections.OrderedDict[int, _Cached] = collections.OrderedDict()
-        self._loading = asyncio.Lock()
-        self._failure: tuple[float, str] = (float("-inf"), "")
+    _tenant: str
+    _store: KeyStore
+    _wrappers: KeyWrappers
+    _cache_s: float
+    _clock: Clock
+    _current: _Cached | None = attrs.field(default=None, init=False)
+    _cached: collections.OrderedDict[int, _Cached] = attrs.field(
+        factory=collections.OrderedDict, init=False
+    )
+    _loading: asyncio.Lock = attrs.field(factory=asyncio.Lock, init=False)
+    _failure: tuple[float, str] = attrs.field(factory=lambda: (float("-inf"), ""), init=False)
 
     def __repr__(self) -> str:
         return f"KeyRing({self._tenant!r})"

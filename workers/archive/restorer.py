@@ -20,6 +20,8 @@ import math
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Final, NamedTuple
 
+import attrs
+
 from chatserver.cold.client import open_s3
 from chatserver.cold.long_bodies import BodyFiles
 from chatserver.cold.segment_store import SegmentStore
@@ -71,26 +73,17 @@ class Progress(NamedTuple):
     write_units: float
 
 
+@attrs.define(eq=False, repr=False)
 class Restorer:
     """Restores ranges of archived entries."""
 
-    def __init__(
-        self,
-        manifests: Manifests,
-        rows: RestoredRows,
-        cold: ColdLog,
-        archivable: ArchivableEntries,
-        directory: Directory,
-        pace: RateLimiter,
-        clock: Clock,
-    ) -> None:
-        self._manifests = manifests
-        self._rows = rows
-        self._cold = cold
-        self._archivable = archivable
-        self._directory = directory
-        self._pace = pace
-        self._clock = clock
+    _manifests: Manifests
+    _rows: RestoredRows
+    _cold: ColdLog
+    _archivable: ArchivableEntries
+    _directory: Directory
+    _pace: RateLimiter
+    _clock: Clock
 
     async def find_range(
         self, chat: ChatId, start: Bound | None, end: Bound | None, until: int

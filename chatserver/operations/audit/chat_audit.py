@@ -23,6 +23,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+import attrs
 import msgspec
 
 from chatserver.cold.client import ObjectMissing
@@ -97,29 +98,18 @@ class _Cursor:
         self.ts = max(self.ts, window.to_ts)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Auditor:
     """Audits chats. `objects` must read from S3, not from a cache."""
 
-    def __init__(
-        self,
-        *,
-        log: ChatLog,
-        find_backlog: Callable[[ChatId], Backlog],
-        archivable: ArchivableEntries,
-        manifests: Manifests,
-        days: ActiveDaysRepository,
-        objects: SegmentStore,
-        confirm_s: float,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._log = log
-        self._find_backlog = find_backlog
-        self._archivable = archivable
-        self._manifests = manifests
-        self._days = days
-        self._objects = objects
-        self._confirm_s = confirm_s
-        self._sleep = sleep
+    _log: ChatLog
+    _find_backlog: Callable[[ChatId], Backlog]
+    _archivable: ArchivableEntries
+    _manifests: Manifests
+    _days: ActiveDaysRepository
+    _objects: SegmentStore
+    _confirm_s: float
+    _sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def audit(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
         """Audit a chat from its first entry to its last; update `tally`.

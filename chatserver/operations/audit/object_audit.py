@@ -12,6 +12,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
+import attrs
+
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.domain.archive_segments import PREFIX
 from chatserver.domain.clock import Clock
@@ -22,25 +24,16 @@ from chatserver.warm.archive.manifests import Manifests
 _NAME: Final = re.compile(r"/(\d{20})-(\d{20})(?:\.[^/]*)?\.jsonl\.zst$")
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ObjectAuditor:
     """Compares the bucket with the records of archive objects."""
 
-    def __init__(
-        self,
-        *,
-        store: ObjectStore,
-        manifests: Manifests,
-        age_s: float,
-        confirm_s: float,
-        clock: Clock,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._store = store
-        self._manifests = manifests
-        self._age_s = age_s
-        self._confirm_s = confirm_s
-        self._clock = clock
-        self._sleep = sleep
+    _store: ObjectStore
+    _manifests: Manifests
+    _age_s: float
+    _confirm_s: float
+    _clock: Clock
+    _sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
         """Yield, page by page, the chats that have objects in the bucket.

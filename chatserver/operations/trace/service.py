@@ -18,6 +18,8 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, UserId, parse_mid
 from chatserver.domain.quantities import format_count
@@ -42,29 +44,21 @@ LATER_S: Final = 300
 CHATS_AT_ONCE: Final = 16
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MessageTrace:
     """Traces one message. `hot` is None if Redis does not respond.
 
     Bounds: searches at most `chats_max` chats and reads at most `members_max` members.
     """
 
-    def __init__(
-        self,
-        *,
-        hot: HotTrace | None,
-        older: WarmTrace,
-        clock: Clock,
-        chats_max: int,
-        members_max: int,
-    ) -> None:
-        self._hot = hot
-        self._older = older
-        self._clock = clock
-        self._chats_max = chats_max
-        self._members_max = members_max
-        self._searched = 0
-        self._waiting: Waiting | None = None
-        self.problems: list[str] = []
+    _hot: HotTrace | None
+    _older: WarmTrace
+    _clock: Clock
+    _chats_max: int
+    _members_max: int
+    _searched: int = attrs.field(default=0, init=False)
+    _waiting: Waiting | None = attrs.field(default=None, init=False)
+    problems: list[str] = attrs.field(factory=list, init=False)
 
     async def trace(self, text: str, chat: ChatId | None, user: UserId | None) -> Trace:
         """Return the trace of a message. `chat`, or a member `user`, narrows the search.
