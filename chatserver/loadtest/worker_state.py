@@ -1,18 +1,46 @@
-"""State shared by all devices of a worker process."""
+"""State shared by all devices of a worker process: users, counts, latencies, findings."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import time
 from collections.abc import Callable
+from typing import Any
 
 from chatserver.loadtest.delivery_checker import ChatRecord, Findings, encode_key
-from chatserver.loadtest.meters import Meters
+from chatserver.loadtest.histogram import Histogram
 from chatserver.loadtest.wire import Address
 
 
 def get_now_us() -> int:
     return time.monotonic_ns() // 1000
+
+
+class Meters:
+    """Counts and latencies since the last call to `pop_all`."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.histograms: dict[str, Histogram] = {}
+
+    def record_latency(self, name: str, microseconds: int) -> None:
+        histogram = self.histograms.get(name)
+        if histogram is None:
+            histogram = self.histograms[name] = Histogram()
+        histogram.record(microseconds)
+
+    def pop_all(self) -> dict[str, Any]:
+        """Return all measurements, ready for JSON, and reset them."""
+        popped = {
+            "counts": dict(self.counts),
+            "histograms": {
+                name: histogram.to_json() for name, histogram in self.histograms.items()
+            },
+        }
+        self.counts.clear()
+        self.histograms.clear()
+        return popped
 
 
 @dataclasses.dataclass(slots=True)

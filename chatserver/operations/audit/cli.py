@@ -1,6 +1,6 @@
 """`chatserver audit`: compare Redis, DynamoDB and S3; report inconsistencies with advice.
 
-Exit codes: 0 no findings, 1 findings or a failed check, 2 invalid option.
+Exit codes: 0 no findings, 1 findings that are not repaired or a failed check, 2 invalid option.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ async def _read_dynamodb(
     settings: Settings, prices: Prices, problems: list[str]
 ) -> tuple[list[Capacity], list[Stored]]:
     from chatserver.operations.cost import report as costs
-    from chatserver.operations.cost.table_sizes import list_sizes
+    from chatserver.operations.cost.stored_sizes import list_sizes
     from chatserver.warm.dynamo.client import open_dynamodb
 
     try:
@@ -144,7 +144,7 @@ async def _read_s3(
 ) -> list[Stored]:
     from chatserver.cold.client import open_s3
     from chatserver.operations.cost import report as costs
-    from chatserver.operations.cost.bucket_sizes import list_prefix_sizes
+    from chatserver.operations.cost.stored_sizes import list_prefix_sizes
 
     try:
         async with open_s3(settings.cold) as store:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import redis.asyncio
@@ -15,7 +15,6 @@ from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import make_hot
 from chatserver.operations.doctor.model import Finding, make_finding
-from chatserver.operations.doctor.replica_checks import check_replicas
 
 STORE: Final = "redis"
 OLDEST: Final = (7, 0)
@@ -171,3 +170,48 @@ async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding
 def _join(partitions: list[int]) -> str:
     listed = ", ".join(map(str, partitions[:5]))
     return f"partition {listed}" + (" and others" if len(partitions) > 5 else "")
+
+
+def check_replicas(
+    store: str, name: str, info: Mapping[str, Any], wait_replicas: int
+) -> list[Finding]:
+    """Return whether enough replicas remain if a server fails.
+
+    A replica that becomes the master has one replica less than its predecessor. `info` is the
+    server's reply to INFO.
+    """
+    replicas = int(info.get("connected_slaves", 0))
+    findings = [
+        make_finding(
+            store,
+            f"{name}: has a replica",
+            is_met=replicas > 0,
+            fix="add a replica; otherwise, there is no failover",
+            level="note",
+        )
+    ]
+    if wait_replicas:
+        findings.append(
+            make_finding(
+                store,
+                f"{name}: has at least {wait_replicas + 1} replicas "
+                f"(CHAT_REDIS_WAIT_REPLICAS is {wait_replicas})",
+                is_met=replicas > wait_replicas,
+                fix=f"it has {replicas}; add replicas. If one of its servers fails, each message "
+                "waits for DynamoDB until the server is back",
+                level="note",
+            )
+        )
+    # Redis reports this field only if `min-replicas-to-write` is set.
+    if "min_slaves_good_slaves" in info:
+        findings.append(
+            make_finding(
+                store,
+                f"{name}: has at least 2 replicas (min-replicas-to-write is set)",
+                is_met=replicas > 1,
+                fix=f"it has {replicas}; add replicas. If one of its servers fails, Redis refuses "
+                "all writes until the server is back",
+                level="note",
+            )
+        )
+    return findings

@@ -46,7 +46,7 @@ def selftest(
     could not be deleted, 2 the settings are wrong.
     """
     from chatserver.operations.cost.prices import load_prices
-    from chatserver.operations.selftest.cost import estimate_usd
+    from chatserver.operations.selftest.model import estimate_usd
     from chatserver.operations.selftest.resources import Names
 
     settings = prepare("selftest")

@@ -6,14 +6,20 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError
+from chatserver.operations.cost.prices import Prices
 from chatserver.operations.doctor.model import Finding
 
 Status = Literal["passed", "failed", "skipped"]
 CHECK_S_MAX = 120.0  # time limit per check
+# Upper bounds on the cost: one run, including its retries, uses less.
+WRITE_UNITS: Final = 5_000
+READ_UNITS: Final = 5_000
+PUTS: Final = 200  # number of PUT and LIST requests to S3
+GETS: Final = 200
 
 
 class Failed(Exception):
@@ -129,3 +135,14 @@ class Report:
 
 def _to_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def estimate_usd(prices: Prices) -> float:
+    """Return the cost of one run in US dollars, without storage, which is used only for minutes."""
+    dynamodb, s3 = prices.dynamodb, prices.s3
+    return (
+        WRITE_UNITS * dynamodb.write_units_per_million_usd / 1e6
+        + READ_UNITS * dynamodb.read_units_per_million_usd / 1e6
+        + PUTS * s3.puts_per_thousand_usd / 1e3
+        + GETS * s3.gets_per_thousand_usd / 1e3
+    )

@@ -17,7 +17,7 @@ from chatserver.config import Cold, Settings, Warm
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import CorruptData
-from chatserver.operations.cost.bucket_sizes import PrefixSize, list_prefix_sizes
+from chatserver.operations.cost.stored_sizes import PrefixSize, list_prefix_sizes
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.dynamo.tenancy import get_partition_attributes
 from chatserver.warm.schema.active_version import NEWEST, SchemaRows, SchemaState

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.operations.doctor.replica_checks import check_replicas
+from chatserver.operations.doctor.redis_checks import check_replicas
 
 GUARDED = {"min_slaves_good_slaves": 1}
 

@@ -9,8 +9,15 @@ from chatserver.config import Cold, Settings, Warm
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.selftest.cli import require_target
-from chatserver.operations.selftest.cost import estimate_usd
-from chatserver.operations.selftest.model import Check, Failed, Report, Result, Skipped, run_check
+from chatserver.operations.selftest.model import (
+    Check,
+    Failed,
+    Report,
+    Result,
+    Skipped,
+    estimate_usd,
+    run_check,
+)
 from chatserver.operations.selftest.resources import Names, build_isolated_settings
 
 

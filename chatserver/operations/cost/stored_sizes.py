@@ -1,13 +1,16 @@
-"""Sizes of the DynamoDB tables, as reported by DynamoDB; up to six hours old."""
+"""Sizes of the DynamoDB tables, up to six hours old, and of the S3 bucket by key prefix."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Final
 
+from chatserver.cold.client import ObjectStore
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.schema.tables import TABLES
+
+PAGE: Final = 1000  # maximum keys per page of a listing, an AWS limit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,3 +55,39 @@ def _make_size(name: str, description: dict[str, Any], kind: str) -> Size:
         int(provisioned.get("WriteCapacityUnits", 0)),
         int(provisioned.get("ReadCapacityUnits", 0)),
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PrefixSize:
+    """Number and total size of the objects below a prefix."""
+
+    prefix: str
+    objects: int
+    bytes: int
+
+
+async def list_prefix_sizes(store: ObjectStore, objects_max: int) -> tuple[list[PrefixSize], bool]:
+    """Return `(sizes, is_complete)`: sizes by prefix. Stops after about `objects_max` objects.
+
+    Guarantees:
+        Cost: one LIST per 1,000 objects. With a tenant, only the tenant's objects are listed.
+
+    Raises:
+        Unavailable: S3 does not respond.
+        ConfigError: the bucket does not exist or access is denied.
+    """
+    by_prefix: dict[str, tuple[int, int]] = {}
+    request: dict[str, Any] = {"MaxKeys": PAGE}
+    listed = 0
+    while True:
+        response = await store.call("list_objects_v2", **request)
+        for s3_object in response.get("Contents", ()):
+            prefix = s3_object["Key"].partition("/")[0]
+            count, size = by_prefix.get(prefix, (0, 0))
+            by_prefix[prefix] = (count + 1, size + int(s3_object["Size"]))
+            listed += 1
+        token = response.get("NextContinuationToken")
+        if token is None or listed >= objects_max:
+            sizes = [PrefixSize(prefix, *totals) for prefix, totals in sorted(by_prefix.items())]
+            return sizes, token is None
+        request["ContinuationToken"] = token
