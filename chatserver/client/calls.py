@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import secrets
-import urllib.parse
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from chatserver.client.chat import Chat
-from chatserver.client.client_state import ANSWER_S, ClientState
+from chatserver.client.client_state import ANSWER_S
 from chatserver.client.companion_calls import CompanionCalls
 from chatserver.client.events import Acked
-from chatserver.client.http.http_api import HttpApi
+from chatserver.client.http.pin_calls import PinCalls
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.moderation_calls import ModerationCalls
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.pin_calls import PinCalls
 from chatserver.client.request_queue import Fields
+from chatserver.client.server_calls import build_fields, new_ref
 from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.protocol.frames import Attachment, ClientFrame, InvitationInfo, ServerFrame
@@ -72,11 +70,6 @@ class SearchPage(NamedTuple):
     next: str | None
 
 
-def new_ref() -> str:
-    """Return a unique reference (idempotency key) for an operation."""
-    return secrets.token_hex(12)
-
-
 class Calls(ModerationCalls, CompanionCalls, PinCalls):
     """Commands of a chat client. Coroutines wait for the server's response.
 
@@ -85,10 +78,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         Unavailable: no response in time; the same call, with the same `ref`, may succeed later.
     """
 
-    _state: ClientState
     _activity: str
     _clock: Clock
-    _api: HttpApi | None
 
     @abc.abstractmethod
     def _enqueue(self, operation: OutboxEntry) -> None:
@@ -252,9 +243,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         self, chat: str, *, read: int | None = None, received: int | None = None
     ) -> None:
         """Advance the user's read and received marks in a chat; they never move back."""
-        await self._request(
-            _build_fields("mark", chat=chat, read=read, received=received), ANSWER_S
-        )
+        await self._call("mark", chat=chat, read=read, received=received)
 
     def typing(self, chat: str, *, is_on: bool) -> None:
         """Send a typing indicator to the other members."""
@@ -262,13 +251,11 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
     async def stop(self, chat: str) -> None:
         """Stop an AI companion's response; the text generated so far becomes the message."""
-        await self._request(_build_fields("stop", chat=chat), ANSWER_S)
+        await self._call("stop", chat=chat)
 
     async def load_response(self, chat: str) -> None:
         """Load the current text of an unfinished AI response; it arrives as `ResponseUpdated`."""
-        self._state.companion_responses.apply_text(
-            await self._request(_build_fields("join_turn", chat=chat), ANSWER_S)
-        )
+        self._state.companion_responses.apply_text(await self._call("join_turn", chat=chat))
 
     async def history(
         self,
@@ -296,7 +283,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         chat_state = self._state.chats.get(chat)
         if chat_state is not None and after is not None:
             after = max(after, chat_state.cleared_upto)
-        fields = _build_fields("history", chat=chat, before=before, after=after, limit=limit)
+        fields = build_fields("history", chat=chat, before=before, after=after, limit=limit)
         is_offline = self._has_cache and not self.is_online
         try:
             if is_offline:
@@ -336,12 +323,15 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         `from_ts` and `to_ts` limit the time range, in Unix microseconds, both inclusive. The client
         does not keep the messages. Requires `api_url`.
         """
-        query: dict[str, str | int] = {"limit": limit, "from": from_ts}
-        query["order"] = "newest" if newest_first else "oldest"
-        options = {"direction": direction, "to": to_ts, "cursor": cursor}
-        query |= {name: value for name, value in options.items() if value is not None}
-        path = f"/v1/me/messages?{urllib.parse.urlencode(query)}"
-        page = await self._get_http_api().request("GET", path)
+        page = await self._get_http_api().get(
+            "/v1/me/messages",
+            direction=direction,
+            to=to_ts,
+            order="newest" if newest_first else "oldest",
+            cursor=cursor,
+            limit=limit,
+            **{"from": from_ts},
+        )
         return MessagesPage([parse_entry(fields) for fields in page["items"]], page["next"])
 
     async def search(
@@ -361,13 +351,11 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
             NotFound: the server has no search index.
         """
         if self.is_online or self._api is None:
-            fields = _build_fields("search", q=query, order=order, after=after, limit=limit)
-            page = await self._request(fields, ANSWER_S)
+            page = await self._call("search", q=query, order=order, after=after, limit=limit)
             results, following = page["results"], page.get("next")
         else:
-            params = {} if after is None else {"cursor": after}
-            params |= {"q": query, "order": order, "limit": str(limit)}
-            page = await self._api.request("GET", f"/v1/search?{urllib.parse.urlencode(params)}")
+            options = {"q": query, "order": order, "cursor": after, "limit": limit}
+            page = await self._api.get("/v1/search", **options)
             results, following = page["items"], page["next"]
         return SearchPage([_parse_result(result) for result in results], following)
 
@@ -380,23 +368,22 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         """
         if self._has_cache and not self.is_online and after is None:
             return ChatsPage(self.known_chats[::-1], None)
-        page = await self._request(_build_fields("chats", after=after, limit=limit), ANSWER_S)
+        page = await self._call("chats", after=after, limit=limit)
         self._state.apply_chat_list(page)
         chats = [self._state.chats[summary["chat"]] for summary in page["chats"]]
         return ChatsPage(chats, page.get("next"))
 
     async def open_direct(self, user: str) -> Chat:
         """Return the direct chat with another user. Idempotent."""
-        return await self._request_chat(_build_fields("open_direct", user=user))
+        return await self._request_chat("open_direct", user=user)
 
     async def create_chat(
         self, members: Sequence[str], *, name: str | None = None, ref: str | None = None
     ) -> Chat:
         """Create a group; the same `ref` returns the same group."""
-        fields = _build_fields(
+        return await self._request_chat(
             "create_chat", members=list(members), name=name, ref=ref or new_ref()
         )
-        return await self._request_chat(fields)
 
     async def invite(
         self,
@@ -421,7 +408,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         A page with `next` may have fewer invitations than `limit`, or none. A `SignalReceived` with
         kind ``invitation`` announces a new invitation.
         """
-        page = await self._request(_build_fields("invitations", after=after, limit=limit), ANSWER_S)
+        page = await self._call("invitations", after=after, limit=limit)
         invitations = msgspec.convert(page["invitations"], list[InvitationInfo])
         return invitations, page.get("next")
 
@@ -431,7 +418,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
     async def decline_invitation(self, chat: str) -> None:
         """Decline an invitation without notifying the inviter."""
-        await self._request(_build_fields("decline_invitation", chat=chat), ANSWER_S)
+        await self._call("decline_invitation", chat=chat)
 
     async def leave(self, chat: str, *, ref: str | None = None) -> Chat:
         return await self._change_group("leave", chat, ref)
@@ -468,17 +455,6 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
                                   retention_s=retention_s, topic=topic,
                                   picture=picture)  # fmt: skip
 
-    async def _change_group(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
-        return await self._request_chat(
-            _build_fields(kind, chat=chat, ref=ref or new_ref(), **fields)
-        )
-
-    async def _request_chat(self, fields: Fields) -> Chat:
-        response = await self._request(fields, ANSWER_S)
-        info = response.get("chat") or {"chat": fields["chat"]}
-        self._state.apply_info(info)
-        return self._state.chats[info["chat"]]
-
     # ── presence ────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, users: Sequence[str]) -> None:
@@ -495,10 +471,6 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         self._notify({"type": "state", "state": activity})
 
 
-def _build_fields(type_: str, **fields: object) -> Fields:
-    return {"type": type_, **{name: value for name, value in fields.items() if value is not None}}
-
-
 def _parse_result(fields: Fields) -> SearchResult:
     snippet = [(part["text"], part.get("hit", False)) for part in fields["snippet"]]
     return SearchResult(parse_entry(fields["message"]), snippet)
@@ -513,4 +485,4 @@ def _get_attachment_ids(attachments: Sequence[Attachment | str]) -> list[str] | 
 
 def _build_operation(type_: str, chat: str, ref: str | None, **fields: object) -> OutboxEntry:
     ref = ref or new_ref()
-    return OutboxEntry(ref, chat, _build_fields(type_, chat=chat, ref=ref, **fields))
+    return OutboxEntry(ref, chat, build_fields(type_, chat=chat, ref=ref, **fields))

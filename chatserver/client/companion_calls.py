@@ -6,14 +6,12 @@ A stateless mixin, like `chatserver.client.moderation_calls`; the server enforce
 
 from __future__ import annotations
 
-import abc
 import urllib.parse
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from chatserver.client.chat import Chat
-from chatserver.client.client_state import ANSWER_S
-from chatserver.client.http.http_api import HttpApi
 from chatserver.client.request_queue import Fields
+from chatserver.client.server_calls import ServerCalls
 from chatserver.domain.ids import new_id
 
 
@@ -72,7 +70,7 @@ class SessionsPage(NamedTuple):
     next: str | None
 
 
-class CompanionCalls(abc.ABC):
+class CompanionCalls(ServerCalls):
     """Companion commands, which wait for the response and may be repeated with the same `ref`.
 
     Raises:
@@ -81,39 +79,24 @@ class CompanionCalls(abc.ABC):
         Unavailable: no response in time; the same call may succeed later.
     """
 
-    @abc.abstractmethod
-    async def _request(self, fields: Fields, deadline_s: float) -> Fields:
-        """Send a request and return its response."""
-
-    @abc.abstractmethod
-    def _get_http_api(self) -> HttpApi:
-        """Return the HTTP API client. Raises BadRequest if there is none."""
-
-    @abc.abstractmethod
-    async def _request_chat(self, fields: Fields) -> Chat:
-        """Send a request and return the chat in its response."""
-
     async def companions(self, *, after: str | None = None, limit: int = 50) -> CompanionsPage:
         """Return a page of the available companions."""
-        params = {} if after is None else {"after": after}
-        page = await self._request({"type": "companions", "limit": limit, **params}, ANSWER_S)
+        page = await self._call("companions", after=after, limit=limit)
         return CompanionsPage(
             [Companion(**companion) for companion in page["companions"]], page.get("next")
         )
 
     async def create_session(self, companion: str, *, ref: str | None = None) -> Chat:
         """Start a companion session and return its chat."""
-        fields = {"type": "create_session", "companion": companion, "ref": ref or new_id()}
-        return await self._request_chat(fields)
+        return await self._request_chat("create_session", companion=companion, ref=ref or new_id())
 
     async def get_session(self, companion: str) -> Chat:
         """Return the chat of the active companion session. Raises NotFound if there is none."""
-        return await self._request_chat({"type": "get_session", "companion": companion})
+        return await self._request_chat("get_session", companion=companion)
 
     async def renew_session(self, companion: str, *, ref: str | None = None) -> Chat:
         """End the active session, start a new one, and return the new session's chat."""
-        fields = {"type": "renew_session", "companion": companion, "ref": ref or new_id()}
-        return await self._request_chat(fields)
+        return await self._request_chat("renew_session", companion=companion, ref=ref or new_id())
 
     async def delete_session(
         self, companion: str, *, chat: str | None = None, forget: bool = False
@@ -122,36 +105,26 @@ class CompanionCalls(abc.ABC):
 
         With `forget`, the companion also forgets what it remembers from this session.
         """
-        session_fields: Fields = (
-            {"forget": forget} if chat is None else {"chat": chat, "forget": forget}
-        )
         return await self._request_session(
-            {"type": "delete_session", "companion": companion, **session_fields}
+            "delete_session", companion=companion, chat=chat, forget=forget
         )
 
     async def update_session(self, chat: str, *, version: int | None = None) -> Session:
         """Change the companion version that a session uses, by default to the newest version."""
-        session_fields = {} if version is None else {"version": version}
-        return await self._request_session(
-            {"type": "update_session", "chat": chat, **session_fields}
-        )
+        return await self._request_session("update_session", chat=chat, version=version)
 
     async def sessions(
         self, companion: str | None = None, *, after: str | None = None, limit: int = 50
     ) -> SessionsPage:
         """Return a page of the sessions with `companion`, or with all companions; newest first."""
-        fields: dict[str, Any] = {"companion": companion, "after": after}
-        parameters = {name: value for name, value in fields.items() if value is not None}
-        page = await self._request({"type": "sessions", "limit": limit, **parameters}, ANSWER_S)
+        page = await self._call("sessions", companion=companion, after=after, limit=limit)
         return SessionsPage([Session(**session) for session in page["sessions"]], page.get("next"))
 
     # Memory across sessions. Requires `api_url`.
 
     async def memory(self, companion: str) -> Memory:
         """Return what a companion remembers about the user across sessions."""
-        return _parse_memory(
-            await self._get_http_api().request("GET", _build_memory_path(companion))
-        )
+        return _parse_memory(await self._get_http_api().get(_build_memory_path(companion)))
 
     async def set_memory_enabled(self, companion: str, enabled: bool) -> Memory:
         """Enable or disable memory. While disabled, the companion neither uses nor updates it."""
@@ -169,8 +142,8 @@ class CompanionCalls(abc.ABC):
             path += f"?{urllib.parse.urlencode({'chat': chat})}"
         await self._get_http_api().request("DELETE", path)
 
-    async def _request_session(self, fields: Fields) -> Session:
-        return Session(**(await self._request(fields, ANSWER_S))["session"])
+    async def _request_session(self, type_: str, **fields: object) -> Session:
+        return Session(**(await self._call(type_, **fields))["session"])
 
 
 def _build_memory_path(companion: str) -> str:

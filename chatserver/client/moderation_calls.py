@@ -6,12 +6,10 @@ A stateless mixin, like `chatserver.client.calls`; the server enforces the rules
 
 from __future__ import annotations
 
-import abc
 from typing import NamedTuple
 
 from chatserver.client.chat import Chat
-from chatserver.client.client_state import ANSWER_S
-from chatserver.client.request_queue import Fields
+from chatserver.client.server_calls import ServerCalls
 
 
 class BlocksPage(NamedTuple):
@@ -21,7 +19,7 @@ class BlocksPage(NamedTuple):
     next: str | None
 
 
-class ModerationCalls(abc.ABC):
+class ModerationCalls(ServerCalls):
     """Moderation commands, which wait for the response and may be repeated.
 
     Raises:
@@ -29,26 +27,17 @@ class ModerationCalls(abc.ABC):
         Unavailable: no response in time; the same call may succeed later.
     """
 
-    @abc.abstractmethod
-    async def _request(self, fields: Fields, deadline_s: float) -> Fields:
-        """Send a request and return its response."""
-
-    @abc.abstractmethod
-    async def _change_group(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
-        """Change a group and return its new state."""
-
     async def block(self, user: str) -> None:
         """Block another user: neither can send the other direct messages or invitations."""
-        await self._request({"type": "block", "user": user}, ANSWER_S)
+        await self._call("block", user=user)
 
     async def unblock(self, user: str) -> None:
         """Unblock a user. A block in the other direction stays."""
-        await self._request({"type": "unblock", "user": user}, ANSWER_S)
+        await self._call("unblock", user=user)
 
     async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
         """Return a page of the users whom the signed-in user has blocked."""
-        params = {} if after is None else {"after": after}
-        page = await self._request({"type": "blocks", "limit": limit, **params}, ANSWER_S)
+        page = await self._call("blocks", after=after, limit=limit)
         return BlocksPage([block["user"] for block in page["blocked"]], page.get("next"))
 
     async def mute(
@@ -71,5 +60,4 @@ class ModerationCalls(abc.ABC):
 
     async def report(self, chat: str, seq: int, reason: str = "") -> None:
         """Report a message to the admins of the group and of the server."""
-        fields = {"type": "report", "chat": chat, "seq": seq, "reason": reason}
-        await self._request(fields, ANSWER_S)
+        await self._call("report", chat=chat, seq=seq, reason=reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
@@ -54,6 +55,11 @@ class HttpApi:
         )
         response = await asyncio.to_thread(open_url, request, CALL_S, PAGE_BYTES_MAX)
         return json.loads(response) if response else None
+
+    async def get(self, path: str, **query: str | int | None) -> Any:
+        """Return the response to a GET request, with those query parameters that are not None."""
+        text = urllib.parse.urlencode({name: v for name, v in query.items() if v is not None})
+        return await self.request("GET", f"{path}?{text}" if text else path)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

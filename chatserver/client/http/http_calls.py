@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from chatserver.client.client_state import ClientState
 from chatserver.client.http.files import FilesApi
-from chatserver.client.http.http_api import HttpApi
 from chatserver.client.http.social import SocialApi
+from chatserver.client.server_calls import ServerCalls
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.chat_preferences.frames import ChatPreferences, PinnedChats
 from chatserver.protocol.frames import Attachment
@@ -46,11 +45,8 @@ class UserResult:
     about: str | None
 
 
-class HttpCalls:
+class HttpCalls(ServerCalls):
     """Commands that use the HTTP API. Each raises BadRequest without `api_url`."""
-
-    _api: HttpApi | None
-    _state: ClientState
 
     def _apply_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
         """Apply preferences that the server returned."""
@@ -85,8 +81,7 @@ class HttpCalls:
 
     async def search_users(self, text: str, *, limit: int = 20) -> list[UserResult]:
         """Return users who match `text` and allow others to find them (docs/accounts.md)."""
-        query = urllib.parse.urlencode({"q": text, "limit": limit})
-        page = await self._get_http_api().request("GET", f"/v1/user-search?{query}")
+        page = await self._get_http_api().get("/v1/user-search", q=text, limit=limit)
         return msgspec.convert(page["items"], list[UserResult])
 
     async def link_preview(self, url: str) -> LinkPreview | None:
@@ -96,9 +91,8 @@ class HttpCalls:
             Unavailable: the server is busy or does not respond; the same call may succeed later.
             RateLimited: the user has requested too many previews.
         """
-        query = urllib.parse.urlencode({"url": url})
         try:
-            preview = await self._get_http_api().request("GET", f"/v1/link-preview?{query}")
+            preview = await self._get_http_api().get("/v1/link-preview", url=url)
         except NotFound:
             return None
         return msgspec.convert(preview, LinkPreview)
@@ -111,9 +105,8 @@ class HttpCalls:
         self, *, after: str | None = None, limit: int = 50
     ) -> PreferencesPage:
         """Return a page of chat preferences, without chats that have only default values."""
-        params = {} if after is None else {"cursor": after}
-        query = urllib.parse.urlencode({"limit": limit, **params})
-        page = await self._get_http_api().request("GET", f"/v1/me/chat-preferences?{query}")
+        api = self._get_http_api()
+        page = await api.get("/v1/me/chat-preferences", limit=limit, cursor=after)
         preferences = msgspec.convert(page["items"], list[ChatPreferences])
         self._apply_preferences(preferences)
         return PreferencesPage(preferences, page["next"])
@@ -140,9 +133,7 @@ class HttpCalls:
 
     async def pinned_chats(self) -> PinnedChats:
         """Return the chats that the user has pinned to the top of the chat list, in order."""
-        return msgspec.convert(
-            await self._get_http_api().request("GET", "/v1/me/pinned-chats"), PinnedChats
-        )
+        return msgspec.convert(await self._get_http_api().get("/v1/me/pinned-chats"), PinnedChats)
 
     async def set_pinned_chats(
         self, chats: Sequence[str], *, if_rev: int | None = None
@@ -167,11 +158,6 @@ class HttpCalls:
 
     def _get_files_api(self) -> FilesApi:
         return FilesApi(self._get_http_api())
-
-    def _get_http_api(self) -> HttpApi:
-        if self._api is None:
-            raise BadRequest("api_url: required; set it to the address of the HTTP API")
-        return self._api
 
 
 def _build_preferences_path(chat: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 
@@ -67,7 +67,7 @@ class SocialApi:
 
     async def get_profile(self, user: str) -> Fields:
         """Return a user's public profile, with follower, following and post counts."""
-        profile: Fields = await self._api.request("GET", f"/v1/users/{quote(user)}")
+        profile: Fields = await self._api.get(f"/v1/users/{quote(user)}")
         return profile
 
     async def follow(self, user: str) -> None:
@@ -137,10 +137,7 @@ class SocialApi:
     async def _get_page(
         self, path: str, cursor: str | None, limit: int
     ) -> tuple[list[Fields], str | None]:
-        query: dict[str, str | int] = {"limit": min(limit, PAGE_MAX)}
-        if cursor is not None:
-            query["cursor"] = cursor
-        page = await self._api.request("GET", f"{path}?{urlencode(query)}")
+        page = await self._api.get(path, limit=min(limit, PAGE_MAX), cursor=cursor)
         return page["items"], page["next"]
 
 

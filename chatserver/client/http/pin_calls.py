@@ -5,12 +5,11 @@ A stateless mixin, like `chatserver.client.calls`; the server enforces the rules
 
 from __future__ import annotations
 
-import abc
 import urllib.parse
 from typing import NamedTuple
 
-from chatserver.client.http.http_api import HttpApi
 from chatserver.client.model import Entry, parse_entry
+from chatserver.client.server_calls import ServerCalls
 
 
 class PinnedMessage(NamedTuple):
@@ -27,7 +26,7 @@ class PinsPage(NamedTuple):
     next: str | None
 
 
-class PinCalls(abc.ABC):
+class PinCalls(ServerCalls):
     """Pin commands. A call returns when the change has taken effect, and may be repeated.
 
     Raises:
@@ -35,10 +34,6 @@ class PinCalls(abc.ABC):
         ClientError: the request is invalid or not permitted.
         Unavailable: not done in time; the same call, with the same `ref`, may succeed later.
     """
-
-    @abc.abstractmethod
-    def _get_http_api(self) -> HttpApi:
-        """Return the HTTP API client. Raises BadRequest if there is none."""
 
     async def pin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
         """Pin a message for all members. In a group, only the owner and admins may pin."""
@@ -50,9 +45,8 @@ class PinCalls(abc.ABC):
 
     async def pins(self, chat: str, *, after: str | None = None, limit: int = 50) -> PinsPage:
         """Return a page of the messages pinned in a chat."""
-        params = {} if after is None else {"cursor": after}
-        query = urllib.parse.urlencode({"limit": limit, **params})
-        page = await self._get_http_api().request("GET", f"/v1/chats/{_quote(chat)}/pins?{query}")
+        path = f"/v1/chats/{_quote(chat)}/pins"
+        page = await self._get_http_api().get(path, limit=limit, cursor=after)
         pins = [
             PinnedMessage(parse_entry(pin["message"]), pin["pinned_at"]) for pin in page["items"]
         ]
