@@ -123,7 +123,15 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         objects = SegmentStore(store, settings)
         manifests, archivable = Manifests(client, warm), ArchivableEntries(client, warm, clock)
         rows, users = RestoredRows(client, warm), UserArchivePositions(client, warm)
-        archiver = Archiver(manifests, objects, archivable, settings, clock, rows, users)
+        archiver = Archiver(
+            manifests=manifests,
+            objects=objects,
+            archivable=archivable,
+            settings=settings,
+            clock=clock,
+            restored=rows,
+            users=users,
+        )
         sent = make_messages(chat)
         with metered(client, found, "written"):
             await put(client, warm, sent, settings)

@@ -33,6 +33,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import attrs
 import structlog
 
 from chatserver.cold.segment_store import SegmentStore
@@ -47,7 +48,7 @@ from chatserver.service.history.cold_log import apply_late_changes
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.telemetry.tracing import Id, tracer
+from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
@@ -81,28 +82,22 @@ def build_archived_form(entry: Message) -> Message:
     return build_tombstone(entry, entry.rev)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Archiver:
     """Archives one chat per call."""
 
-    def __init__(
-        self,
-        manifests: Manifests,
-        objects: SegmentStore,
-        archivable: ArchivableEntries,
-        settings: Archive,
-        clock: Clock,
-        restored: RestoredRows,
-        users: UserArchivePositions,
-    ) -> None:
-        self._tracer = tracer()
-        self._restored = restored
-        self._users = users
-        self._retention = ItemRetention.by(settings)
-        self._manifests = manifests
-        self._objects = objects
-        self._archivable = archivable
-        self._settings = settings
-        self._clock = clock
+    _manifests: Manifests
+    _objects: SegmentStore
+    _archivable: ArchivableEntries
+    _settings: Archive
+    _clock: Clock
+    _restored: RestoredRows
+    _users: UserArchivePositions
+    _tracer: Tracer | None = attrs.field(factory=tracer, init=False)
+    _retention: ItemRetention = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._retention = ItemRetention.by(self._settings)
 
     async def archive_chat(self, chat: ChatId) -> ArchiveResult:
         """Archive entries that are old enough, and merge changes into the archive.

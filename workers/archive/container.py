@@ -22,25 +22,25 @@ class ArchiveContainer:
     def archiver(self) -> Archiver:
         core = self._core
         return Archiver(
-            core.manifests,
-            core.segments,
-            core.archivable,
-            core.settings.archive,
-            core.clock,
-            core.restored,
-            core.user_positions,
+            manifests=core.manifests,
+            objects=core.segments,
+            archivable=core.archivable,
+            settings=core.settings.archive,
+            clock=core.clock,
+            restored=core.restored,
+            users=core.user_positions,
         )
 
     @cached_property
     def removals(self) -> TtlRemovalHandler:
         core = self._core
         return TtlRemovalHandler(
-            TtlRemovalClassifier(core.manifests, core.segments, core.clock),
-            core.manifests,
-            core.archivable,
-            RemovedItems(self._client, core.settings.warm, core.long_bodies),
-            core.message_changes,
-            core.older_tiers,
-            core.clock,
-            core.settings.persist.write_timeout_s,
+            classifier=TtlRemovalClassifier(core.manifests, core.segments, core.clock),
+            manifests=core.manifests,
+            archivable=core.archivable,
+            items=RemovedItems(self._client, core.settings.warm, core.long_bodies),
+            changes=core.message_changes,
+            entries=core.older_tiers,
+            clock=core.clock,
+            settle_s=core.settings.persist.write_timeout_s,
         )

@@ -73,7 +73,7 @@ class Progress(NamedTuple):
     write_units: float
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Restorer:
     """Restores ranges of archived entries."""
 
@@ -235,11 +235,11 @@ async def open_restorer(
         archivable = ArchivableEntries(client, settings.warm, clock, shards, bodies)
         objects = SegmentStore(store, settings.archive, client.cipher)
         yield Restorer(
-            manifests,
-            RestoredRows(client, settings.warm),
-            ColdLog(manifests=manifests, segments=objects, items=archivable, clock=clock),
-            archivable,
-            Directory(client, settings.warm),
-            RateLimiter(write_units_per_s, clock),
-            clock,
+            manifests=manifests,
+            rows=RestoredRows(client, settings.warm),
+            cold=ColdLog(manifests=manifests, segments=objects, items=archivable, clock=clock),
+            archivable=archivable,
+            directory=Directory(client, settings.warm),
+            pace=RateLimiter(write_units_per_s, clock),
+            clock=clock,
         )

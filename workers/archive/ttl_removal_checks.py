@@ -107,7 +107,7 @@ class RemovedItemsHandler(Protocol):
     async def handle(self, removed: Sequence[Item]) -> None: ...
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class TtlRemovalHandler:
     """Handles TTL removals. `settle_s` is the longest duration of a concurrent write."""
 

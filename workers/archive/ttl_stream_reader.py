@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+import attrs
 import structlog
 
 from chatserver.container.storage import StorageContainer
@@ -49,29 +50,23 @@ CHECKPOINT_S: Final = 5.0  # checkpoint interval while there are records to read
 READ_S: Final = 0.2  # minimum interval between reads of a shard; AWS allows five per second
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class TtlStreamReader:
     """Reads this process's share of the shards of the DynamoDB Stream of `messages`."""
 
-    def __init__(
-        self,
-        streams: StreamReader,
-        rows: StreamCheckpoints,
-        handler: RemovedItemsHandler,
-        name: str,
-        clock: Clock,
-        poll_s: float,
-        lease_s: float,
-    ) -> None:
-        self._streams = streams
-        self._rows = rows
-        self._handler = handler
-        self._name = name
-        self._clock = clock
-        self._poll_s = poll_s
-        self._lease_s = lease_s
-        self._pages = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._seen_s = float("-inf")  # last heartbeat of this reader
+    _streams: StreamReader
+    _rows: StreamCheckpoints
+    _handler: RemovedItemsHandler
+    _name: str
+    _clock: Clock
+    _poll_s: float
+    _lease_s: float
+    _pages: asyncio.Semaphore = attrs.field(
+        factory=lambda: asyncio.Semaphore(PAGES_AT_ONCE_MAX), init=False
+    )
+    _tasks: dict[str, asyncio.Task[None]] = attrs.field(factory=dict, init=False)
+    # last heartbeat of this reader
+    _seen_s: float = attrs.field(default=float("-inf"), init=False)
 
     async def run(self) -> None:
         """Read until cancelled, then release the shards. Failures are retried."""
@@ -255,11 +250,11 @@ async def run_stream(container: StorageContainer, owner: str) -> None:
     settings = container.settings
     async with open_dynamodb_streams(settings.warm) as client:
         await TtlStreamReader(
-            StreamReader(client, settings.warm),
-            container.get(ArchiveContainer).stream_rows,
-            container.get(ArchiveContainer).removals,
-            owner,
-            container.clock,
-            STREAM_POLL_S,
-            LEASE_S,
+            streams=StreamReader(client, settings.warm),
+            rows=container.get(ArchiveContainer).stream_rows,
+            handler=container.get(ArchiveContainer).removals,
+            name=owner,
+            clock=container.clock,
+            poll_s=STREAM_POLL_S,
+            lease_s=LEASE_S,
         ).run()

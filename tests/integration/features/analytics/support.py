@@ -90,10 +90,14 @@ class Lake:
         """Archive the old messages of chats."""
         core = self.container
         archiver = Archiver(
-            core.manifests, core.segments, core.archivable,
-            core.settings.archive.model_copy(update=settings), core.clock, core.restored,
-            core.user_positions,
-        )  # fmt: skip
+            manifests=core.manifests,
+            objects=core.segments,
+            archivable=core.archivable,
+            settings=core.settings.archive.model_copy(update=settings),
+            clock=core.clock,
+            restored=core.restored,
+            users=core.user_positions,
+        )
         for chat in chats:
             await archiver.archive_chat(chat.id)
 

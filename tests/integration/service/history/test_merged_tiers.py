@@ -179,13 +179,13 @@ class Chats:
         clock = ArchivableClock(self.random.choice(old))
         archive = core.settings.archive.model_copy(update={"segment_entries_max": 3})
         archiver = Archiver(
-            core.manifests,
-            SegmentStore(self.world.store, archive),
-            ArchivableEntries(self.world.client, core.settings.warm, clock),
-            archive,
-            clock,
-            core.restored,
-            core.user_positions,
+            manifests=core.manifests,
+            objects=SegmentStore(self.world.store, archive),
+            archivable=ArchivableEntries(self.world.client, core.settings.warm, clock),
+            settings=archive,
+            clock=clock,
+            restored=core.restored,
+            users=core.user_positions,
         )
         await archiver.archive_chat(chat)
 

@@ -102,13 +102,13 @@ async def ttl_world(archive_world: World) -> AsyncIterator[TtlWorld]:
     manifests = Manifests(client, warm)
     objects = SegmentStore(archive_world.store, settings)
     archiver = Archiver(
-        manifests,
-        objects,
-        archive_world.archivable,
-        settings,
-        container.clock,
-        container.restored,
-        container.user_positions,
+        manifests=manifests,
+        objects=objects,
+        archivable=archive_world.archivable,
+        settings=settings,
+        clock=container.clock,
+        restored=container.restored,
+        users=container.user_positions,
     )
     cold = container.message_changes._archived  # the archive reader of the message changes
     changes = MessageChanges(client, warm, None, cold, retention=RETENTION, clock=container.clock)

@@ -64,7 +64,13 @@ class StreamWorld:
     def reader(self, name: str = "r1", poll_s: float = 0.02) -> TtlStreamReader:
         """Create the reader of a worker process."""
         return TtlStreamReader(
-            self.streams, self.rows, self.recorder, name, self.clock, poll_s, LEASE_S
+            streams=self.streams,
+            rows=self.rows,
+            handler=self.recorder,
+            name=name,
+            clock=self.clock,
+            poll_s=poll_s,
+            lease_s=LEASE_S,
         )
 
     @property
@@ -444,7 +450,15 @@ async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
         middle = page.records[2].sequence
         rest = await streams.read(await streams.open_iterator(shard, middle))
         rows = StreamCheckpoints(tables.client, LEASE_S)
-        reader = TtlStreamReader(streams, rows, recorder, "r1", JumpClock(), 0.02, LEASE_S)
+        reader = TtlStreamReader(
+            streams=streams,
+            rows=rows,
+            handler=recorder,
+            name="r1",
+            clock=JumpClock(),
+            poll_s=0.02,
+            lease_s=LEASE_S,
+        )
 
         async def is_read() -> bool:
             known = (await rows.get_state(JumpClock().time())).progress

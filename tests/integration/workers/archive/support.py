@@ -80,7 +80,15 @@ class World:
         clock = self.container.clock
         rows, users = self.container.restored, self.container.user_positions
         items, manifests = archivable or self.archivable, self.container.manifests
-        return Archiver(manifests, objects, items, archive, clock, rows, users)
+        return Archiver(
+            manifests=manifests,
+            objects=objects,
+            archivable=items,
+            settings=archive,
+            clock=clock,
+            restored=rows,
+            users=users,
+        )
 
     def reader(
         self, archivable: ArchivableEntries | None = None, **settings: Any

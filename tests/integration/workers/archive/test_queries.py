@@ -71,13 +71,13 @@ class Tiers:
         )
         core = self.archive_world.container
         archiver = Archiver(
-            core.manifests,
-            SegmentStore(self.archive_world.store, archive),
-            archivable,
-            archive,
-            clock,
-            core.restored,
-            core.user_positions,
+            manifests=core.manifests,
+            objects=SegmentStore(self.archive_world.store, archive),
+            archivable=archivable,
+            settings=archive,
+            clock=clock,
+            restored=core.restored,
+            users=core.user_positions,
         )
         await archiver.archive_chat(self.archive_world.chat)
 

@@ -57,13 +57,13 @@ def restorer_of(archive_world: World) -> Restorer:
     )
     pace = RateLimiter(None, container.clock)
     return Restorer(
-        container.manifests,
-        container.restored,
-        cold,
-        archive_world.archivable,
-        container.directory,
-        pace,
-        container.clock,
+        manifests=container.manifests,
+        rows=container.restored,
+        cold=cold,
+        archivable=archive_world.archivable,
+        directory=container.directory,
+        pace=pace,
+        clock=container.clock,
     )
 
 
@@ -76,7 +76,13 @@ def archiver_of(archive_world: World, clock: Clock) -> Archiver:
     objects, rows = SegmentStore(archive_world.store, archive), archive_world.container.restored
     users = archive_world.container.user_positions
     return Archiver(
-        archive_world.container.manifests, objects, archivable, archive, clock, rows, users
+        manifests=archive_world.container.manifests,
+        objects=objects,
+        archivable=archivable,
+        settings=archive,
+        clock=clock,
+        restored=rows,
+        users=users,
     )
 
 
