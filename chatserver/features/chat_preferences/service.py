@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
 from chatserver.errors import BadRequest, Conflict, LostRace, NotFound
@@ -36,29 +38,18 @@ TRIES_MAX: Final = 5
 TOO_MANY_CHANGES: Final = "too many concurrent changes; try again"
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Preferences:
     """Reads and changes users' chat preferences."""
 
-    def __init__(
-        self,
-        *,
-        rows: PreferenceRows,
-        members: MemberCheck,
-        directory: Directory,
-        chat_log: ChatLog,
-        hidden: HiddenMessages,
-        inboxes: Inboxes,
-        devices: DeviceDelivery,
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._members = members
-        self._directory = directory
-        self._chat_log = chat_log
-        self._hidden = hidden
-        self._inboxes = inboxes
-        self._devices = devices
-        self._clock = clock
+    _rows: PreferenceRows
+    _members: MemberCheck
+    _directory: Directory
+    _chat_log: ChatLog
+    _hidden: HiddenMessages
+    _inboxes: Inboxes
+    _devices: DeviceDelivery
+    _clock: Clock
 
     async def get(self, user: UserId, chat: ChatId) -> ChatPreferences:
         """Return the user's preferences for a chat.

@@ -7,6 +7,7 @@ message is accepted, so the reply to `send` reports an exhausted budget. Respons
 
 from __future__ import annotations
 
+import attrs
 import msgspec
 import structlog
 
@@ -22,21 +23,14 @@ from chatserver.protocol import frames
 log = structlog.get_logger()
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class CompanionCommands:
     """Checks the budget for messages to companions, stops responses, and returns their text."""
 
-    def __init__(
-        self,
-        *,
-        budgets: TokenBudgets,
-        references: HotMembership,
-        streams: ResponseStream,
-        members: MemberCheck,
-    ) -> None:
-        self._budgets = budgets
-        self._references = references
-        self._streams = streams
-        self._members = members
+    _budgets: TokenBudgets
+    _references: HotMembership
+    _streams: ResponseStream
+    _members: MemberCheck
 
     async def check_budget(self, user: UserId, frame: frames.Send) -> None:
         """Check that the user's token budget allows a message to a companion now.

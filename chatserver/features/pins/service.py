@@ -20,6 +20,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
 import structlog
 
 from chatserver.domain.clock import Clock
@@ -55,33 +56,20 @@ class PinnedMessage:
     is_deleted: bool
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Pins:
     """Pin use cases, for processes with access to the `directory` table."""
 
-    def __init__(
-        self,
-        *,
-        rows: PinRows,
-        memberships: Memberships,
-        audiences: Audiences,
-        members: MemberCheck,
-        history: History,
-        views: ReaderViews,
-        message_changes: MessageChangeService,
-        stored_waits: StoredWaits,
-        clock: Clock,
-        page_bytes_max: int,
-    ) -> None:
-        self._rows = rows
-        self._memberships = memberships
-        self._audiences = audiences
-        self._members = members
-        self._history = history
-        self._views = views
-        self._message_changes = message_changes
-        self._stored_waits = stored_waits
-        self._clock = clock
-        self._page_bytes_max = page_bytes_max
+    _rows: PinRows
+    _memberships: Memberships
+    _audiences: Audiences
+    _members: MemberCheck
+    _history: History
+    _views: ReaderViews
+    _message_changes: MessageChangeService
+    _stored_waits: StoredWaits
+    _clock: Clock
+    _page_bytes_max: int
 
     async def pin(self, user: UserId, chat: ChatId, seq: Seq, ref: Ref) -> None:
         """Wait until a message is stored, then pin it for all members.

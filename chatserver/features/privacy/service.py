@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+import attrs
 import structlog
 
 from chatserver.domain.access.logins import Marks
@@ -31,23 +32,15 @@ LINK_S = 300
 NO_EXPORT = "export: does not exist or has expired"
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Lockout:
     """Ends a user's access after the user's item has been replaced with a tombstone."""
 
-    def __init__(
-        self,
-        *,
-        rows: AccountRows,
-        revocations: Revocations,
-        ender: SessionEnder,
-        redis_data: RedisUserData,
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._revocations = revocations
-        self._ender = ender
-        self._redis_data = redis_data
-        self._clock = clock
+    _rows: AccountRows
+    _revocations: Revocations
+    _ender: SessionEnder
+    _redis_data: RedisUserData
+    _clock: Clock
 
     async def end_access(self, user: UserId) -> int:
         """End all access of the user; return how many logins have been ended.

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, cast
 
+import attrs
 import msgspec
 
 from chatserver.domain import page_limits
@@ -90,38 +91,34 @@ class _Candidate(msgspec.Struct, frozen=True):
     cursor: Cursor
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Search:
     """Search use case."""
 
-    def __init__(
-        self,
-        *,
-        engines: Sequence[Engine],
-        chats: Chats,
-        members: MemberCheck,
-        history: History,
-        blocks: Blocks,
-        get_partition: Callable[[ChatId], int],
-        clock: Clock,
-        charge: Charge,
-    ) -> None:
-        self._engines = engines
-        self._chats = chats
-        self._members = members
-        self._history = history
-        self._blocks = blocks
-        self._get_partition = get_partition
-        self._clock = clock
-        self._charge = charge
-        self._threads = ThreadPoolExecutor(SEARCHES_MAX, thread_name_prefix="search")
-        self._matching_thread = ThreadPoolExecutor(1, thread_name_prefix="search-matching")
-        self._slots = FairSemaphore(
+    _engines: Sequence[Engine]
+    _chats: Chats
+    _members: MemberCheck
+    _history: History
+    _blocks: Blocks
+    _get_partition: Callable[[ChatId], int]
+    _clock: Clock
+    _charge: Charge
+    _threads: ThreadPoolExecutor = attrs.field(
+        factory=lambda: ThreadPoolExecutor(SEARCHES_MAX, thread_name_prefix="search"), init=False
+    )
+    _matching_thread: ThreadPoolExecutor = attrs.field(
+        factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="search-matching"), init=False
+    )
+    _slots: FairSemaphore = attrs.field(
+        factory=lambda: FairSemaphore(
             total_max=SEARCHES_MAX,
             user_max=SEARCHES_PER_USER_MAX,
             waiting_max=WAITING_MAX,
             requests="searches",
             all_waiting_max=ALL_WAITING_MAX,
-        )
+        ),
+        init=False,
+    )
 
     async def close(self) -> None:
         """Close the index. Searches in progress fail."""

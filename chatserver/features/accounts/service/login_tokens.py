@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 
+import attrs
 import structlog
 
 from chatserver.auth.refresh_token_format import RefreshToken, RefreshTokens
@@ -60,25 +61,15 @@ class Grant:
     device_token: str | None = None  # set only after a registration or a password login
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class LoginTokens:
-    def __init__(
-        self,
-        *,
-        rows: AccountRows,
-        tokens: Tokens,
-        refresh_tokens: RefreshTokens,
-        parse: Callable[[str], RefreshToken],
-        revocation: Revoker,
-        settings: Auth,
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._tokens = tokens
-        self._refresh_tokens = refresh_tokens
-        self._parse = parse
-        self._revocation = revocation
-        self._settings = settings
-        self._clock = clock
+    _rows: AccountRows
+    _tokens: Tokens
+    _refresh_tokens: RefreshTokens
+    _parse: Callable[[str], RefreshToken]
+    _revocation: Revoker
+    _settings: Auth
+    _clock: Clock
 
     # creation
 

@@ -17,6 +17,8 @@ import functools
 import re
 from collections.abc import Container, Iterable
 
+import attrs
+
 from chatserver.auth.device_tokens import DeviceTokens
 from chatserver.auth.passwords import Passwords
 from chatserver.config import Auth
@@ -47,33 +49,20 @@ WRONG_CREDENTIALS = "user name or password is wrong"
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class PasswordLogins:
     """Password use cases. `reserved`: names that cannot be registered."""
 
-    def __init__(
-        self,
-        *,
-        rows: AccountRows,
-        profiles: Profiles,
-        passwords: Passwords,
-        logins: LoginTokens,
-        revocation: Revoker,
-        attempts: LoginRateLimits,
-        devices: DeviceTokens,
-        settings: Auth,
-        clock: Clock,
-        reserved: Container[str] = (),
-    ) -> None:
-        self._rows = rows
-        self._profiles = profiles
-        self._passwords = passwords
-        self._logins = logins
-        self._revocation = revocation
-        self._attempts = attempts
-        self._devices = devices
-        self._settings = settings
-        self._clock = clock
-        self._reserved = reserved
+    _rows: AccountRows
+    _profiles: Profiles
+    _passwords: Passwords
+    _logins: LoginTokens
+    _revocation: Revoker
+    _attempts: LoginRateLimits
+    _devices: DeviceTokens
+    _settings: Auth
+    _clock: Clock
+    _reserved: Container[str] = ()
 
     async def register(
         self,

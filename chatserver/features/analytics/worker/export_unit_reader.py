@@ -14,6 +14,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
+
 from chatserver.errors import NotFound, Unavailable
 from chatserver.features.analytics.model import (
     Changes,
@@ -48,25 +50,16 @@ class UnitRows:
     changes: Changes
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ExportUnitReader:
     """Reads units (exported ranges of a chat's entries)."""
 
-    def __init__(
-        self,
-        *,
-        state: ExportRows,
-        tiers: WarmAndColdLog,
-        cold: ColdLog,
-        manifests: Manifests,
-        directory: Directory,
-        with_bodies: bool,
-    ) -> None:
-        self._state = state
-        self._tiers = tiers
-        self._cold = cold
-        self._manifests = manifests
-        self._directory = directory
-        self._with_bodies = with_bodies
+    _state: ExportRows
+    _tiers: WarmAndColdLog
+    _cold: ColdLog
+    _manifests: Manifests
+    _directory: Directory
+    _with_bodies: bool
 
     async def load(self, unit: Unit, changes: Changes = NO_CHANGES) -> UnitRows:
         """Return the current rows of a unit (a range of entries).

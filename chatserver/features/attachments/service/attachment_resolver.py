@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
@@ -22,21 +24,14 @@ def build_attachment(file: File) -> frames.Attachment:
     )
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class AttachmentResolver:
     """Turns the file ids in a message into attachments. Used by gateways and the API."""
 
-    def __init__(
-        self,
-        *,
-        files: SendableFiles,
-        load_file: Callable[[str], Awaitable[File | None]],
-        settings: Settings,
-        clock: Clock,
-    ) -> None:
-        self._files = files
-        self._load_file = load_file
-        self._settings = settings
-        self._clock = clock
+    _files: SendableFiles
+    _load_file: Callable[[str], Awaitable[File | None]]
+    _settings: Settings
+    _clock: Clock
 
     async def resolve(
         self, sender: UserId, chat: ChatId, ids: Sequence[str]

@@ -16,6 +16,8 @@ import dataclasses
 import hashlib
 from typing import NamedTuple
 
+import attrs
+
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId, new_id
@@ -58,33 +60,30 @@ class StartedUpload(NamedTuple):
     expires_s: int
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Uploads:
     """Upload use cases, for the HTTP API."""
 
-    def __init__(
-        self,
-        *,
-        rows: Attachments,
-        objects: Files,
-        files: SendableFiles,
-        jobs: MediaJobs,
-        readers: ReadAccess,
-        settings: Settings,
-        clock: Clock,
-        daily_bytes: DailyLimit,
-    ) -> None:
-        self._rows = rows
-        self._objects = objects
-        self._files = files
-        self._jobs = jobs
-        self._readers = readers
-        self._settings = settings
-        self._clock = clock
-        self._checks = FairSemaphore(
+    _rows: Attachments
+    _objects: Files
+    _files: SendableFiles
+    _jobs: MediaJobs
+    _readers: ReadAccess
+    _settings: Settings
+    _clock: Clock
+    _daily_bytes: DailyLimit
+    _checks: FairSemaphore = attrs.field(
+        factory=lambda: FairSemaphore(
             total_max=CHECKS_MAX, user_max=1, waiting_max=CHECKS_WAITING_MAX, requests="uploads"
+        ),
+        init=False,
+    )
+    _bounds: Bounds = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._bounds = Bounds(
+            self._settings.size_bytes_max, WAITING_MAX, self._settings.user_bytes_max
         )
-        self._bounds = Bounds(settings.size_bytes_max, WAITING_MAX, settings.user_bytes_max)
-        self._daily_bytes = daily_bytes
 
     async def begin(
         self,

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import CompanionId, is_session_chat
 from chatserver.domain.ids import ChatId, Ref, UserId
@@ -59,33 +61,20 @@ class Opened(NamedTuple):
     info: frames.ChatInfo
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class CompanionSessions:
     """Session use cases. Processes with access to the warm tier have one instance each."""
 
-    def __init__(
-        self,
-        *,
-        rows: SessionRows,
-        companions: CompanionRows,
-        catalog: CompanionCatalog,
-        chat_creator: ChatCreator,
-        hot_membership: HotMembership,
-        propagation: MembershipPropagation,
-        inboxes: Inboxes,
-        delivery: RemoteDelivery,
-        record_ended: Callable[[ChatId], Awaitable[None]],
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._companions = companions
-        self._catalog = catalog
-        self._chat_creator = chat_creator
-        self._hot_membership = hot_membership
-        self._propagation = propagation
-        self._inboxes = inboxes
-        self._delivery = delivery
-        self._record_ended = record_ended
-        self._clock = clock
+    _rows: SessionRows
+    _companions: CompanionRows
+    _catalog: CompanionCatalog
+    _chat_creator: ChatCreator
+    _hot_membership: HotMembership
+    _propagation: MembershipPropagation
+    _inboxes: Inboxes
+    _delivery: RemoteDelivery
+    _record_ended: Callable[[ChatId], Awaitable[None]]
+    _clock: Clock
 
     async def create(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
         """Start a session with the newest version of a companion.
@@ -294,21 +283,14 @@ class CompanionSessions:
         return int(self._clock.time() * 1000)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class SessionOpener:
     """Creates a session's chat if it is missing."""
 
-    def __init__(
-        self,
-        *,
-        catalog: CompanionCatalog,
-        companions: CompanionRows,
-        directory: Directory,
-        clock: Clock,
-    ) -> None:
-        self._catalog = catalog
-        self._companions = companions
-        self._directory = directory
-        self._clock = clock
+    _catalog: CompanionCatalog
+    _companions: CompanionRows
+    _directory: Directory
+    _clock: Clock
 
     async def create_missing_chat(self, chat: ChatId) -> bool:
         """Create the missing chat of a session; return False if no session has this chat id."""

@@ -23,6 +23,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import attrs
 import msgspec
 import structlog
 
@@ -113,31 +114,19 @@ class _Unread:
     bound_ms: int
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MemoryExtractor:
     """Reads and writes what companions remember about users."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        clock: Clock,
-        call_limits: CallLimits,
-        providers: Providers,
-        rows: MemoryRows,
-        sessions: SessionRows,
-        history: History,
-        budgets: TokenBudgets,
-        pending: PendingResponses,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._call_limits = call_limits
-        self._providers = providers
-        self._rows = rows
-        self._sessions = sessions
-        self._history = history
-        self._budgets = budgets
-        self._pending = pending
+    _settings: Settings
+    _clock: Clock
+    _call_limits: CallLimits
+    _providers: Providers
+    _rows: MemoryRows
+    _sessions: SessionRows
+    _history: History
+    _budgets: TokenBudgets
+    _pending: PendingResponses
 
     async def load(
         self, session: CompanionSession, persona: Companion, *, is_first: bool

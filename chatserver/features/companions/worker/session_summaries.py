@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+import attrs
 import structlog
 
 from chatserver.config import Settings
@@ -62,27 +63,17 @@ SUMMARIZE = (
 BEFORE = "What you wrote down so far:\n{text}\n\nWhat was said since:\n"
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class SessionSummaries:
     """Creates, reads and drops session summaries."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        clock: Clock,
-        call_limits: CallLimits,
-        providers: Providers,
-        summaries: Summaries,
-        history: History,
-        budgets: TokenBudgets,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._call_limits = call_limits
-        self._providers = providers
-        self._summaries = summaries
-        self._history = history
-        self._budgets = budgets
+    _settings: Settings
+    _clock: Clock
+    _call_limits: CallLimits
+    _providers: Providers
+    _summaries: Summaries
+    _history: History
+    _budgets: TokenBudgets
 
     async def find(self, chat: ChatId) -> SessionSummary | None:
         """Return a session's summary, or None. Drop it if one of its messages has expired."""

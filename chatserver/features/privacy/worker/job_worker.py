@@ -17,6 +17,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import attrs
 import structlog
 
 from chatserver.container.storage import StorageContainer
@@ -89,23 +90,15 @@ class ClaimedJob:
         await self._rows.update(self.job, until_ms=until_ms, why=reason[:500])
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class JobWorker:
     """Runs jobs of one kind, one at a time. `tries_max` is None for unlimited attempts."""
 
-    def __init__(
-        self,
-        *,
-        container: StorageContainer,
-        owner: str,
-        kind: Kind,
-        work: Callable[[ClaimedJob], Awaitable[None]],
-        tries_max: int | None,
-    ) -> None:
-        self._container = container
-        self._owner = owner
-        self._kind: Kind = kind
-        self._work = work
-        self._tries_max = tries_max
+    _container: StorageContainer
+    _owner: str
+    _kind: Kind
+    _work: Callable[[ClaimedJob], Awaitable[None]]
+    _tries_max: int | None
 
     async def run(self) -> None:
         """Run jobs until cancelled.

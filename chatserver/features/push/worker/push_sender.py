@@ -21,6 +21,7 @@ import collections
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 
+import attrs
 import structlog
 
 from chatserver.domain.clock import Clock
@@ -78,6 +79,7 @@ class _Service:
         self.blocked_until = max(self.blocked_until, until)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class PushSender:
     """Delivers pushes.
 
@@ -85,20 +87,14 @@ class PushSender:
     renewed since a given time (ms since 1970).
     """
 
-    def __init__(
-        self,
-        *,
-        providers: Mapping[Kind, Provider],
-        clock: Clock,
-        claim: Claim,
-        remove: RemoveSubscription,
-    ) -> None:
-        self._providers = providers
-        self._clock = clock
-        self._claim = claim
-        self._remove = remove
-        self._services: collections.OrderedDict[str, _Service] = collections.OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+    _providers: Mapping[Kind, Provider]
+    _clock: Clock
+    _claim: Claim
+    _remove: RemoveSubscription
+    _services: collections.OrderedDict[str, _Service] = attrs.field(
+        factory=collections.OrderedDict, init=False
+    )
+    _tasks: set[asyncio.Task[None]] = attrs.field(factory=set, init=False)
 
     def is_supported(self, subscription: Subscription) -> bool:
         """Return whether a provider for this kind of device is enabled."""

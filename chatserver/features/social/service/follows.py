@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Collection
 from typing import Final
 
+import attrs
 import structlog
 
 from chatserver.domain.clock import Clock
@@ -28,23 +29,15 @@ log = structlog.get_logger()
 RETRY_S: Final = 600.0  # a follow repeated within this time adds the posts to the timeline again
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Follows:
     """Follows and unfollows."""
 
-    def __init__(
-        self,
-        *,
-        graph: FollowEdges,
-        profiles: SocialProfiles,
-        queue: CountQueue,
-        backfill: Backfill,
-        clock: Clock,
-    ) -> None:
-        self._graph = graph
-        self._profiles = profiles
-        self._queue = queue
-        self._backfill = backfill
-        self._clock = clock
+    _graph: FollowEdges
+    _profiles: SocialProfiles
+    _queue: CountQueue
+    _backfill: Backfill
+    _clock: Clock
 
     async def follow(self, user: UserId, other: UserId) -> None:
         """Follow a user, and add their newest posts to the follower's timeline.

@@ -14,6 +14,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Reader
@@ -56,21 +58,14 @@ class SpaceReaders:
         return Reader(Seq(1), Seq(0))
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class SocialPictures:
     """Use cases for pictures."""
 
-    def __init__(
-        self,
-        *,
-        rows: Attachments,
-        sendable: SendableFiles,
-        objects: Files,
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._sendable = sendable
-        self._objects = objects
-        self._clock = clock
+    _rows: Attachments
+    _sendable: SendableFiles
+    _objects: Files
+    _clock: Clock
 
     async def add_use(self, owner: UserId, file: str, use: str) -> None:
         """Record a use of a user's picture. Idempotent.

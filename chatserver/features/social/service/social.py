@@ -15,6 +15,8 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
@@ -102,6 +104,7 @@ class PostViewPage:
     next: Start | None
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Social:
     """Use cases of the social graph.
 
@@ -109,25 +112,17 @@ class Social:
     the user is discoverable, is the viewer, or shares a chat with the viewer.
     """
 
-    def __init__(
-        self,
-        *,
-        rows: Rows,
-        queue: CountQueue,
-        block_policy: BlockPolicy,
-        pictures: SocialPictures,
-        wake_workers: Callable[[], Awaitable[None]],
-        can_see_profile: Callable[[UserId, UserId], Awaitable[bool]],
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._queue = queue
-        self._block_policy = block_policy
-        self._pictures = pictures
-        self._wake_workers = wake_workers
-        self._can_see_profile = can_see_profile
-        self._clock = clock
-        self._ids = PostIds(clock)
+    _rows: Rows
+    _queue: CountQueue
+    _block_policy: BlockPolicy
+    _pictures: SocialPictures
+    _wake_workers: Callable[[], Awaitable[None]]
+    _can_see_profile: Callable[[UserId, UserId], Awaitable[bool]]
+    _clock: Clock
+    _ids: PostIds = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._ids = PostIds(self._clock)
 
     # Users
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.model import Post, PostId, PostRef
@@ -30,25 +32,16 @@ ROUNDS_MAX: Final = 10
 CHUNK_MIN: Final = 50
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Timelines:
     """Reads timelines."""
 
-    def __init__(
-        self,
-        *,
-        timeline_rows: SocialTimelines,
-        posts: SocialPosts,
-        graph: FollowEdges,
-        merged: MergedAuthors,
-        social: Social,
-        clock: Clock,
-    ) -> None:
-        self._timeline_rows = timeline_rows
-        self._posts = posts
-        self._graph = graph
-        self._merged = merged
-        self._social = social
-        self._clock = clock
+    _timeline_rows: SocialTimelines
+    _posts: SocialPosts
+    _graph: FollowEdges
+    _merged: MergedAuthors
+    _social: Social
+    _clock: Clock
 
     async def read(
         self, user: UserId, before: PostRef | None, limit: int
