@@ -25,21 +25,13 @@ INTERVAL_S: Final = 5.0
 
 
 class LegalHoldWorker:
-    """Processes legal holds periodically, while this process has the lease."""
+    """Processes legal holds, under a lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
         self._holds = container.holds
         self._settle_s = container.settings.persist.write_timeout_s
-        self._lease = container.make_lease("holds", owner, LEASE_S)
-
-    async def run(self) -> None:
-        """Process legal holds periodically, until cancelled.
-
-        Raises:
-            Unavailable: a store is unavailable; restart the worker.
-        """
-        await run_periodically(self._lease, INTERVAL_S, self.sweep)
+        self.lease = container.make_lease("holds", owner, LEASE_S)
 
     async def sweep(self) -> None:
         """Process each legal hold once.
@@ -72,7 +64,7 @@ class LegalHoldWorker:
             await self._holds.copy_versions(ending)
             failpoint("holds.in_begin")
             count, start = count + len(ending), page.next
-            await self._lease.claim()
+            await self.lease.claim()
             if start is None:
                 break
         if await self._holds.set_state(hold.chat, "starting", "in_force"):
@@ -88,7 +80,7 @@ class LegalHoldWorker:
                 await self._holds.remove_copy(copy)
                 failpoint("holds.in_end")
             count += len(copies)
-            await self._lease.claim()
+            await self.lease.claim()
         await self._holds.remove(chat)
         log.info("hold.ended", chat=chat, copies=count)
 
@@ -105,4 +97,5 @@ async def run_holds(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: a store is unavailable; restart the worker.
     """
-    await LegalHoldWorker(container, owner).run()
+    worker = LegalHoldWorker(container, owner)
+    await run_periodically(worker.lease, INTERVAL_S, worker.sweep)

@@ -15,7 +15,6 @@ from chatserver.errors import ConfigError
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, parse_object_key
-from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -29,7 +28,7 @@ UNWRITTEN_S_MAX = 900.0
 
 
 class LongBodySweeper:
-    """Deletes orphaned body objects periodically, in the process that holds the lease."""
+    """Deletes orphaned body objects, under a lease."""
 
     def __init__(
         self, container: StorageContainer, owner: str, settle_s: float = UNWRITTEN_S_MAX
@@ -38,20 +37,13 @@ class LongBodySweeper:
         self._settle_s = settle_s
         self._bodies: LongBodies = container.long_bodies
         self._files: BodyFiles = container.body_files
-        self._lease = container.make_lease("bodies", owner, LEASE_S)
+        self.lease = container.make_lease("bodies", owner, LEASE_S)
 
-    async def run(self) -> None:
-        """Delete orphaned body objects periodically, until cancelled.
-
-        Raises:
-            Unavailable: a store is unavailable; restart the worker.
-        """
-        await run_periodically(self._lease, BODIES_SWEEP_S, self._sweep_if_bucket_exists)
-
-    async def _sweep_if_bucket_exists(self) -> None:
+    async def sweep_if_bucket_exists(self) -> None:
+        """Delete orphaned objects; without a bucket there are none."""
         try:
             await self.sweep()
-        except ConfigError as exc:  # without a bucket there are no objects
+        except ConfigError as exc:
             log.warning("bodies.sweep_failed", error=exc.message)
 
     async def sweep(self, prefix: str = PREFIX) -> int:
@@ -68,8 +60,8 @@ class LongBodySweeper:
                 if await self._can_delete(key):
                     await self._files.remove(key)
                     count += 1
-            if 0 < self._lease.left_s() < LEASE_S / 2:
-                await self._lease.claim()
+            if 0 < self.lease.left_s() < LEASE_S / 2:
+                await self.lease.claim()
         if count:
             metrics.LONG_BODIES.labels("swept").inc(count)
             log.info("bodies.swept", objects=count)

@@ -21,21 +21,11 @@ log = structlog.get_logger()
 
 
 class TtlEmulation:
-    """Removes items as TTL would, while this process holds the lease."""
+    """Removes items as TTL would, under a lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
-        self._lease = container.make_lease("expiry", owner, LEASE_S)
-
-    async def run(self) -> None:
-        """Sweep the table periodically, until cancelled.
-
-        Raises:
-            Unavailable: a store is unavailable; restart the worker.
-        """
-        await run_periodically(
-            self._lease, self._container.settings.archive.sweep_interval_s, self.sweep
-        )
+        self.lease = container.make_lease("expiry", owner, LEASE_S)
 
     async def sweep(self) -> int:
         """Remove items as TTL would; return the number removed.
@@ -54,8 +44,8 @@ class TtlEmulation:
                 failpoint("expiry.before_remove")
                 if outcome != "missing":
                     count += await removals.items.remove(item)
-            if 0 < self._lease.left_s() < LEASE_S / 2:
-                await self._lease.claim()
+            if 0 < self.lease.left_s() < LEASE_S / 2:
+                await self.lease.claim()
         if count:
             log.info("expiry.removed", items=count)
         return count
@@ -63,4 +53,6 @@ class TtlEmulation:
 
 async def run_expiry(container: StorageContainer, owner: str) -> None:
     """Sweep the table periodically, until cancelled. Raises Unavailable if a store is down."""
-    await TtlEmulation(container, owner).run()
+    emulation = TtlEmulation(container, owner)
+    interval_s = container.settings.archive.sweep_interval_s
+    await run_periodically(emulation.lease, interval_s, emulation.sweep)

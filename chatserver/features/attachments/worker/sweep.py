@@ -20,7 +20,7 @@ from chatserver.features.attachments.warm import SHARDS, DueFile
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
-from workers.archive.long_body_sweep import LongBodySweeper
+from workers.archive.long_body_sweep import BODIES_SWEEP_S, LongBodySweeper
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
@@ -34,20 +34,12 @@ LEASE_S = 60.0
 
 
 class Sweeper:
-    """Periodically deletes files whose deletion time has passed, while it holds the lease."""
+    """Deletes files whose deletion time has passed, under a lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
         self._settings = container.settings.get(Attachments)
-        self._lease = container.make_lease("sweep", owner, LEASE_S)
-
-    async def run(self) -> None:
-        """Sweep until cancelled.
-
-        Raises:
-            Unavailable: a data store is unavailable; restart the worker.
-        """
-        await run_periodically(self._lease, SWEEP_INTERVAL_S, self.sweep)
+        self.lease = container.make_lease("sweep", owner, LEASE_S)
 
     async def sweep(self) -> int:
         """Delete all files whose deletion time has passed; return how many were deleted.
@@ -63,8 +55,8 @@ class Sweeper:
             ):
                 removed = [await self._remove(due) for due in dues]
                 count += sum(removed)
-                if 0 < self._lease.left_s() < LEASE_S / 2:
-                    await self._lease.claim()
+                if 0 < self.lease.left_s() < LEASE_S / 2:
+                    await self.lease.claim()
         if count:
             log.info("sweep.removed", files=count)
         return count
@@ -98,5 +90,8 @@ async def run_sweep(container: StorageContainer, owner: str) -> None:
         Unavailable: a data store is unavailable; restart the worker.
     """
     async with open_task_group() as group:
-        group.create_task(Sweeper(container, owner).run(), name="sweep-files")
-        group.create_task(LongBodySweeper(container, owner).run(), name="sweep-bodies")
+        files, bodies = Sweeper(container, owner), LongBodySweeper(container, owner)
+        file_sweep = run_periodically(files.lease, SWEEP_INTERVAL_S, files.sweep)
+        group.create_task(file_sweep, name="sweep-files")
+        body_sweep = run_periodically(bodies.lease, BODIES_SWEEP_S, bodies.sweep_if_bucket_exists)
+        group.create_task(body_sweep, name="sweep-bodies")
