@@ -300,3 +300,7 @@ class ConversationLink:
         if state is State.ONLINE:
             self.note = ""
         self._on_change()
+
+
+# Creates the link of a screen, which passes its `on_change`.
+MakeLink = Callable[[Callable[[], None]], ConversationLink]

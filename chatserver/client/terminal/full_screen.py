@@ -16,11 +16,9 @@ from prompt_toolkit.layout.processors import BeforeInput
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from chatserver.client.cache.sqlite_store import SqliteStore
-from chatserver.client.client import GetToken
 from chatserver.client.terminal.commands import HelpText
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
-from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport, State
+from chatserver.client.terminal.conversation_link import MakeLink, SearchReport, State
 from chatserver.client.terminal.search_report import describe_report, format_local_time
 from chatserver.telemetry.printable_text import replace_unprintable
 
@@ -39,15 +37,7 @@ _MARKS = {
 class FullScreenChat:
     """Full-screen mode: header, messages, prompt."""
 
-    def __init__(
-        self,
-        *,
-        url: str,
-        get_token: GetToken,
-        conversation: Conversation,
-        api_url: str | None = None,
-        store: SqliteStore | None = None,
-    ) -> None:
+    def __init__(self, conversation: Conversation, make_link: MakeLink) -> None:
         self._console = Console(highlight=False)
         keys = KeyBindings()
         keys.add("c-c")(self._leave)
@@ -70,14 +60,7 @@ class FullScreenChat:
             max_render_postpone_time=DRAW_S,
         )
         self._conversation = conversation
-        self._link = ConversationLink(
-            url=url,
-            get_token=get_token,
-            conversation=conversation,
-            on_change=self._app.invalidate,
-            api_url=api_url,
-            store=store,
-        )
+        self._link = make_link(self._app.invalidate)
         self._scrolled = 0  # number of messages below the lower edge of the screen
         self._typed_at = 0.0
 

@@ -15,13 +15,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.commands import HelpText
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
-from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport
+from chatserver.client.terminal.conversation_link import ConversationLink, MakeLink, SearchReport
 from chatserver.client.terminal.search_report import describe_report, format_local_time
 from chatserver.errors import TooLarge
 from chatserver.extras import explain_missing
@@ -47,46 +48,32 @@ async def run_chat(
     """
     conversation = Conversation(peer)
     store = None if cache is None else SqliteStore(cache)
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        with explain_missing("the terminal client"):
-            from chatserver.client.terminal.full_screen import FullScreenChat
-        await FullScreenChat(
-            url=url, get_token=get_token, conversation=conversation, api_url=api_url, store=store
-        ).run()
-    else:
-        await PipeChat(
+
+    def make_link(on_change: Callable[[], None]) -> ConversationLink:
+        return ConversationLink(
             url=url,
             get_token=get_token,
             conversation=conversation,
-            out=sys.stdout,
+            on_change=on_change,
             api_url=api_url,
             store=store,
-        ).run(sys.stdin)
+        )
+
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        with explain_missing("the terminal client"):
+            from chatserver.client.terminal.full_screen import FullScreenChat
+        await FullScreenChat(conversation, make_link).run()
+    else:
+        await PipeChat(conversation, make_link, sys.stdout).run(sys.stdin)
 
 
 class PipeChat:
     """Pipe mode: a line per message, ``sender: text``, and one per delivery status, ``(read)``."""
 
-    def __init__(
-        self,
-        *,
-        url: str,
-        get_token: GetToken,
-        conversation: Conversation,
-        out: TextIO,
-        api_url: str | None = None,
-        store: SqliteStore | None = None,
-    ) -> None:
+    def __init__(self, conversation: Conversation, make_link: MakeLink, out: TextIO) -> None:
         self._conversation = conversation
         self._out = out
-        self._link = ConversationLink(
-            url=url,
-            get_token=get_token,
-            conversation=conversation,
-            on_change=self._show,
-            api_url=api_url,
-            store=store,
-        )
+        self._link = make_link(self._show)
         self._report: SearchReport | HelpText | None = None  # the last report written
         self._shown = 0
         self._status: tuple[int, Mark] | None = None  # of the newest own message, as written

@@ -51,12 +51,7 @@ async def type_keys(*pieces: str) -> FakeLink:
     """Type keys, then exit."""
     link = FakeLink()
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-        chat = FullScreenChat(
-            url="ws://none",
-            get_token=cast("ConversationLink", None),  # type: ignore[arg-type]
-            conversation=Conversation("bob"),
-        )
-        chat._link = cast(ConversationLink, link)
+        chat = FullScreenChat(Conversation("bob"), lambda _: cast(ConversationLink, link))
         for piece in (*pieces, "\x03"):
             keys.send_text(piece)
         async with asyncio.timeout(60):
@@ -97,12 +92,7 @@ def test_search_results_are_between_messages_and_prompt(height: int) -> None:
     link = FakeLink()
     link.report = SearchReport("lunch", lines, has_more=True)
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-        chat = FullScreenChat(
-            url="ws://none",
-            get_token=cast("ConversationLink", None),  # type: ignore[arg-type]
-            conversation=Conversation("bob"),
-        )
-        chat._link = cast(ConversationLink, link)
+        chat = FullScreenChat(Conversation("bob"), lambda _: cast(ConversationLink, link))
         console = Console(width=60, height=height)
         with console.capture() as captured:
             console.print(chat.render(60, height))
