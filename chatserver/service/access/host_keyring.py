@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import attrs
 import structlog
 
 from chatserver.config import Auth
@@ -34,23 +35,15 @@ JWKS_REFETCH_S = 10  # minimum time between two fetches, across all processes
 STALE_S = 86_400
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class KeyFetcher:
     """Fetches and caches the key set. `check` raises CorruptData if the body is not a key set."""
 
-    def __init__(
-        self,
-        *,
-        settings: Auth,
-        cache: JwksCache,
-        fetch: Callable[[str], Awaitable[bytes]],
-        check: Callable[[bytes], object],
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._cache = cache
-        self._fetch = fetch
-        self._check = check
-        self._clock = clock
+    _settings: Auth
+    _cache: JwksCache
+    _fetch: Callable[[str], Awaitable[bytes]]
+    _check: Callable[[bytes], object]
+    _clock: Clock
 
     async def get(self) -> bytes:
         """Fetch and return the key set.

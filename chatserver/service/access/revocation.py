@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+import attrs
 import structlog
 
 from chatserver.config import Auth
@@ -59,25 +60,16 @@ class PushDevices(Protocol):
     ) -> int: ...
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Revoker:
     """Revocation use cases. Push subscriptions are deleted along with their logins."""
 
-    def __init__(
-        self,
-        *,
-        accounts: Accounts,
-        revocations: Revocations,
-        session_ender: SessionEnder,
-        settings: Auth,
-        clock: Clock,
-        push_devices: PushDevices | None = None,
-    ) -> None:
-        self._push_devices = push_devices
-        self._accounts = accounts
-        self._revocations = revocations
-        self._session_ender = session_ender
-        self._settings = settings
-        self._clock = clock
+    _accounts: Accounts
+    _revocations: Revocations
+    _session_ender: SessionEnder
+    _settings: Auth
+    _clock: Clock
+    _push_devices: PushDevices | None = None
 
     async def end_logins(self, user: UserId, logins: Collection[str], reason: str) -> None:
         """End some of a user's logins, with their tokens, refresh tokens and sessions.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId, derived_chat_id, direct_chat_id
@@ -24,29 +26,18 @@ from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.directory import Directory
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ChatCreator:
     """Creates chats. A group with more than `fanout_members_max` members is a large chat."""
 
-    def __init__(
-        self,
-        *,
-        directory: Directory,
-        loader: ChatLoader,
-        block_policy: BlockPolicy,
-        invitations: Invitations,
-        clock: Clock,
-        propagate: Callable[[ChatId], Awaitable[object]],
-        members_max: int = frames.MEMBERS_MAX,
-        fanout_members_max: int = frames.MEMBERS_MAX,
-    ) -> None:
-        self._directory = directory
-        self._loader = loader
-        self._block_policy = block_policy
-        self._invitations = invitations
-        self._clock = clock
-        self._propagate = propagate
-        self._members_max = members_max
-        self._fanout_members_max = fanout_members_max
+    _directory: Directory
+    _loader: ChatLoader
+    _block_policy: BlockPolicy
+    _invitations: Invitations
+    _clock: Clock
+    _propagate: Callable[[ChatId], Awaitable[object]]
+    _members_max: int = frames.MEMBERS_MAX
+    _fanout_members_max: int = frames.MEMBERS_MAX
 
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False

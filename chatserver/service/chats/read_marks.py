@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import attrs
+
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import MarkResult
 from chatserver.errors import NotFound
@@ -24,25 +26,16 @@ async def get_marks(inboxes: Inboxes, user: UserId, chat: ChatId) -> frames.Mark
     return frames.Marks(user, read, received)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ReadMarks:
     """Moves and lists the read and received marks of users."""
 
-    def __init__(
-        self,
-        *,
-        inboxes: Inboxes,
-        audiences: Audiences,
-        load_user: Callable[[UserId], Awaitable[None]],
-        devices: DeviceDelivery,
-        blocks: Blocks | None = None,
-        charge: Charge = charge_nobody,
-    ) -> None:
-        self._inboxes = inboxes
-        self._audiences = audiences
-        self._load_user = load_user
-        self._devices = devices
-        self._blocks = blocks
-        self._charge = charge
+    _inboxes: Inboxes
+    _audiences: Audiences
+    _load_user: Callable[[UserId], Awaitable[None]]
+    _devices: DeviceDelivery
+    _blocks: Blocks | None = None
+    _charge: Charge = charge_nobody
 
     async def list_marks(self, user: UserId, chat: ChatId) -> list[frames.Marks]:
         """Return the members' read marks; none if the chat is large or has over 32 members.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
@@ -11,23 +13,15 @@ from chatserver.protocol import codec, frames
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class TypingSignals:
     """Sends typing signals to the devices of other members."""
 
-    def __init__(
-        self,
-        *,
-        inboxes: Inboxes,
-        audiences: Audiences,
-        devices: DeviceDelivery,
-        large_chats: LargeChatSubscriptions,
-        blocks: Blocks,
-    ) -> None:
-        self._inboxes = inboxes
-        self._audiences = audiences
-        self._devices = devices
-        self._large_chats = large_chats
-        self._blocks = blocks
+    _inboxes: Inboxes
+    _audiences: Audiences
+    _devices: DeviceDelivery
+    _large_chats: LargeChatSubscriptions
+    _blocks: Blocks
 
     async def send(self, user: UserId, frame: frames.Typing) -> None:
         """Send a typing signal to the other members; best effort.

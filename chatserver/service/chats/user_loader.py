@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
@@ -24,29 +26,18 @@ from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 COMPANION_CHATS_MAX = 500
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class UserLoader:
     """Loads users. `restore_revoked` writes a user's revocations and ended logins to Redis."""
 
-    def __init__(
-        self,
-        *,
-        directory: Directory,
-        hot: HotChatWriter,
-        inboxes: Inboxes,
-        hidden: HiddenMessages,
-        restrictions: RestrictionRows,
-        blocks: Blocks,
-        clock: Clock,
-        restore_revoked: Callable[[User, Collection[str]], Awaitable[None]] | None = None,
-    ) -> None:
-        self._directory = directory
-        self._hot = hot
-        self._inboxes = inboxes
-        self._hidden = hidden
-        self._restrictions = restrictions
-        self._blocks = blocks
-        self._clock = clock
-        self._restore_revoked = restore_revoked
+    _directory: Directory
+    _hot: HotChatWriter
+    _inboxes: Inboxes
+    _hidden: HiddenMessages
+    _restrictions: RestrictionRows
+    _blocks: Blocks
+    _clock: Clock
+    _restore_revoked: Callable[[User, Collection[str]], Awaitable[None]] | None = None
 
     async def ensure_loaded(self, user: UserId, *, can_create: bool) -> None:
         """Load the user state if necessary; raise if the user does not exist.

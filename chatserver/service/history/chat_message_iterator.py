@@ -16,6 +16,8 @@ import collections
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import attrs
+
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.messages import ChatHead
 from chatserver.errors import Unavailable
@@ -35,23 +37,15 @@ _HOT_READ: Final = 100  # maximum log entries per read
 _ATTEMPTS_MAX: Final = 5
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ChatTiers:
     """The tiers that streams read, and the `QueryFilter` that renders entries for the reader."""
 
-    def __init__(
-        self,
-        *,
-        messages: MessageIndexes,
-        log: ChatLog,
-        older: WarmAndColdLog,
-        cold: ColdLog,
-        view: QueryFilter,
-    ) -> None:
-        self.messages = messages
-        self.log = log
-        self.older = older
-        self.cold = cold
-        self.view = view
+    messages: MessageIndexes
+    log: ChatLog
+    older: WarmAndColdLog
+    cold: ColdLog
+    view: QueryFilter
 
 
 class ChatMessageIterator:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
+import attrs
 import structlog
 
 from chatserver.cold.segment_store import SegmentStore
@@ -42,21 +43,14 @@ def apply_late_changes(entries: Sequence[Message], items: Sequence[Message]) -> 
     ]
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ColdLog:
     """Reads the archive."""
 
-    def __init__(
-        self,
-        *,
-        manifests: Manifests,
-        segments: SegmentStore,
-        items: ArchivableEntries,
-        clock: Clock,
-    ) -> None:
-        self._manifests = manifests
-        self._segments = segments
-        self._items = items
-        self._clock = clock
+    _manifests: Manifests
+    _segments: SegmentStore
+    _items: ArchivableEntries
+    _clock: Clock
 
     async def get_top(self, chat: str) -> ArchiveTop:
         """Return the seq and ts up to which the chat is archived."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import attrs
+
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.domain.membership_periods import Reader
 from chatserver.errors import BadRequest, NotFound
@@ -43,23 +45,15 @@ class ContextPage:
     has_newer: bool
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MessageContext:
     """Message context use cases."""
 
-    def __init__(
-        self,
-        *,
-        history: History,
-        members: MemberCheck,
-        log: ChatLog,
-        messages: MessageIndexes,
-        cold: ColdLog,
-    ) -> None:
-        self._history = history
-        self._members = members
-        self._log = log
-        self._messages = messages
-        self._cold = cold
+    _history: History
+    _members: MemberCheck
+    _log: ChatLog
+    _messages: MessageIndexes
+    _cold: ColdLog
 
     async def get_message(self, reader: UserId, reference: Reference) -> bytes:
         """Return a message as history shows it; a deleted message is a tombstone.

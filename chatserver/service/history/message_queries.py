@@ -19,6 +19,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.hot.chats.chat_log import ChatLog
@@ -47,36 +49,23 @@ class UserMessages(NamedTuple):
     archived_before: int | None
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MessageQueries:
     """Message query use cases. `reader` is None for the host application, which reads all chats.
 
     `start` is the previous page's `next`, or None for the first page.
     """
 
-    def __init__(
-        self,
-        *,
-        messages: MessageIndexes,
-        files: ChatFiles,
-        members: MemberCheck,
-        memberships: Memberships,
-        log: ChatLog,
-        older: WarmAndColdLog,
-        cold: ColdLog,
-        users: UserArchivePositions,
-        views: ReaderViews,
-        clock: Clock,
-    ) -> None:
-        self._messages = messages
-        self._files = files
-        self._members = members
-        self._memberships = memberships
-        self._log = log
-        self._older = older
-        self._cold = cold
-        self._users = users
-        self._views = views
-        self._clock = clock
+    _messages: MessageIndexes
+    _files: ChatFiles
+    _members: MemberCheck
+    _memberships: Memberships
+    _log: ChatLog
+    _older: WarmAndColdLog
+    _cold: ColdLog
+    _users: UserArchivePositions
+    _views: ReaderViews
+    _clock: Clock
 
     async def list_chat(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None

@@ -26,6 +26,8 @@ import heapq
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal, NamedTuple
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, UserId
 from chatserver.domain.inboxes import UserChat
@@ -83,32 +85,22 @@ class _CachedDays(NamedTuple):
     read_at_s: float
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MessagesOfAllChats:
     """Lists a user's messages across all chats."""
 
-    def __init__(
-        self,
-        *,
-        chats: Chats,
-        days: ActiveDaysRepository,
-        messages: MessageIndexes,
-        memberships: Memberships,
-        log: ChatLog,
-        older: WarmAndColdLog,
-        cold: ColdLog,
-        views: ReaderViews,
-        clock: Clock,
-    ) -> None:
-        self._chats = chats
-        self._days = days
-        self._messages = messages
-        self._memberships = memberships
-        self._log = log
-        self._older = older
-        self._cold = cold
-        self._views = views
-        self._clock = clock
-        self._cached: collections.OrderedDict[str, _CachedDays] = collections.OrderedDict()
+    _chats: Chats
+    _days: ActiveDaysRepository
+    _messages: MessageIndexes
+    _memberships: Memberships
+    _log: ChatLog
+    _older: WarmAndColdLog
+    _cold: ColdLog
+    _views: ReaderViews
+    _clock: Clock
+    _cached: collections.OrderedDict[str, _CachedDays] = attrs.field(
+        factory=collections.OrderedDict, init=False
+    )
 
     async def list_page(
         self,

@@ -13,6 +13,8 @@ import functools
 from collections.abc import Collection
 from typing import Literal, Protocol
 
+import attrs
+
 from chatserver.domain.access.logins import NEW_ACCOUNT_S
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
@@ -49,35 +51,21 @@ class FollowGraph(Protocol):
         """Delete the follow relations between two users, in both directions. Idempotent."""
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Invitations:
     """Invitation use cases, and the limits on joining groups and on new contacts."""
 
-    def __init__(
-        self,
-        *,
-        rows: InvitationRows,
-        follows: FollowGraph,
-        direct_chats: AnsweredDirectChats,
-        quotas: GroupQuotas,
-        contacts: DailyLimit,
-        inboxes: Inboxes,
-        devices: RemoteDelivery,
-        policy: Policy,
-        pending_max: int,
-        chats_max: int,
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._follows = follows
-        self._direct_chats = direct_chats
-        self._quotas = quotas
-        self._contacts = contacts
-        self._inboxes = inboxes
-        self._devices = devices
-        self._policy = policy
-        self._pending_max = pending_max
-        self._chats_max = chats_max
-        self._clock = clock
+    _rows: InvitationRows
+    _follows: FollowGraph
+    _direct_chats: AnsweredDirectChats
+    _quotas: GroupQuotas
+    _contacts: DailyLimit
+    _inboxes: Inboxes
+    _devices: RemoteDelivery
+    _policy: Policy
+    _pending_max: int
+    _chats_max: int
+    _clock: Clock
 
     async def find_strangers(
         self, inviter: UserId, users: Collection[UserId], *, is_host: bool

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
+import attrs
 import msgspec
 import structlog
 
@@ -48,31 +49,19 @@ ROUNDS_MAX = 5  # maximum rounds of `deliver` while a chat becomes large or smal
 _CHAT_KEY: Final = UserId("+")  # used in place of a user id in events about the chat itself
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MembershipPropagation:
     """Propagates membership changes. `load_chat` loads a chat into Redis."""
 
-    def __init__(
-        self,
-        *,
-        memberships: Memberships,
-        hot_membership: HotMembership,
-        inboxes: Inboxes,
-        audiences: Audiences,
-        undelivered: UndeliveredChats,
-        load_chat: Callable[[ChatId], Awaitable[None]],
-        devices: RemoteDelivery,
-        large_chats: LargeChatSubscriptions,
-        former_members: FormerMembers,
-    ) -> None:
-        self._memberships = memberships
-        self._hot_membership = hot_membership
-        self._inboxes = inboxes
-        self._audiences = audiences
-        self._undelivered = undelivered
-        self._load_chat = load_chat
-        self._devices = devices
-        self._large_chats = large_chats
-        self._former_members = former_members
+    _memberships: Memberships
+    _hot_membership: HotMembership
+    _inboxes: Inboxes
+    _audiences: Audiences
+    _undelivered: UndeliveredChats
+    _load_chat: Callable[[ChatId], Awaitable[None]]
+    _devices: RemoteDelivery
+    _large_chats: LargeChatSubscriptions
+    _former_members: FormerMembers
 
     async def finish(self, chat: ChatId) -> bool:
         """Complete a chat's interrupted change, if there is one.

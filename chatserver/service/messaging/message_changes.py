@@ -17,6 +17,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NoReturn
 
+import attrs
+
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.message_change_types import Hide, MessageChange, Outcome
@@ -62,36 +64,22 @@ class PinChange:
 AnyChange = frames.Edit | frames.Delete | frames.React | PinChange
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MessageChangeService:
     """Message change use cases."""
 
-    def __init__(
-        self,
-        *,
-        commits: MessageChangeCommitter,
-        hidden: HiddenMessages,
-        audiences: Audiences,
-        log: ChatLog,
-        warm: WarmHistory,
-        messaging: MessageSender,
-        inboxes: Inboxes,
-        devices: DeviceDelivery,
-        body_bounds: BodyBounds = WIDEST,
-        charge: Charge = charge_nobody,
-        members: MemberCheck | None = None,
-    ) -> None:
-        self._charge = charge
-        self._members = members
-        self._body_bounds = body_bounds
-        self._commits = commits
-        self._hidden = hidden
-        self._audiences = audiences
-        self._log = log
-        self._warm = warm
-        self._messaging = messaging
-        self._inboxes = inboxes
-        self._devices = devices
-        self._mids = MidSource()
+    _commits: MessageChangeCommitter
+    _hidden: HiddenMessages
+    _audiences: Audiences
+    _log: ChatLog
+    _warm: WarmHistory
+    _messaging: MessageSender
+    _inboxes: Inboxes
+    _devices: DeviceDelivery
+    _body_bounds: BodyBounds = WIDEST
+    _charge: Charge = charge_nobody
+    _members: MemberCheck | None = None
+    _mids: MidSource = attrs.field(factory=MidSource, init=False)
 
     async def change(self, user: UserId, frame: AnyChange) -> frames.Ack:
         """Apply the change that a frame requests.

@@ -12,6 +12,7 @@ The deletion's `ref` is derived from the message's seq, so erasing a message aga
 
 from __future__ import annotations
 
+import attrs
 import msgspec
 
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
@@ -34,22 +35,15 @@ def has_text(entry: frames.Message) -> bool:
     return is_message(entry) and not entry.deleted
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class MessageEraser:
     """Erases users' messages. `system` is the user recorded as the sender of the deletions."""
 
-    def __init__(
-        self,
-        *,
-        commits: MessageChangeCommitter,
-        audiences: Audiences,
-        messages: UserMessages,
-        system: UserId,
-    ) -> None:
-        self._commits = commits
-        self._audiences = audiences
-        self._messages = messages
-        self._system = system
-        self._mids = MidSource()
+    _commits: MessageChangeCommitter
+    _audiences: Audiences
+    _messages: UserMessages
+    _system: UserId
+    _mids: MidSource = attrs.field(factory=MidSource, init=False)
 
     async def erase(self, user: UserId, message: frames.Message) -> bool:
         """Delete a user's message; return False if there is nothing left to delete.

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.domain.membership_rules import NOT_A_MEMBER, Group
@@ -39,37 +41,22 @@ NO_MESSAGE = "seq: the chat has no such message"
 PublishEvent = Callable[[UserId, HookEvent], Awaitable[None]]
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class BlocksAndReports:
     """Use cases: block users, report messages, list a chat's banned users."""
 
-    def __init__(
-        self,
-        *,
-        rows: ModerationRows,
-        directory: Directory,
-        memberships: Memberships,
-        hot_membership: HotMembership,
-        propagation: MembershipPropagation,
-        blocks: Blocks,
-        members: MemberCheck,
-        inboxes: Inboxes,
-        devices: RemoteDelivery,
-        publish_event: PublishEvent,
-        clock: Clock,
-        follows: FollowGraph,
-    ) -> None:
-        self._rows = rows
-        self._directory = directory
-        self._memberships = memberships
-        self._hot_membership = hot_membership
-        self._propagation = propagation
-        self._blocks = blocks
-        self._members = members
-        self._inboxes = inboxes
-        self._devices = devices
-        self._publish_event = publish_event
-        self._clock = clock
-        self._follows = follows
+    _rows: ModerationRows
+    _directory: Directory
+    _memberships: Memberships
+    _hot_membership: HotMembership
+    _propagation: MembershipPropagation
+    _blocks: Blocks
+    _members: MemberCheck
+    _inboxes: Inboxes
+    _devices: RemoteDelivery
+    _publish_event: PublishEvent
+    _clock: Clock
+    _follows: FollowGraph
 
     # blocks
 

@@ -8,6 +8,8 @@ them.
 
 from __future__ import annotations
 
+import attrs
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.text_validation import parse_note
@@ -23,31 +25,19 @@ from chatserver.warm.chats.legal_holds import Hold, Holds
 from chatserver.warm.chats.memberships import Memberships
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Retention:
     """Sets the retention of chats and manages legal holds, for the host application."""
 
-    def __init__(
-        self,
-        *,
-        holds: Holds,
-        directory: Directory,
-        memberships: Memberships,
-        hot_membership: HotMembership,
-        propagation: MembershipPropagation,
-        membership: Membership,
-        inboxes: Inboxes,
-        devices: RemoteDelivery,
-        clock: Clock,
-    ) -> None:
-        self._holds = holds
-        self._directory = directory
-        self._memberships = memberships
-        self._hot_membership = hot_membership
-        self._propagation = propagation
-        self._membership = membership
-        self._inboxes = inboxes
-        self._devices = devices
-        self._clock = clock
+    _holds: Holds
+    _directory: Directory
+    _memberships: Memberships
+    _hot_membership: HotMembership
+    _propagation: MembershipPropagation
+    _membership: Membership
+    _inboxes: Inboxes
+    _devices: RemoteDelivery
+    _clock: Clock
 
     async def set_retention(self, chat: ChatId, retention_s: int, ref: Ref) -> frames.ChatInfo:
         """Set the retention for messages sent to the chat from now on; 0 keeps them forever.

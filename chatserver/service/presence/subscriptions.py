@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
+import attrs
 import structlog
 from msgspec import UNSET, UnsetType
 
@@ -59,35 +60,27 @@ class _Subject:
         self.timer: asyncio.TimerHandle | None = None
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class PresenceSubscriptions:
     """One gateway's presence subscriptions; at most `users_max` per session.
 
     `load_chat` loads a chat into Redis.
     """
 
-    def __init__(
-        self,
-        *,
-        states: PresenceStates,
-        inboxes: Inboxes,
-        load_chat: Callable[[ChatId], Awaitable[object]],
-        users_max: int,
-        clock: Clock,
-        blocks: Blocks | None = None,
-        direct_chats: AnsweredDirectChats | None = None,
-    ) -> None:
-        self._states = states
-        self._inboxes = inboxes
-        self._load_chat = load_chat
-        self._users_max = users_max
-        self._clock = clock
-        self._blocks = blocks
-        self._direct_chats = direct_chats
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._subjects: dict[UserId, _Subject] = {}
-        self._users_by_subscriber: dict[Subscriber, set[UserId]] = {}
-        # The users in `subscribe` calls in progress; `unsubscribe` removes users from these sets.
-        self._pending_by_subscriber: dict[Subscriber, list[set[UserId]]] = {}
+    _states: PresenceStates
+    _inboxes: Inboxes
+    _load_chat: Callable[[ChatId], Awaitable[object]]
+    _users_max: int
+    _clock: Clock
+    _blocks: Blocks | None = None
+    _direct_chats: AnsweredDirectChats | None = None
+    _tasks: set[asyncio.Task[None]] = attrs.field(factory=set, init=False)
+    _subjects: dict[UserId, _Subject] = attrs.field(factory=dict, init=False)
+    _users_by_subscriber: dict[Subscriber, set[UserId]] = attrs.field(factory=dict, init=False)
+    # The users in `subscribe` calls in progress; `unsubscribe` removes users from these sets.
+    _pending_by_subscriber: dict[Subscriber, list[set[UserId]]] = attrs.field(
+        factory=dict, init=False
+    )
 
     # session commands
 
