@@ -73,14 +73,14 @@ lint: .venv/.ready
 docs: .venv/.ready
 	@$(BIN)/python -m chatserver.cli.asyncapi_document >docs/asyncapi.json
 	@$(BIN)/python -m chatserver.api.openapi_file >docs/openapi.json
-	@$(BIN)/python -m chatserver.cli.generated_documents settings >docs/settings.md
-	@$(BIN)/python -m chatserver.cli.generated_documents commands >docs/commands.md
-	@$(BIN)/python -m chatserver.cli.schema_documents cloudformation >deploy/dynamodb/cloudformation.json
-	@$(BIN)/python -m chatserver.cli.schema_documents workbench >deploy/dynamodb/nosql-workbench.json
+	@$(BIN)/python -m deploy.documents.generated_documents settings >docs/settings.md
+	@$(BIN)/python -m deploy.documents.generated_documents commands >docs/commands.md
+	@$(BIN)/python -m deploy.documents.schema_documents cloudformation >deploy/dynamodb/cloudformation.json
+	@$(BIN)/python -m deploy.documents.schema_documents workbench >deploy/dynamodb/nosql-workbench.json
 	@$(BIN)/python deploy/grafana/render.py >deploy/grafana/dashboard.json
-	@$(BIN)/python -m chatserver.cli.schema_documents terraform >deploy/terraform/tables.json
+	@$(BIN)/python -m deploy.documents.schema_documents terraform >deploy/terraform/tables.json
 	@for name in processes archive operator tenants encryption; do \
-		$(BIN)/python -m chatserver.cli.schema_documents iam-$$name >deploy/iam/$$name.json; done
+		$(BIN)/python -m deploy.documents.schema_documents iam-$$name >deploy/iam/$$name.json; done
 	@$(BIN)/python -m tests.support.typescript
 	@$(BIN)/python -m tests.support.history_recorder
 

@@ -7,7 +7,7 @@ key and cannot be limited to a tenant, so separate policies allow it.
 
 The ``Null`` condition is needed because ``ForAllValues`` is also true for an empty set.
 
-``python -m chatserver.cli.schema_documents iam-<name>`` prints the files in ``deploy/iam``.
+``python -m deploy.documents.schema_documents iam-<name>`` prints the files in ``deploy/iam``.
 """
 
 from __future__ import annotations

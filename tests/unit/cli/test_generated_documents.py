@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from chatserver.cli.generated_documents import DOCUMENTS
 from chatserver.cli.main import COMMANDS, cli
 from chatserver.config import list_sections
+from deploy.documents.generated_documents import DOCUMENTS
 from tests.support.deadlines import EXIT_S
 
 FOLDER = Path(__file__).parents[3] / "docs"
@@ -33,7 +33,7 @@ def test_committed_settings_or_commands_document_is_current(name: str) -> None:
     """
     # In a separate process, because click caches the help options of a command.
     generated = subprocess.run(
-        [sys.executable, "-m", "chatserver.cli.generated_documents", name],
+        [sys.executable, "-m", "deploy.documents.generated_documents", name],
         stdout=subprocess.PIPE,
         check=True,
         timeout=EXIT_S,

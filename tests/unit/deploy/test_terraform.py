@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from chatserver.cli.schema_documents import encode_document
 from chatserver.cold.bucket import _make_lifecycle_rules
 from chatserver.config import Cold, Warm, load_settings
 from chatserver.warm.schema.iam_policies import POLICIES, make_policy
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import TABLES, Table
+from deploy.documents.schema_documents import encode_document
 from tests.support.deployments import (
     PROVIDER,
     ROOT,

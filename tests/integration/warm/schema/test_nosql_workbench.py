@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from chatserver.cli.nosql_workbench_facets import FACETS
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.accounts.warm.accounts import AccountRows
@@ -43,6 +42,7 @@ from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows
 from chatserver.warm.streams.checkpoints import StreamCheckpoints
 from chatserver.warm.tenant_states import TenantStates
+from deploy.documents.nosql_workbench_facets import FACETS
 from tests.integration.warm.support import FixedClock, Tables
 from tests.unit.warm.schema.test_nosql_workbench import DECODERS, FILE, Model
 

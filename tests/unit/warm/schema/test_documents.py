@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from chatserver.cli.nosql_workbench_samples import samples
-from chatserver.cli.schema_documents import cloudformation, encode_document
 from chatserver.config import Warm
 from chatserver.warm.messages.message_repository import decode_item
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, TABLES, MessageField
+from deploy.documents.nosql_workbench_samples import samples
+from deploy.documents.schema_documents import cloudformation, encode_document
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "dynamodb"
 # The properties of AWS::DynamoDB::Table that we use; it refuses unknown ones.

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from chatserver.cli.nosql_workbench_samples import samples
 from chatserver.warm.schema import directory_attributes, tables
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
+from deploy.documents.nosql_workbench_samples import samples
 
 TEXT = (Path(__file__).parents[4] / "docs" / "data-model.md").read_text(encoding="utf-8")
 ERD = TEXT.partition("```mermaid\nerDiagram\n")[2].partition("```")[0]

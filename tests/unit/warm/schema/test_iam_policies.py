@@ -12,11 +12,11 @@ import botocore.session
 import msgspec
 import pytest
 
-from chatserver.cli.schema_documents import encode_document
 from chatserver.warm.dynamo import metering
 from chatserver.warm.schema import iam_policies
 from chatserver.warm.schema.iam_policies import POLICIES, make_policy
 from chatserver.warm.schema.tables import TABLES
+from deploy.documents.schema_documents import encode_document
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "deploy" / "iam"

@@ -17,8 +17,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from chatserver.cli.nosql_workbench_facets import FACETS, find_facet
-from chatserver.cli.nosql_workbench_samples import samples
 from chatserver.domain.ids import UserId
 from chatserver.features.analytics import warm as analytics
 from chatserver.features.attachments.warm import decode_file
@@ -45,6 +43,8 @@ from chatserver.warm.messages.active_days import ANY_DAY, decode_days
 from chatserver.warm.messages.message_repository import decode_item
 from chatserver.warm.messages.removed_message_markers import decode_marker
 from chatserver.warm.schema.tables import TABLES
+from deploy.documents.nosql_workbench_facets import FACETS, find_facet
+from deploy.documents.nosql_workbench_samples import samples
 from workers.archive.reencryption import decode_progress
 
 ROOT = Path(__file__).parents[4]

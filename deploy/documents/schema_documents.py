@@ -1,6 +1,6 @@
 """Table definitions for other tools: CloudFormation, Terraform, NoSQL Workbench and IAM.
 
-``python -m chatserver.cli.schema_documents NAME`` prints a document. `cloudformation` and
+``python -m deploy.documents.schema_documents NAME`` prints a document. `cloudformation` and
 `workbench` are stored in ``deploy/dynamodb``. `terraform` is the input for ``deploy/terraform``.
 `iam-<name>` is stored in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). CloudFormation and
 `chatserver tables apply` create identical tables, so either may run first.
@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-from chatserver.cli.nosql_workbench_model import workbench
 from chatserver.config import Warm
 from chatserver.warm.schema import iam_policies
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.provisioning import build_projection, make_create_request
 from chatserver.warm.schema.tables import TABLES, Key, Table
+from deploy.documents.nosql_workbench_model import workbench
 
 _NO_VALUE: Final = {"Ref": "AWS::NoValue"}
 _IS_PROVISIONED, _IS_STREAMED = "IsProvisioned", "IsStreamed"

@@ -1,6 +1,6 @@
 """Documents generated from the code: the settings and the commands with their options.
 
-``python -m chatserver.cli.generated_documents settings`` prints ``docs/settings.md``, and
+``python -m deploy.documents.generated_documents settings`` prints ``docs/settings.md``, and
 ``… commands`` prints ``docs/commands.md``.
 """
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import chatserver
-from chatserver.cli.nosql_workbench_facets import FACETS, Facet, find_facet
-from chatserver.cli.nosql_workbench_samples import samples
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import TABLES, Key, Table
+from deploy.documents.nosql_workbench_facets import FACETS, Facet, find_facet
+from deploy.documents.nosql_workbench_samples import samples
 
 # A constant date, so that the model changes only with the tables.
 _DATE: Final = "Jan 01, 2026, 12:00 AM"
