@@ -5,6 +5,7 @@ Exit codes: 0 no findings, 1 findings that are not repaired or a failed check, 2
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -127,11 +128,7 @@ def _print(finding: Finding, *, is_json: bool) -> None:
 def as_json(finding: Finding) -> dict[str, str | int]:
     return {
         "category": finding.category,
-        "kind": finding.kind,
-        "chat": finding.chat,
-        "first": finding.first,
-        "last": finding.last,
-        "where": finding.where,
+        **dataclasses.asdict(finding),
         "meaning": finding.meaning,
         "advice": finding.advice,
     }

@@ -224,27 +224,10 @@ class AuditWorker:
         findings, tally.findings = tally.findings, []
         for finding in findings:
             metrics.AUDIT_FINDINGS[finding.category].inc(finding.count)
-            log.error(
-                "audit.inconsistency_found",
-                kind=finding.kind,
-                chat=finding.chat,
-                first=finding.first,
-                last=finding.last,
-                where=finding.where,
-            )
+            log.error("audit.inconsistency_found", **dataclasses.asdict(finding))
         at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(
-            [
-                DatedFinding(
-                    at_ms,
-                    found_item.kind,
-                    found_item.chat,
-                    found_item.first,
-                    found_item.last,
-                    found_item.where,
-                )
-                for found_item in findings
-            ]
+            [DatedFinding(at_ms, **dataclasses.asdict(finding)) for finding in findings]
         )
         return len(findings)
 
