@@ -8,7 +8,7 @@ from typing import Annotated
 
 import click
 
-from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.cli.process_setup import prepare, require_redis
 from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
@@ -20,34 +20,6 @@ PAGE = 500
 @click.group()
 def webhooks() -> None:
     """List and replay webhook events that could not be delivered (dead letters)."""
-
-
-@webhooks.command("list")
-@with_options
-def list_dead(
-    *,
-    limit: Annotated[
-        int, click.IntRange(1, 100_000), "Maximum number of dead letters to print."
-    ] = 100,
-) -> None:
-    """Print the dead letters, oldest first: id, attempts, reason, event."""
-    settings = prepare("webhooks")
-    require_redis(settings.redis)
-    run(_list(settings, limit))
-
-
-@webhooks.command()
-@click.argument("places", metavar="[ID]...", nargs=-1)
-@with_options
-def replay(
-    places: tuple[str, ...], *, is_all: Annotated[bool, "Replay all dead letters."] = False
-) -> None:
-    """Deliver the dead letters with the given IDs, as printed by `list`."""
-    if bool(places) == is_all:
-        raise click.UsageError("specify IDs or --all")
-    settings = prepare("webhooks")
-    require_redis(settings.redis)
-    run(_replay(settings, None if is_all else set(places)))
 
 
 async def iter_dead(settings: Settings) -> AsyncGenerator[tuple[EventQueue, DeadEvent]]:
@@ -63,7 +35,17 @@ async def iter_dead(settings: Settings) -> AsyncGenerator[tuple[EventQueue, Dead
                 after = page[-1].place.partition(":")[2]
 
 
-async def _list(settings: Settings, limit: int) -> None:
+@webhooks.command("list")
+@with_options
+async def list_dead(
+    *,
+    limit: Annotated[
+        int, click.IntRange(1, 100_000), "Maximum number of dead letters to print."
+    ] = 100,
+) -> None:
+    """Print the dead letters, oldest first: id, attempts, reason, event."""
+    settings = prepare("webhooks")
+    require_redis(settings.redis)
     count = 0
     async with contextlib.aclosing(iter_dead(settings)) as dead_events:
         async for _, dead in dead_events:
@@ -76,14 +58,24 @@ async def _list(settings: Settings, limit: int) -> None:
     click.echo(format_count(count, "dead letter"), err=True)
 
 
-async def _replay(settings: Settings, places: set[str] | None) -> None:
-    replayed = []
+@webhooks.command()
+@click.argument("places", metavar="[ID]...", nargs=-1)
+@with_options
+async def replay(
+    places: tuple[str, ...], *, is_all: Annotated[bool, "Replay all dead letters."] = False
+) -> None:
+    """Deliver the dead letters with the given IDs, as printed by `list`."""
+    if bool(places) == is_all:
+        raise click.UsageError("specify IDs or --all")
+    settings = prepare("webhooks")
+    require_redis(settings.redis)
+    wanted, replayed = set(places), []
     async with contextlib.aclosing(iter_dead(settings)) as dead_events:
         async for events, dead in dead_events:
-            if places is None or dead.place in places:
+            if is_all or dead.place in wanted:
                 await events.replay(dead)
                 replayed.append(dead.place)
     click.echo(f"{len(replayed)} replayed")
-    missing = (places or set()).difference(replayed)
+    missing = wanted.difference(replayed)
     if missing:
         raise click.ClickException(f"dead letters not found: {', '.join(sorted(missing))}")
