@@ -8,8 +8,9 @@ from pathlib import Path
 from tests.support import typescript
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "clients" / "web"
 BUILD = ROOT / "chatserver" / "web_client"
-SOURCES = (ROOT / "clients" / "web", ROOT / "clients" / "typescript" / "src")
+SOURCES = (PACKAGE, ROOT / "clients" / "typescript" / "src")
 
 
 @functools.cache

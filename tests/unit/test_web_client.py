@@ -1,13 +1,11 @@
-"""Runs the tests and the type check of clients/web and checks its sources."""
+"""Rules for the sources of clients/web."""
 
 from __future__ import annotations
 
 import re
 
-from tests.support.typescript import node, run
-from tests.support.web_client import ROOT, build_web_client
+from tests.support.web_client import PACKAGE, ROOT
 
-PACKAGE = ROOT / "clients" / "web"
 REFERENCE = ROOT / "chatserver" / "api" / "reference_page"
 SOURCES = [
     path
@@ -22,27 +20,6 @@ FORBIDDEN = re.compile(
     r"|createContextualFragment|DOMParser|srcdoc|\beval\(|new Function|setAttribute\([\"']on"
     r"|javascript:|cssText|@ts-ignore|@ts-nocheck"
 )
-
-
-def test_web_client_passes_its_tests() -> None:
-    """These tests need no browser: Markdown, the message window, and rendered pages."""
-    build_web_client()
-    tests = sorted(map(str, (PACKAGE / "tests").glob("*.test.mjs")))
-
-    output = run(node(), "--test", *tests, cwd=PACKAGE)
-
-    assert tests
-    assert re.search(r"^\S fail 0$", output, re.MULTILINE)
-    assert not re.search(r"(skipped|todo) [1-9]", output)
-
-
-def test_web_client_type_check_passes() -> None:
-    """The build does not check types. A missing translation is a type error."""
-    build_web_client()
-    compiler = PACKAGE / "node_modules" / "typescript" / "bin" / "tsc"
-
-    for project in ("tsconfig.json", "tsconfig.worker.json"):
-        run(node(), str(compiler), "-p", project, cwd=PACKAGE)
 
 
 def test_web_client_sources_have_bounded_lines_files_and_folders() -> None:

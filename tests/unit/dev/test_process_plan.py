@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,34 +12,12 @@ from chatserver.config import load_settings
 from chatserver.dev import process_plan as plan_module
 from chatserver.dev.process_plan import DEMO_USERS, Plan, Ports, fallback_notes, require_aws_limits
 from chatserver.errors import ConfigError
-from tests.support.servers.processes import free_port
 
 PORTS = Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31084)
 
 
 def make_plan(folder: Path) -> Plan:
     return Plan(folder, PORTS, secret="0123456789abcdef" * 4)
-
-
-@pytest.fixture
-def busy_port() -> Iterator[int]:
-    """Return a port on which a socket listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-def test_error_for_port_in_use_names_its_purpose_and_option(busy_port: int) -> None:
-    """The message says what is wrong and what to do."""
-    gateway, redis, dynamodb, s3 = (free_port() for _ in range(4))
-    with pytest.raises(ConfigError) as caught:
-        Ports(page=busy_port, gateway=gateway, redis=redis, dynamodb=dynamodb, s3=s3).check()
-
-    assert caught.value.problems == [
-        f"port {busy_port} (page) is in use: stop the process that uses it, or "
-        "choose another port with --port"
-    ]
 
 
 def test_aws_limits_proxy_is_in_front_of_the_dynamodb_server(tmp_path: Path) -> None:
@@ -62,12 +38,6 @@ def test_aws_limits_require_the_dynamodb_server_from_npm(monkeypatch: pytest.Mon
     monkeypatch.setattr(plan_module, "has_binary", lambda _: False)
     with pytest.raises(ConfigError, match="install it with npm"):
         require_aws_limits()
-
-
-def test_port_used_twice_is_refused() -> None:
-    """The conflict is reported before anything starts."""
-    with pytest.raises(ConfigError, match=r"is used twice \(page, s3\): change --s3-port"):
-        Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31080).check()
 
 
 def test_environment_of_every_process_is_valid_settings(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
@@ -56,16 +55,3 @@ async def test_temporarily_refused_read_mark_is_retried(
 
     await client.accepted.wait()
     assert client.marks == [1, 1, 1]
-
-
-async def test_link_without_gateway_fails_with_the_start_command() -> None:
-    """No server listens at the address; the error names the command that starts one."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"ws://127.0.0.1:{unused.getsockname()[1]}/"
-    link = ConversationLink(
-        url=url, get_token=get_token, conversation=TerminalChat().view, on_change=lambda: None
-    )
-
-    with pytest.raises(Unavailable, match=r"cannot connect to a gateway.*Start one with"):
-        await link.run()
