@@ -1,12 +1,13 @@
-"""Removal of features: without a feature's folder, the core tests pass and the server works."""
+"""Removal of features: the core works without any feature, and the others without each feature."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.stack import PATIENT, Stack, open_stack, start_async
 
 ROOT = Path(__file__).parents[3]
 INSTALLED = "chatserver/features/__init__.py"
+FEATURES = [feature.name for feature in list_features()]
 # Tests of the core; one that imports from a removed feature fails.
 FOLDERS = ("domain/access", "service", "workers")
 TIMEOUT_S = 300.0
@@ -32,10 +34,10 @@ def with_dependants(name: str) -> set[str]:
     return removed
 
 
-def copy_without(target: Path, removed: set[str]) -> None:
+def copy_without(target: Path, removed: Collection[str], tests: str) -> None:
     """Copy the source; delete the folders of features and their lines in the list of features."""
     # Copy the bytecode too: it stays valid because the modification times are copied.
-    for folder in ("chatserver", "workers", "tests/support", "tests/unit"):
+    for folder in ("chatserver", "workers", *tests.split()):
         shutil.copytree(ROOT / folder, target / folder)
     shutil.copy(ROOT / "tests" / "conftest.py", target / "tests")
     shutil.copy(ROOT / "pyproject.toml", target)
@@ -47,32 +49,59 @@ def copy_without(target: Path, removed: set[str]) -> None:
     (target / INSTALLED).write_text("".join(kept), "utf-8")
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Redis and DynamoDB; each test starts the processes of its copy on them."""
-    with open_stack(
-        tmp_path_factory.mktemp("removal"), gateways=0, workers=(), fsync="no", env=PATIENT
-    ) as made:
-        yield made
+def check(copy: Path) -> subprocess.CompletedProcess[str]:
+    """Import a copy, and build its containers and routes."""
+    env = {**os.environ, "PYTHONPATH": str(copy), "CHATSERVER_PURE_PYTHON": "1"}
+    return subprocess.run(
+        CORE_TESTS, cwd=copy, env=env, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
 
 
-@pytest.mark.parametrize("name", [feature.name for feature in list_features()])
-async def test_server_without_a_feature_starts_and_stores_messages(
-    servers: Stack, tmp_path: Path, name: str
-) -> None:
+@pytest.mark.parametrize("name", FEATURES)
+def test_other_features_work_without_a_feature(tmp_path: Path, name: str) -> None:
+    """`test_layers.py` also checks imports in functions."""
+    copy_without(tmp_path, with_dependants(name), "tests/support")
+
+    done = check(tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "missing"),
+    [
+        ("service/history/sync.py", "import chatserver.features.pins", "chatserver.features.pins"),
+        ("features/push/__init__.py", "FEATURE.ports['x'] = 'chatserver.x:x'", "chatserver.x"),
+    ],
+)
+def test_missing_module_is_detected(tmp_path: Path, file: str, code: str, missing: str) -> None:
+    """An import of a removed feature, or an unknown path that a feature registers."""
+    copy_without(tmp_path, with_dependants("pins"), "tests/support")
+    with (tmp_path / "chatserver" / file).open("a") as source:
+        source.write(f"\n{code}\n")
+
+    done = check(tmp_path)
+
+    assert f"No module named '{missing}'" in done.stderr
+
+
+async def test_server_without_features_starts_and_stores_messages(tmp_path: Path) -> None:
     """The core tests pass in the same copy."""
-    copy_without(tmp_path, with_dependants(name))
-    with open_fork_server(tmp_path):
-        await check_copy(servers, tmp_path, name)
+    copy = tmp_path / "copy"
+    copy_without(copy, FEATURES, "tests/support tests/unit")
+    with (
+        open_fork_server(copy),
+        open_stack(tmp_path, gateways=0, workers=(), fsync="no", env=PATIENT) as servers,
+    ):
+        await check_server(servers, copy)
 
 
-async def check_copy(servers: Stack, copy: Path, name: str) -> None:
+async def check_server(servers: Stack, copy: Path) -> None:
     """Run the core tests of a copy, and send a message through its processes."""
     path = {"PYTHONPATH": str(copy)}
     gateway, api = servers.add_gateway(**path), servers.add_api(**path)
     worker = servers.add_worker("persist", "rpc", "repair", **path)
-    alice, bob = f"alice-{name}", f"bob-{name}"
-    await servers.add_users([bob])
+    await servers.add_users(["bob"])
 
     core_tests = [*CORE_TESTS, *(f"tests/unit/{each}" for each in FOLDERS)]
     env = {**os.environ, **path, "HYPOTHESIS_PROFILE": "few"}
@@ -81,8 +110,8 @@ async def check_copy(servers: Stack, copy: Path, name: str) -> None:
         *map(start_async, (gateway, api, worker)),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    async with servers.chat_of(alice, port=gateway.launch.port) as device:
-        opened = await device.request("open_direct", user=bob)
+    async with servers.chat_of("alice", port=gateway.launch.port) as device:
+        opened = await device.request("open_direct", user="bob")
         chat = opened["chat"]["chat"]
         await device.send(chat, "hello")
 
@@ -91,7 +120,8 @@ async def check_copy(servers: Stack, copy: Path, name: str) -> None:
 
     await eventually(is_stored)
     url = f"http://{HOST}:{api.launch.port}/v1/chats/{chat}/messages"
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {servers.token(bob)}"})
+    token = servers.token("bob")
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=20) as answer:
         assert b'"hello"' in answer.read()
     for server in (gateway, api, worker):
