@@ -8,24 +8,14 @@ import pytest
 
 from chatserver.client import Account, ChatClient, events
 from chatserver.dev.servers import Server
-from chatserver.domain.clock import SystemClock
 from chatserver.errors import BadRequest, Conflict, Unauthenticated
+from tests.support.fake_clocks import ShiftedClock
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 PASSWORD = "correct horse 7"
-
-
-class LaterClock(SystemClock):
-    """A clock that can jump ahead."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead_s
 
 
 async def test_account_registers_renews_resumes_and_ends(
@@ -37,13 +27,13 @@ async def test_account_registers_renews_resumes_and_ends(
     async def save(token: str) -> None:
         saved.append(token)
 
-    clock, user = LaterClock(), new_name("acct")
+    clock, user = ShiftedClock(), new_name("acct")
     account = await Account.register(
         api.endpoint, user, PASSWORD, device="laptop", on_refresh_token=save, clock=clock
     )
     first = await account.get_token()
     same = await account.get_token()
-    clock.ahead_s = 3600.0
+    clock.monotonic_s = 3600.0
     renewed = await account.get_token()
     again = await Account.resume(api.endpoint, saved[-1])
     await again.log_out()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.clock import SystemClock
 from chatserver.hot.chats.eviction import Eviction
 from tests.integration.workers.support import (
     ALICE,
@@ -17,6 +16,7 @@ from tests.integration.workers.support import (
     stored_of,
     with_attributes,
 )
+from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -24,21 +24,11 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 STEPS_S = (0, -3_600, 7_200, -86_400)
 
 
-class SteppedClock(SystemClock):
-    """Wall time that can be stepped, as by an operator or NTP. Monotonic time is not affected."""
-
-    offset_s = 0.0
-
-    def time(self) -> float:
-        """Return the time plus `offset_s`."""
-        return super().time() + self.offset_s
-
-
 async def test_clock_steps_change_neither_order_nor_lease(
     container: StorageContainer, gateway: Gateway
 ) -> None:
     """Messages keep their order and seqs and are stored once. The lease is never lost."""
-    clock = SteppedClock()
+    clock = ShiftedClock()
     stepped = with_attributes(container, clock=clock)
     team = await make_group(stepped, ALICE, BOB)
     lease = container.hot.keys.lease(0, "persist")
@@ -46,7 +36,7 @@ async def test_clock_steps_change_neither_order_nor_lease(
 
     async with running(persister_of(stepped).run()):
         for offset_s in STEPS_S:
-            clock.offset_s = offset_s
+            clock.wall_s = offset_s
             await gateway.send(team, f"at {offset_s}")
             await eventually(lambda: is_drained(container))
             tokens.add(await container.hot.call("HGET", lease, "token"))
@@ -67,8 +57,8 @@ async def test_clock_ahead_evicts_no_chat_too_early(
     async with running(persister_of(container).run()):
         await gateway.send(team, "here")
         await eventually(lambda: is_drained(container))
-    clock = SteppedClock()
-    clock.offset_s = 10.0 * container.hot.settings.chat_idle_s
+    clock = ShiftedClock()
+    clock.wall_s = 10.0 * container.hot.settings.chat_idle_s
 
     assert await Eviction(container.hot).evict_idle(0, clock.time()) == 0
 

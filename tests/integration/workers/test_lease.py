@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.clock import SystemClock
 from tests.integration.warm.support import Faults, Tables
 from tests.integration.workers.support import (
     Gateway,
@@ -26,6 +24,7 @@ from tests.integration.workers.support import (
     texts,
     with_attributes,
 )
+from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -81,16 +80,6 @@ async def test_persist_with_two_workers_one_writes(
     assert bodies(await stored_of(container, team.chat)) == [*texts(10, "one"), *texts(10, "two")]
 
 
-class AdjustableClock(SystemClock):
-    """A clock that the test advances, as if the process had been suspended."""
-
-    def __init__(self) -> None:
-        self.offset_s = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.offset_s
-
-
 async def transfer_lease(container: StorageContainer, new_owner: str) -> None:
     """Transfer the lease to another worker, as if it had expired while its holder was suspended."""
     lease = container.hot.keys.lease(0, "persist")
@@ -104,7 +93,7 @@ async def test_persist_worker_suspended_past_its_lease_does_not_write(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
     """It checks its lease before a write and becomes a standby worker."""
-    clock = AdjustableClock()
+    clock = ShiftedClock()
     suspended = with_attributes(container, clock=clock)
     team = await make_direct(container)
     async with (
@@ -117,7 +106,7 @@ async def test_persist_worker_suspended_past_its_lease_does_not_write(
         await transfer_lease(container, "w2")
         async with running(persister_of(others, "w2").run()):
             await eventually(lambda: is_lease_holder(container, b"w2"))
-            clock.offset_s += 60
+            clock.monotonic_s += 60
             await gateway.send(team, *texts(30))
             await eventually(lambda: is_drained(container))
 
@@ -156,13 +145,13 @@ async def test_persist_lease_lost_during_a_write_does_not_end_the_worker(
     container: StorageContainer, gateway: Gateway
 ) -> None:
     """A worker that lost its lease becomes a standby worker, and claims it when it is free."""
-    clock = AdjustableClock()
+    clock = ShiftedClock()
     suspended = with_attributes(container, clock=clock)
     team = await make_direct(container)
     faults = record_writes(container)
 
     def suspend(_: object) -> Exception:
-        clock.offset_s += 60
+        clock.monotonic_s += 60
         return ConnectionResetError("suspended")
 
     async with running(persister_of(suspended).run()) as task:

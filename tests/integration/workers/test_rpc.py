@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.bus import rpc
@@ -34,6 +33,7 @@ from tests.integration.workers.support import (
     variables_of,
     with_attributes,
 )
+from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import eventually
 from workers.rpc import (
     RpcWorker,
@@ -191,23 +191,13 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
         await container.directory.get_user("late")
 
 
-class ShiftedClock(SystemClock):
-    """The clock of a machine that is wrong by `offset_s`."""
-
-    def __init__(self, offset_s: float) -> None:
-        self._offset_s = offset_s
-
-    def time(self) -> float:
-        return super().time() + self._offset_s
-
-
 @pytest.mark.parametrize("offset_s", [-60.0, -4.0, 4.0, 60.0])
 async def test_rpc_call_succeeds_if_clocks_of_gateway_and_worker_differ(
     container: StorageContainer, gateway: Gateway, offset_s: float
 ) -> None:
     """The age of a call is measured with the clock of Redis."""
     await make_users(container, ALICE)
-    skewed = with_attributes(container, clock=ShiftedClock(offset_s))
+    skewed = with_attributes(container, clock=ShiftedClock(wall_s=offset_s))
 
     async with running(RpcWorker(skewed, "w1").run()):
         await asyncio.wait_for(gateway.calls.load_user(ALICE), 15)

@@ -5,22 +5,7 @@ from __future__ import annotations
 from chatserver.auth.device_tokens import DEVICE_TOKEN_S, DeviceTokens
 from chatserver.config import Auth
 from chatserver.domain.ids import UserId
-
-
-class FakeClock:
-    """A clock that moves only when a test advances it."""
-
-    def __init__(self) -> None:
-        self._now = 1_800_000_000.0
-
-    def time(self) -> float:
-        """Return seconds since 1970."""
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        """Move the clock forward."""
-        self._now += seconds
-
+from tests.support.fake_clocks import FakeClock
 
 ZOE, YAN = UserId("zoe"), UserId("yan")
 

@@ -17,26 +17,14 @@ from chatserver.auth.tokens import TOKEN_BYTES_MAX, Claims, Tokens
 from chatserver.config import Auth
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Unauthenticated
+from tests.support.fake_clocks import FakeClock
 
 SECRET = "0123456789abcdef0123456789abcdef"
 NOW = 1_790_000_000
 
 
-class FixedClock:
-    """A clock that a test sets."""
-
-    def __init__(self, now: float = NOW) -> None:
-        self.now = now
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def tokens(clock: FixedClock | None = None, **settings: Any) -> Tokens:
-    return Tokens(Auth(secret=SecretStr(SECRET), **settings), clock or FixedClock())
+def tokens(clock: FakeClock | None = None, **settings: Any) -> Tokens:
+    return Tokens(Auth(secret=SecretStr(SECRET), **settings), clock or FakeClock(NOW))
 
 
 def encode_part(value: object) -> str:
@@ -105,10 +93,10 @@ def test_issue_for_invalid_user_id_is_refused(user: str) -> None:
 
 def test_secret_of_31_bytes_is_refused_and_of_32_is_accepted() -> None:
     """A short secret is an error at startup, not a warning in a log."""
-    Tokens(Auth(secret=SecretStr("x" * 32)), FixedClock())
+    Tokens(Auth(secret=SecretStr("x" * 32)), FakeClock(NOW))
 
     with pytest.raises(ConfigError, match="at least 32 bytes"):
-        Tokens(Auth(secret=SecretStr("x" * 31)), FixedClock())
+        Tokens(Auth(secret=SecretStr("x" * 31)), FakeClock(NOW))
 
 
 @pytest.mark.parametrize("name", ["exp", "iat", "sub", "aud", "jti"])
@@ -163,8 +151,8 @@ def test_token_expires_after_its_leeway_and_not_before() -> None:
     """A token is valid up to the last second of the leeway."""
     token = sign(claims(exp=NOW + 600))
 
-    assert tokens(FixedClock(NOW + 659.9)).verify(token).user == "alice"
-    assert verify_error(token, tokens(FixedClock(NOW + 660))) == "token: has expired"
+    assert tokens(FakeClock(NOW + 659.9)).verify(token).user == "alice"
+    assert verify_error(token, tokens(FakeClock(NOW + 660))) == "token: has expired"
 
 
 def test_token_from_the_future_beyond_the_leeway_is_refused() -> None:

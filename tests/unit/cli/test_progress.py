@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from chatserver.cli.progress import LINE_S, BarReport, PlainReport
+from tests.support.fake_clocks import FakeClock
 
 
 @dataclasses.dataclass
@@ -21,21 +22,9 @@ class Part:
     write_units: float
 
 
-class FakeClock:
-    """A clock that a test sets."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 def test_plain_report_prints_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """Frequent progress does not flood a log."""
-    clock = FakeClock()
+    clock = FakeClock(0.0)
     report = PlainReport(clock)
     report.begin("2 files-filled", 1000)
     for second in range(11):

@@ -14,24 +14,10 @@ from chatserver.encryption.key_ring import FAILED_S, RETRY_S, KeyRing, StoredKey
 from chatserver.encryption.key_wrapping import Context, KeyWrappers, WrappedKey
 from chatserver.encryption.value_cipher import DataKey
 from chatserver.errors import ConfigError, Unavailable
+from tests.support.fake_clocks import FakeClock
 
 CACHE_S = 300.0
 LOCATION = ("messages", "d-1", "7", "body")
-
-
-class FakeClock:
-    """A clock that moves only when the test advances it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class FakeStore:

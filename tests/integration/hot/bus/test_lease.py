@@ -11,6 +11,7 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from tests.integration.hot.support import Scripts
+from tests.support.fake_clocks import FakeClock
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -82,35 +83,22 @@ def test_lease_is_released_by_its_holder_only(scripts: Scripts) -> None:
     assert claim(scripts, "c") == 0
 
 
-class ManualClock:
-    """A clock that the test advances."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def time(self) -> float:
-        return self.now_s
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-
 async def test_lease_holder_knows_its_remaining_time(hot: HotClient) -> None:
     """A paused holder sees by its own clock that it may no longer write."""
-    clock = ManualClock()
+    clock = FakeClock()
     lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=10.0, clock=clock)
     assert lease.left_s() <= 0
 
     assert await lease.claim()
 
     assert lease.left_s() == 10.0
-    clock.now_s += 10.5
+    clock.now += 10.5
     assert lease.left_s() <= 0
 
 
 async def test_lease_that_was_refused_or_released_is_not_held(hot: HotClient) -> None:
     """A refused claimant knows this at once."""
-    clock = ManualClock()
+    clock = FakeClock()
     one, two = (
         Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
         for owner in "ab"
@@ -128,7 +116,7 @@ async def test_lease_that_was_refused_or_released_is_not_held(hot: HotClient) ->
 
 async def test_lease_not_renewed_is_taken_over(hot: HotClient) -> None:
     """Another worker continues the work of a dead one."""
-    clock = ManualClock()
+    clock = FakeClock()
     await Lease(hot=hot, partition=0, work="w", owner="dead", ttl_s=0.05, clock=clock).claim()
     next_one = Lease(hot=hot, partition=0, work="w", owner="next", ttl_s=10.0, clock=clock)
 
@@ -141,7 +129,7 @@ async def test_lease_that_is_held_is_renewed_after_a_third_of_its_time(
     hot: HotClient, scripts: Scripts
 ) -> None:
     """Workers may call `hold` before each small step; most calls do not use Redis."""
-    clock = ManualClock()
+    clock = FakeClock()
     lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=9.0, clock=clock)
 
     def held_until() -> int:
@@ -149,11 +137,11 @@ async def test_lease_that_is_held_is_renewed_after_a_third_of_its_time(
 
     assert await lease.hold()
     first = held_until()
-    clock.now_s += 2.9
+    clock.now += 2.9
     assert await lease.hold()
     assert held_until() == first
 
-    clock.now_s += 0.2
+    clock.now += 0.2
     assert await lease.hold()
     assert held_until() > first
     assert lease.left_s() == 9.0
@@ -161,7 +149,7 @@ async def test_lease_that_is_held_is_renewed_after_a_third_of_its_time(
 
 async def test_lease_is_released_on_exit_also_after_an_error(hot: HotClient) -> None:
     """Another process need not wait. A lease held by another owner is not released."""
-    clock = ManualClock()
+    clock = FakeClock()
     one, two = (
         Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
         for owner in "ab"
@@ -175,7 +163,7 @@ async def test_lease_is_released_on_exit_also_after_an_error(hot: HotClient) -> 
     assert await two.hold()
     async with one.release_on_exit():
         assert not await one.hold()
-    clock.now_s += 9.0
+    clock.now += 9.0
     assert await two.hold()
 
 
@@ -185,7 +173,7 @@ async def test_lease_that_cannot_be_released_does_not_hide_the_error(
     """If Redis is down, the error of the work is raised, and the lease expires."""
     server = start_redis("no", tmp_path)
     async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
-        lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=60.0, clock=ManualClock())
+        lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=60.0, clock=FakeClock())
         with pytest.raises(ZeroDivisionError):
             async with lease.release_on_exit():
                 await lease.claim()

@@ -24,18 +24,12 @@ from chatserver.operations.doctor.redis_checks import check_redis
 from chatserver.operations.doctor.s3_checks import check_s3
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import Tables
+from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import StartRedis, free_port, redis_client, redis_url_of
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 CLI = (sys.executable, "-m", "chatserver.cli.main", "doctor")
-
-
-class LateClock(SystemClock):
-    """A clock that is 90 seconds slow."""
-
-    def time(self) -> float:
-        return super().time() - 90
 
 
 class PausedClock(SystemClock):
@@ -100,7 +94,7 @@ async def test_redis_that_evicts_keys_or_has_clock_skew_is_reported(
     server = start_redis()
     url = redis_url_of(server)
     began = time.monotonic()
-    late = await check_redis(Redis(url=url), LateClock())
+    late = await check_redis(Redis(url=url), ShiftedClock(wall_s=-90.0))
     took_s = time.monotonic() - began
     with redis_client(url) as client:
         client.config_set("maxmemory-policy", "allkeys-lru")

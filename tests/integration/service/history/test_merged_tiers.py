@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from chatserver.cold.segment_store import SegmentStore
-from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history import chat_message_iterator, messages_of_all_chats
@@ -28,6 +27,7 @@ from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.support import message
 from tests.integration.workers.archive.support import OLD_TS, World
 from tests.integration.workers.support import Gateway, running
+from tests.support.fake_clocks import FakeClock
 from tests.support.servers.processes import eventually
 from workers.archive.archiver import US, Archiver
 from workers.persist.worker import run_persist
@@ -36,16 +36,6 @@ pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHATS, DAYS = 8, 20
-
-
-class ArchivableClock(SystemClock):
-    """A clock at whose time all messages up to `ts` are old enough to be archived."""
-
-    def __init__(self, ts: int) -> None:
-        self.ts = ts
-
-    def time(self) -> float:
-        return self.ts / US + 1.0001
 
 
 class PersistingQueries:
@@ -176,7 +166,7 @@ class Chats:
         old = [each.ts for each in self.entries if each.chat == chat and each.ts < limit]
         if not old:
             return
-        clock = ArchivableClock(self.random.choice(old))
+        clock = FakeClock(self.random.choice(old) / US + 1.0001)  # when this ts is archivable
         archive = core.settings.archive.model_copy(update={"segment_entries_max": 3})
         archiver = Archiver(
             manifests=core.manifests,

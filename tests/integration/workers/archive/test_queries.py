@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from chatserver.cold.segment_store import SegmentStore
-from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.message_changes import HiddenMessages
@@ -30,6 +29,7 @@ from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.archive.support import World
+from tests.support.fake_clocks import FakeClock
 from workers.archive.archiver import US, Archiver
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
@@ -38,16 +38,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 COUNT = 60
 Kind = Literal["chat", "active", "files"]
 FILE = Attachment("f1", "plan.pdf", "application/pdf", 10)
-
-
-class FixedArchiveClock(SystemClock):
-    """A clock at which all messages up to a ts are archivable."""
-
-    def __init__(self, ts: int) -> None:
-        self.ts = ts
-
-    def time(self) -> float:
-        return self.ts / US + 1.0001
 
 
 @dataclasses.dataclass
@@ -62,7 +52,7 @@ class Tiers:
 
     async def archive_upto(self, seq: int) -> None:
         """Archive the chat up to an entry."""
-        clock = FixedArchiveClock(self.entries[seq - 1].ts)
+        clock = FakeClock(self.entries[seq - 1].ts / US + 1.0001)  # when it is archivable
         archive = self.archive_world.container.settings.archive.model_copy(
             update={"segment_entries_max": self.random.choice([3, 7, 20])}
         )

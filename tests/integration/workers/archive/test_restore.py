@@ -13,7 +13,7 @@ import pytest
 
 from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.archive_segments import Restored
-from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import Conflict, NotFound
 from chatserver.protocol.frames import Message
@@ -26,6 +26,7 @@ from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
 from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded
 from tests.integration.workers.support import queries_of, with_attributes
+from tests.support.fake_clocks import ShiftedClock
 from workers.archive.archiver import Archiver
 from workers.archive.container import ArchiveContainer
 from workers.archive.restorer import Bound, Restorer
@@ -36,13 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DAY_S = 86_400
 COUNT = 12  # entries, in segments of 5
-
-
-class ClockAhead(SystemClock):
-    """A clock that is eight days fast."""
-
-    def time(self) -> float:
-        return super().time() + 8 * DAY_S
+AHEAD = ShiftedClock(wall_s=8 * DAY_S)
 
 
 def restorer_of(archive_world: World) -> Restorer:
@@ -168,12 +163,12 @@ async def test_restored_range_is_removed_when_it_expires(archive_world: World) -
     """Items and the record of the range are removed, except items of another range."""
     sent = await make_archived(archive_world)
     await restore(archive_world, 2, 7)
-    later = archiver_of(archive_world, ClockAhead())
+    later = archiver_of(archive_world, AHEAD)
     longer = dataclasses.replace(
         await restorer_of(archive_world).find_range(
             archive_world.chat, Bound(6, is_time=False), Bound(8, is_time=False), 0
         ),
-        until=int(ClockAhead().time()) + DAY_S,
+        until=int(AHEAD.time()) + DAY_S,
     )
     held = await restorer_of(archive_world).begin(archive_world.chat, longer)
     await restorer_of(archive_world).restore(archive_world.chat, held, lambda _: None)
@@ -206,7 +201,7 @@ async def test_archive_worker_removes_expired_ranges(archive_world: World) -> No
         return await archive_world.warm_seqs(), archive_world.chat in due
 
     assert await sweep(container.clock) == ([2, 3, 4, 5, 6, 7], True)
-    assert await sweep(ClockAhead()) == ([], False)
+    assert await sweep(AHEAD) == ([], False)
     assert (await container.manifests.get_top(archive_world.chat)).restored == ()
 
 
@@ -237,7 +232,7 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(
     assert b"newer" in stored
     assert await archive_world.warm_seqs() == [*range(1, COUNT + 1)]
     assert summary(await audited(archive_world)) == []
-    assert await archiver_of(archive_world, ClockAhead()).end_restored(archive_world.chat)
+    assert await archiver_of(archive_world, AHEAD).end_restored(archive_world.chat)
     assert encoded(await archive_world.read_forward(5)) == encoded(seen)
     assert await archive_world.warm_seqs() == []
 
@@ -251,7 +246,7 @@ async def test_removal_of_a_range_that_crashed_is_completed_by_the_next_run(
     """Meanwhile the range cannot be extended. After its removal it can be restored again."""
     sent = await make_archived(archive_world)
     await restore(archive_world, 1, 6)
-    later = archiver_of(archive_world, ClockAhead())
+    later = archiver_of(archive_world, AHEAD)
 
     with at_step(monkeypatch, step, crash), pytest.raises(Crashed):
         await later.end_restored(archive_world.chat)

@@ -8,24 +8,15 @@ from hypothesis import given
 
 from chatserver.dev.aws_limits import capacity
 from chatserver.dev.aws_limits.capacity import PartitionLimits, split_units
+from tests.support.fake_clocks import FakeClock
 
 HOT = ("t", "hot")
-
-
-class FakeClock:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_partition_allows_its_burst_and_then_its_rate() -> None:
     """1,000 units at once, then 1,000 per second; other partitions are not affected."""
     clock = FakeClock()
-    limits = PartitionLimits(1000, 3000, 1.0, clock)
+    limits = PartitionLimits(1000, 3000, 1.0, clock.time)
 
     allowed = 0
     for _ in range(300):  # three seconds
@@ -44,7 +35,7 @@ def test_partition_allows_its_burst_and_then_its_rate() -> None:
 def test_request_above_the_limit_delays_later_ones() -> None:
     """The units of a request are known only afterward."""
     clock = FakeClock()
-    limits = PartitionLimits(1000, 3000, 1.0, clock)
+    limits = PartitionLimits(1000, 3000, 1.0, clock.time)
 
     limits.charge("read", HOT, 6000)
     clock.now += 0.9
@@ -57,7 +48,7 @@ def test_burst_does_not_grow_while_idle(monkeypatch: pytest.MonkeyPatch) -> None
     """An idle partition has at most its burst; unused partitions are removed from memory."""
     monkeypatch.setattr(capacity, "PARTITIONS_MAX", 10)
     clock = FakeClock()
-    limits = PartitionLimits(1000, 3000, 0.5, clock)
+    limits = PartitionLimits(1000, 3000, 0.5, clock.time)
     limits.charge("write", HOT, 10_000)
 
     for number in range(100):

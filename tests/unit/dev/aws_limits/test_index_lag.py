@@ -11,18 +11,10 @@ from hypothesis import given
 from chatserver.dev.aws_limits import index_lag
 from chatserver.dev.aws_limits.index_lag import IndexLag, apply_lag, prepare_query
 from chatserver.dev.aws_limits.requests import IndexInfo, TableInfo
+from tests.support.fake_clocks import FakeClock
 
 INDEX = IndexInfo("by_owner", ("owner", "n"), frozenset(("PK", "owner", "n")))
 TABLE = TableInfo("t", ("PK",), (INDEX,))
-
-
-class FakeClock:
-    """A clock that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def row(key: str, n: int, owner: str = "o", **more: str) -> dict[str, Any]:
@@ -69,8 +61,8 @@ def query(**more: Any) -> dict[str, Any]:
 
 def test_write_is_visible_after_its_lag_in_the_order_of_the_item() -> None:
     """Until then, the index has the state before the first pending write."""
-    clock, delays = FakeClock(), iter([0.5, 0.1, 0.1])
-    lag = IndexLag(lambda: next(delays), clock)
+    clock, delays = FakeClock(0.0), iter([0.5, 0.1, 0.1])
+    lag = IndexLag(lambda: next(delays), clock.time)
     key = TABLE.get_key(row("a", 1))
 
     lag.record(key, None)
@@ -86,7 +78,7 @@ def test_write_is_visible_after_its_lag_in_the_order_of_the_item() -> None:
 def test_number_of_pending_writes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest writes become visible early."""
     monkeypatch.setattr(index_lag, "CHANGES_MAX", 10)
-    lag = IndexLag(lambda: 100.0, FakeClock())
+    lag = IndexLag(lambda: 100.0, FakeClock().time)
 
     for number in range(50):
         lag.record(("t", (str(number),)), None)

@@ -18,21 +18,9 @@ from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 from chatserver.service.messaging.message_sender import MessageSender
+from tests.support.fake_clocks import FakeClock
 
 ALICE, CHAT = UserId("alice"), ChatId("c1")
-
-
-class FakeClock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class StubApplication:

@@ -7,19 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from chatserver.domain.clock import SystemClock
 from chatserver.gateway.delivery import gateway_stream_echo
 from chatserver.gateway.delivery.gateway_stream_echo import LATE_S, GatewayStreamEcho
 from chatserver.hot.bus.gateway_stream import Echo
-
-
-class Clock(SystemClock):
-    """A clock that the test sets."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
+from tests.support.fake_clocks import FakeClock
 
 
 class FakeStreamWriter:
@@ -38,7 +29,7 @@ async def test_gateway_stream_without_a_recent_echo_reports_a_problem(
     """The gateway is not ready before the first echo and when the last one is too old."""
     monkeypatch.setattr(gateway_stream_echo, "INTERVAL_S", 0.0)
     monkeypatch.setattr(gateway_stream_echo, "FIRST_S", 0.0)
-    writer, clock = FakeStreamWriter(), Clock()
+    writer, clock = FakeStreamWriter(), FakeClock()
     echo = GatewayStreamEcho(cast(Any, writer), clock)
     before = echo.find_problem()
     task = asyncio.create_task(echo.run())

@@ -9,19 +9,9 @@ import pytest
 from chatserver.errors import Unavailable
 from chatserver.operations.cost.usage_recorder import UsageRecorder, record_usage
 from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
+from tests.support.fake_clocks import FakeClock
 
-
-class Clock:
-    """A clock at 23:59:59 on the last day of a year, plus `later_s`."""
-
-    def __init__(self) -> None:
-        self.later_s = 0.0
-
-    def time(self) -> float:
-        return 1_798_761_599.0 + self.later_s
-
-    def monotonic(self) -> float:
-        return self.later_s
+NEW_YEARS_EVE = 1_798_761_599.0  # one second before the next year
 
 
 @dataclasses.dataclass
@@ -47,13 +37,13 @@ def record_usage_units(usage: UsageAccumulator, units: float = 1.0) -> None:
 @pytest.mark.parametrize("fault", ["before", "after"])
 async def test_part_without_an_answer_is_repeated_unchanged(fault: str) -> None:
     """The totals recognize the part by its number; later usage is another part."""
-    usage, totals, clock = UsageAccumulator(), FakeTotals([fault]), Clock()
+    usage, totals, clock = UsageAccumulator(), FakeTotals([fault]), FakeClock(NEW_YEARS_EVE)
     recorder = UsageRecorder(usage, totals, clock)
     record_usage_units(usage)
 
     with pytest.raises(Unavailable):
         await recorder.flush()
-    clock.later_s = 5.0
+    clock.advance(5.0)
     record_usage_units(usage, 2.0)
     await recorder.flush()
 
@@ -69,7 +59,7 @@ async def test_part_without_an_answer_is_repeated_unchanged(fault: str) -> None:
 async def test_flush_without_usage_makes_no_call() -> None:
     totals = FakeTotals()
 
-    await UsageRecorder(UsageAccumulator(), totals, Clock()).flush()
+    await UsageRecorder(UsageAccumulator(), totals, FakeClock(NEW_YEARS_EVE)).flush()
 
     assert totals.parts == []
 
@@ -77,9 +67,9 @@ async def test_flush_without_usage_makes_no_call() -> None:
 async def test_usage_before_the_end_of_a_process_is_recorded() -> None:
     """A process flushes its usage when it ends; a failed flush does not prevent the end."""
     usage, totals = UsageAccumulator(), FakeTotals()
-    async with record_usage(usage, totals, Clock()):
+    async with record_usage(usage, totals, FakeClock(NEW_YEARS_EVE)):
         record_usage_units(usage)
-    async with record_usage(usage, FakeTotals(["before"]), Clock()):
+    async with record_usage(usage, FakeTotals(["before"]), FakeClock(NEW_YEARS_EVE)):
         record_usage_units(usage)
 
     assert [sum(part.spending.units.values()) for part in totals.parts] == [1.0]

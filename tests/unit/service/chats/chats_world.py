@@ -15,6 +15,7 @@ from chatserver.service.chats.user_loader import UserLoader
 from chatserver.warm.chats.directory import Membership
 from chatserver.warm.chats.directory_items import Chat, Member, User
 from chatserver.warm.chats.restrictions import Restrictions
+from tests.support.fake_clocks import FakeClock
 from tests.unit.service.builders import ALICE, BOB
 
 RestoreRevoked = Callable[[User, Collection[str]], Awaitable[None]]
@@ -182,16 +183,6 @@ class Hot:
         self.user_states.append((user, list(chats), epoch))
 
 
-class FixedClock:
-    """A clock that never advances."""
-
-    def time(self) -> float:
-        return 1000.0
-
-    def monotonic(self) -> float:
-        return 0.0
-
-
 class Unlimited:
     """Blocks and invitations without restrictions."""
 
@@ -230,14 +221,14 @@ def make_user_loader(
         hidden=hot,
         restrictions=warm,
         blocks=hot,
-        clock=FixedClock(),
+        clock=FakeClock(),
         restore_revoked=restore_revoked,
     )
 
 
 def make_chat_loader(warm: Warm, hot: Hot) -> ChatLoader:
     """Return a chat loader with fakes."""
-    return ChatLoader(directory=warm, messages=warm, changes=warm, hot=hot, clock=FixedClock())
+    return ChatLoader(directory=warm, messages=warm, changes=warm, hot=hot, clock=FakeClock())
 
 
 def make_creator(warm: Warm, hot: Hot, **limits: int) -> ChatCreator:
@@ -247,7 +238,7 @@ def make_creator(warm: Warm, hot: Hot, **limits: int) -> ChatCreator:
         loader=make_chat_loader(warm, hot),
         block_policy=Unlimited(),
         invitations=Unlimited(),
-        clock=FixedClock(),
+        clock=FakeClock(),
         propagate=warm.propagate,
         **limits,
     )

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from chatserver.domain.archive_segments import ARCHIVED_KIND
-from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Unavailable
 from chatserver.protocol import frames
 from chatserver.service.history.newest_messages import NewestMessages
+from tests.support.fake_clocks import FakeClock
 
 CHAT = ChatId("chat")
 HEAD = frames.Message(5, 5_000, CHAT, "M5", "alice", "r5", ARCHIVED_KIND, "")
@@ -45,16 +45,6 @@ class PartlyArchived(Archive):
         return False
 
 
-class FixedClock(SystemClock):
-    """A clock that shows a fixed time, `age_s` after the newest message."""
-
-    def __init__(self, age_s: float) -> None:
-        self._age_s = age_s
-
-    def time(self) -> float:
-        return HEAD.ts / 1_000_000 + self._age_s
-
-
 class Heads:
     """The heads of chats in a Redis that may be down."""
 
@@ -73,7 +63,9 @@ def newest_messages(
     *, is_redis_down: bool = False, age_s: float = 61, archive: Archive | None = None
 ) -> NewestMessages:
     """Return the reader of newest messages with an archive that is down."""
-    return NewestMessages(archive or Archive(), Heads(is_redis_down), FixedClock(age_s))
+    return NewestMessages(
+        archive or Archive(), Heads(is_redis_down), FakeClock(HEAD.ts / 1_000_000 + age_s)
+    )
 
 
 async def test_chat_with_the_archive_down_opens_without_messages() -> None:

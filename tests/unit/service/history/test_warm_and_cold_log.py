@@ -17,6 +17,7 @@ from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import apply_late_changes
 from chatserver.service.history.warm_and_cold_log import RESTORED_CACHED_S, WarmAndColdLog
+from tests.support.fake_clocks import FakeClock
 
 CHAT = "c1"
 
@@ -27,22 +28,6 @@ def entry(seq: int, body: str = "text", rev: int = 0) -> Message:
 
 
 @dataclasses.dataclass
-class FakeClock:
-    """A clock that the test advances."""
-
-    now: float = 1000.0
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        """Advance the clock."""
-        self.now += seconds
-
-
 @dataclasses.dataclass
 class Tiers:
     """A chat of `stored` entries. Those up to `top` are archived; `kept` are still warm too.

@@ -36,6 +36,7 @@ from chatserver.features.push.providers.registry import check_providers
 from chatserver.features.push.settings import Notify
 from chatserver.outbound.http2_client import Http2
 from tests.support.constants import constants
+from tests.support.fake_clocks import FakeClock
 from workers.runner import run_workers
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -53,17 +54,6 @@ SETTINGS = {
     "apns_team_id": "DEF123GHIJ",
     "apns_topic": "com.example.chat",
 }
-
-
-class FakeClock:
-    """A clock that a test sets."""
-
-    now = 1_900_000_000.0
-
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
 
 
 def apns_of(**changes: Any) -> Apns:

@@ -13,19 +13,9 @@ from chatserver.features.push.providers.vapid import (
     derive_vapid_pair,
     make_vapid_pair,
 )
+from tests.support.fake_clocks import FakeClock
 
 SUBJECT = "mailto:ops@chat.example"
-
-
-class FakeClock:
-    """A clock that a test sets."""
-
-    now = 1_900_000_000.0
-
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
 
 
 def test_vapid_pair_of_a_secret_is_deterministic() -> None:
