@@ -41,6 +41,7 @@ __all__ = [
     "start_redis",
 ]
 
+pytest_plugins = ["tests.support.stack_fixtures"]
 pure_python.leave_to_children()
 
 # Collection creates few reference cycles, but the garbage collector took a tenth of its CPU time.

@@ -19,8 +19,6 @@ from chatserver.dev import command, data_folder
 from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.stack import Stack, start_async
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 DEADLINE_S = 100
 STUB = [sys.executable, "-m", "chatserver.loadtest.stub_server"]
 CLI = [sys.executable, "-m", "chatserver.cli.main", "load"]

@@ -25,7 +25,6 @@ from tests.support.deadlines import EXIT_S
 from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400)]
 
 

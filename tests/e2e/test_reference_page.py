@@ -13,7 +13,6 @@ from playwright.async_api import Browser, expect
 
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

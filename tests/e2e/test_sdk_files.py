@@ -16,7 +16,6 @@ from chatserver.client import ChatClient
 from chatserver.errors import NotFound
 from tests.e2e.web.stack_support import WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DEADLINE_S, POLL_S = 60.0, 0.2

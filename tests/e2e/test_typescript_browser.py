@@ -17,7 +17,6 @@ from tests.support.servers.processes import eventually
 from tests.support.stack import HOST, Stack, open_stack
 from tests.support.typescript import build
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAGE = """<!doctype html><title>SDK</title><script type="module">

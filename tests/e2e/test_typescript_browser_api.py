@@ -15,7 +15,6 @@ from tests.e2e.web.stack_support import PUSH_ENV
 from tests.support.devrun import DevRun, dev_run
 from tests.support.typescript import build
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 UPLOAD_BYTES = 3_000_000

@@ -20,7 +20,6 @@ from tests.support.devrun import DEADLINE_S, DevRun, dev_run
 from tests.support.npm_registry import open_registry
 from tests.support.typescript import PACKAGE, build, node, run
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TUTORIAL = PACKAGE / "docs" / "react-tutorial.md"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -16,14 +16,12 @@ from chatserver import config
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.factory import open_hot
+from tests.security.support.fixtures import FAST_HASHES
 from tests.security.support.users import PASSWORD, NewClient, bearer, log_in, make_key, register
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import redis_client
-from tests.support.stack import PATIENT, Stack, open_stack
+from tests.support.stack import PATIENT, NewName, Stack, open_stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
-
-NewName = Callable[[str], str]
 UNAUTHENTICATED = 3500
 
 
@@ -38,8 +36,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def accounts_api(stack: Stack) -> Server:
     """An API process of that stack with fast password hashes."""
-    from tests.security.support.fixtures import FAST_HASHES  # a plugin that pytest must load first
-
     return stack.start_api(**FAST_HASHES)
 
 

@@ -22,12 +22,8 @@ from tests.security.support.users import (
 )
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.stored_items import read_partitions
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
-
-NewName = Callable[[str], str]
 
 
 async def admin_routes(client: httpx.AsyncClient) -> list[tuple[str, str, str]]:

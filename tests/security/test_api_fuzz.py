@@ -21,8 +21,6 @@ from chatserver.dev.servers import Server
 from tests.security.support.users import make_key
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
 IS_SOAK = settings.get_current_profile_name() == "soak"
 CASES_PER_OPERATION = 30 if IS_SOAK else 3
 TIMEOUT_S = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -15,12 +15,9 @@ from chatserver.requests.registry import list_operations
 from tests.security.support.access_matrix import Kind, Row, make_world
 from tests.security.support.users import make_key
 from tests.support.rawchat import Failed, RawChat
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.wire import Ended, RawSocket
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
 OWN, MEMBER, MANAGER, SENDER = Kind.OWN, Kind.MEMBER, Kind.MANAGER, Kind.SENDER
 CHAT = {"chat": "{chat}", "ref": "r1"}
 ON_MESSAGE = {**CHAT, "seq": "{seq}"}

@@ -6,7 +6,7 @@ the row.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,11 @@ from chatserver.dev.servers import Server
 from tests.security.support.access_matrix import Kind, Row, World, make_world
 from tests.security.support.users import make_key
 from tests.support.declared_statuses import declared_statuses
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+from tests.support.stack import NewName, Stack
 
 __all__ = ["declared_statuses"]  # a fixture
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
-NewName = Callable[[str], str]
 Keys = dict[str, str]
 
 OPEN, OWN, MEMBER, MANAGER = Kind.OPEN, Kind.OWN, Kind.MEMBER, Kind.MANAGER

@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
 
 import httpx
 
 from tests.security.support.users import bearer, make_key
 from tests.support.rawchat import RawChat
 from tests.support.scan import iter_logs, iter_redis, iter_tables
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.wire import Ended
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
-
-NewName = Callable[[str], str]
 
 
 async def test_row_21_no_secret_is_logged_or_stored(

@@ -9,8 +9,6 @@ from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 from tests.support.wire import CLOSE, TEXT
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 NOT_UTF8, NOT_CHAT = 1007, 3501
 DEEP = 30_000
 # CHAT is replaced by a chat of the sender.

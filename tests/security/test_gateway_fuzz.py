@@ -32,8 +32,6 @@ from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 from tests.support.wire import Ended, RawSocket, Refused, build_frame
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 SEED, TIMES = int(os.environ.get("FUZZ_SEED", "20261121")), int(os.environ.get("FUZZ_TIMES", "1"))
 HANDSHAKES, STREAMS, FRAMES, PACKED = 300 * TIMES, 300 * TIMES, 4_000 * TIMES, 1_500 * TIMES
 FRAMES_AT_ONCE = 40

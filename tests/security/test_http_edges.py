@@ -17,8 +17,6 @@ from chatserver.dev.servers import Server
 from tests.security.support.users import PASSWORD, bearer
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
-
 DEADLINE_S = 20
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
 

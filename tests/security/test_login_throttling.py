@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
@@ -15,11 +15,8 @@ import pytest
 from chatserver.dev.servers import Server
 from tests.security.support.users import PASSWORD, register
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 TIMEOUT_S = 60
 BURSTS = 44
 BURST = 10

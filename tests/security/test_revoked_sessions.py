@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,12 +16,9 @@ from chatserver.service.access.revocation import Revoker
 from tests.security.support.revocation import open_revoking, store_login
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.wire import Ended, RawSocket
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 UNAUTHENTICATED, BANNED = 3500, 3502
 
 

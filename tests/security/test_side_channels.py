@@ -18,8 +18,6 @@ from chatserver.requests.registry import make_call
 from tests.support.rawchat import Failed, RawChat
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:

@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ from tests.support.servers.processes import eventually, free_port, redis_client
 from tests.support.stored_items import read_partitions, row_of_item
 from tests.support.wire import RawSocket
 
+NewName = Callable[[str], str]
 WORKERS = ("persist", "repair", "rpc")
 PING_S = 150
 # All tests use one address and send faster than real users.

@@ -1,19 +1,16 @@
-"""Stack fixtures shared by the conformance tests of one run.
-
-Import as a plugin: ``pytest_plugins = ["tests.support.stack_fixtures"]``.
-"""
+"""Stack fixtures shared by the tests of one folder."""
 
 from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
-from tests.support.stack import PATIENT, Stack, open_stack
+from tests.support.stack import PATIENT, NewName, Stack, open_stack
 from tests.support.wire import RawSocket
 
 ORIGIN = "https://chat.example"
@@ -67,13 +64,13 @@ def fast_ping_gateway(stack: Stack) -> Server:
 
 
 @pytest.fixture
-def new_name() -> Callable[[str], str]:
+def new_name() -> NewName:
     """A function that generates unique names."""
     return lambda stem: f"{stem}-{next(_numbers)}-{secrets.token_hex(3)}"
 
 
 @pytest.fixture
-async def live(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawSocket]:
+async def live(stack: Stack, new_name: NewName) -> AsyncIterator[RawSocket]:
     """A raw socket that has completed hello and welcome."""
     ws = await stack.open_live(stack.port, new_name("ws"))
     yield ws
@@ -81,14 +78,14 @@ async def live(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[Ra
 
 
 @pytest.fixture
-async def alice(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawChat]:
+async def alice(stack: Stack, new_name: NewName) -> AsyncIterator[RawChat]:
     """A connected device of one user."""
     async with stack.chat_of(new_name("alice")) as chat:
         yield chat
 
 
 @pytest.fixture
-async def bob(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawChat]:
+async def bob(stack: Stack, new_name: NewName) -> AsyncIterator[RawChat]:
     """A connected device of another user."""
     async with stack.chat_of(new_name("bob")) as chat:
         yield chat

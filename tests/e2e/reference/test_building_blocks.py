@@ -20,8 +20,6 @@ from tests.e2e.reference.support import (
     wait_for,
 )
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 WEEK_S = 7 * 86_400
 
 

@@ -23,8 +23,6 @@ from tests.e2e.reference.support import (
     wait_for,
 )
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 # A valid browser key pair: the base point of P-256 as the public key, and a 16-byte secret.
 P256DH = "BGsX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"
 AUTH = "AAAAAAAAAAAAAAAAAAAAAA"

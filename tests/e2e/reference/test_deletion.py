@@ -22,8 +22,6 @@ from tests.e2e.reference.deployments import (
 )
 from tests.e2e.reference.support import PASSWORD, Server, User, wait_for
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 ERASURE_S = 300.0  # on a slow machine an interrupted step is retried after its lease expires
 # Stores that contain the user's texts before the erasure, without and with encryption. Redis is
 # listed separately.

@@ -15,8 +15,6 @@ from boto3.dynamodb.types import Binary  # type: ignore[import-untyped]
 from tests.e2e.reference.support import PASSWORD, Client, Server, open_api, wait_for
 from tests.support.fork_server import CLI, start_process
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 
 @contextlib.contextmanager
 def run_worker(server: Server, **settings: str) -> Iterator[None]:

@@ -9,8 +9,6 @@ from boto3.dynamodb.conditions import Key  # type: ignore[import-untyped]
 
 from tests.e2e.reference.support import Server, indexes_of, keys_of, wait_for
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 
 def test_tables_share_the_generic_keys(server: Server) -> None:
     """Different types of items share a table under `PK` and `SK`."""

@@ -20,8 +20,6 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from tests.e2e.reference.support import AWS, HOST, Server, wait_for
 from tests.support.servers.ports import free_port
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 WRITE_UNITS = 10
 
 

@@ -12,8 +12,6 @@ from boto3.dynamodb.conditions import Key  # type: ignore[import-untyped]
 
 from tests.e2e.reference.support import Server, User, indexes_of, keys_of
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 ULID_CHARS = 26
 
 

@@ -17,8 +17,6 @@ from tests.e2e.reference.support import (
     wait_for,
 )
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 WORKBENCH = Path(__file__).parents[3] / "deploy" / "dynamodb" / "nosql-workbench.json"
 MONTH_S = 30 * 86_400
 

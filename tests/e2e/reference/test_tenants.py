@@ -25,8 +25,6 @@ from tests.e2e.reference.deployments import (
 )
 from tests.e2e.reference.support import DEADLINE_S, PASSWORD, Client, Server, User, wait_for
 
-pytest_plugins = ["tests.e2e.reference.fixtures"]
-
 # The deletion is killed at these points in this order. Each run continues the previous one.
 FAILPOINTS = (
     "tenants.delete.recorded",

@@ -1,7 +1,6 @@
 """The stack, the browser and the windows of the browser tests, as fixtures.
 
-Import as a plugin: ``pytest_plugins = ["tests.e2e.web.fixtures"]``. One stack and one browser serve
-a whole run; each test uses its own users.
+One stack and one browser serve a whole run; each test uses its own users.
 """
 
 from __future__ import annotations

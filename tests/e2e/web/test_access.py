@@ -11,7 +11,6 @@ from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import WIDER_THAN_WINDOW, check_page
 from tests.e2e.web.stack_support import PHONE, WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"

@@ -12,7 +12,6 @@ from tests.e2e.web.client_support import IS_STORED, Visit, Visitor
 from tests.e2e.web.pages_support import WIDER_THAN_WINDOW, make_picture
 from tests.e2e.web.stack_support import PHONE, WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"

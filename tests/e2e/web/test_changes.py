@@ -8,7 +8,6 @@ from playwright.async_api import Locator, expect
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import PHONE, WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 GONE = "Message deleted"

@@ -16,7 +16,6 @@ from tests.e2e.web.client_support import (
 )
 from tests.e2e.web.stack_support import PHONE, WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"

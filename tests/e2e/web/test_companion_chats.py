@@ -11,7 +11,6 @@ from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import PHONE, WebStack
 from tests.integration.features.companions.support import make_companion
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LONG = "story:400"  # takes minutes unless it is stopped

@@ -12,7 +12,6 @@ from tests.e2e.web.stack_support import ADMIN, WebStack
 from tests.integration.features.companions.support import make_companion
 from tests.security.support.users import make_key
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -12,7 +12,6 @@ from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import WebStack
 from tests.support.servers.processes import free_port
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"

@@ -15,7 +15,6 @@ from tests.e2e.web.pages_support import check_page
 from tests.e2e.web.stack_support import WebStack
 from tests.integration.features.link_previews.support import open_site
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -13,7 +13,6 @@ from tests.e2e.web.pages_support import make_picture, open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -21,7 +21,6 @@ from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.image_corpus import SIZE, make_phone_heic
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Gives the page a file, as a drag or the clipboard does.

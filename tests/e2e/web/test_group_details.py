@@ -10,7 +10,6 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.e2e.web.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web.stack_support import WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -12,7 +12,6 @@ from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.pages_support import open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 RUN = "window.__xss=1"

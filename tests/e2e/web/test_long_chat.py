@@ -10,7 +10,6 @@ from tests.e2e.web.conversation_support import NODES_MAX, fill_chat, scroll_to
 from tests.e2e.web.stack_support import WebStack
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MESSAGES = 2_500  # more than the SDK keeps (1,000) and more than four windows

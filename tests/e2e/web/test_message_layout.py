@@ -25,7 +25,6 @@ from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.integration.features.link_previews.support import open_site
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -12,7 +12,6 @@ from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.stack_support import PATIENCE_MS, PHONE, WIDE, WebStack
 from tests.support.rawchat import Failed
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

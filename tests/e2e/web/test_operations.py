@@ -11,7 +11,6 @@ from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_pag
 from tests.e2e.web.stack_support import ADMIN, WebStack
 from tests.security.support.users import make_key
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

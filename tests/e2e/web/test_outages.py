@@ -12,7 +12,6 @@ from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.stack_support import INBOX_MAX, WebStack
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -11,7 +11,6 @@ from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web.stack_support import WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Advances the page's clock beyond the cache time of profiles.

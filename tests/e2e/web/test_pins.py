@@ -12,7 +12,6 @@ from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.pages_support import open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Scrolls up until all pages are loaded. Returns how far the message in the middle moved on the

@@ -19,7 +19,6 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import Browser as PushBrowser
 from tests.support.servers.push_service import PushService, open_push_service
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Chromium on Debian has no push service; only the subscription is replaced.

@@ -21,7 +21,6 @@ from tests.e2e.web.stack_support import (
     record_console,
 )
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"

@@ -12,7 +12,6 @@ from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_pag
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -1,7 +1,4 @@
-"""Fixtures of the HTTP API: an API process next to a gateway and workers, and HTTP clients.
-
-Import as a plugin, together with ``tests.support.stack_fixtures``.
-"""
+"""Fixtures of the HTTP API: an API process next to a gateway and workers, and HTTP clients."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -16,12 +15,10 @@ from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, open_api, problem_of
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import free_port
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
-NewName = Callable[[str], str]
 DOCUMENT = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text("utf-8"))
 NO_CHAT = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 
 async def test_request_without_token_gets_a_bearer_challenge(api: Server) -> None:

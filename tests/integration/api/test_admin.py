@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -16,10 +16,8 @@ from tests.integration.api.support import problem_of
 from tests.security.support.users import bearer, make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.wire import RawSocket
-
-pytest_plugins = ["tests.support.stack_fixtures"]
 
 ADMIN = f"root-{secrets.token_hex(3)}"
 DEADLINE_S = 100.0
@@ -61,7 +59,7 @@ async def test_admin_overview_has_statistics_of_all_processes(
     alice: RawChat,
     bob: RawChat,
     pair: str,
-    new_name: Callable[[str], str],
+    new_name: NewName,
 ) -> None:
     """Gateways, workers and the API report rates, latencies, chats and slow clients."""
     gateway = stack.start_gateway(CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX=str(QUEUE_BYTES_MAX))
@@ -109,7 +107,7 @@ async def test_admin_routes_are_refused_to_everyone_else(
     stack: Stack,
     admin: httpx.AsyncClient,
     admin_api: Server,
-    new_name: Callable[[str], str],
+    new_name: NewName,
 ) -> None:
     """A key that acts as the admin is refused too; an admin's name cannot be registered."""
     mine = (await admin.get("/v1/me")).json()

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.integration.api.support import Caller, make_group, problem_of
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
+from tests.support.stack import NewName, Stack
 
 
 async def test_first_request_of_a_user_creates_the_account(

@@ -22,8 +22,6 @@ from chatserver.dev.servers import Server
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 DEADLINE_S = 30

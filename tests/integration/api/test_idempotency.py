@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -16,11 +15,7 @@ from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredR
 from chatserver.hot.redis.factory import open_hot
 from tests.integration.api.support import Caller, make_group, problem_of
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
+from tests.support.stack import NewName, Stack
 
 
 async def post(client: httpx.AsyncClient, path: str, key: str, body: Any) -> httpx.Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -12,11 +12,8 @@ from pydantic import SecretStr
 
 from chatserver.config import Api, Auth, Limits, Redis, Settings
 from tests.integration.api.support import open_api, problem_of
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 PROXY = "127.0.0.1"
 # Only these tests use addresses in 192.0.2.0/24: all processes of a stack share the buckets.
 SLOW = 0.001  # one token in 17 minutes, so no bucket is refilled during a test

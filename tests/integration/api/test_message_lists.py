@@ -6,7 +6,6 @@ every change that was acked before the request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -15,11 +14,7 @@ from tests.integration.api.support import Caller, make_group, problem_of, send, 
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
+from tests.support.stack import NewName, Stack
 
 
 async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str]:

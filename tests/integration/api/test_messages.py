@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
-from collections.abc import Callable
 
 import pytest
 
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.written_texts import BLANK_TEXTS, TEXTS
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
 
 
 async def test_message_sent_over_http_reaches_devices_and_history(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
+from tests.support.stack import NewName, Stack
 
 
 async def test_blocks_over_http_are_the_same_over_the_socket(

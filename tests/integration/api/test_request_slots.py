@@ -24,8 +24,6 @@ from tests.integration.api.support import open_api
 from tests.security.support.users import make_key
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 DOCUMENT = Path(__file__).parents[3] / "docs" / "openapi.json"
 UNLIMITED = "1000000/s burst 1000000"
 ABSENT = "no-such-thing"  # a valid ID

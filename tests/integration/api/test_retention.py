@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -13,10 +12,6 @@ from tests.security.support.users import bearer, make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
 
 
 async def open_host(stack: Stack, api: Server) -> httpx.AsyncClient:

@@ -16,11 +16,8 @@ from tests.integration.api.support import Caller, make_group, problem_of, send, 
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
 Fields = dict[str, Any]
 ALL = "/v1/me/messages"
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from chatserver.client import ChatClient
 from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, problem_of
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+from tests.support.stack import NewName, Stack
 
 SEARCH = "/v1/user-search"
-NewName = Callable[[str], str]
 
 
 async def test_discoverable_user_is_found_by_the_sdk(

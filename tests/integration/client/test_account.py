@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from chatserver.client import Account, ChatClient, events
@@ -11,16 +9,12 @@ from chatserver.dev.servers import Server
 from chatserver.errors import BadRequest, Conflict, Unauthenticated
 from tests.support.fake_clocks import ShiftedClock
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+from tests.support.stack import NewName, Stack
 
 PASSWORD = "correct horse 7"
 
 
-async def test_account_registers_renews_resumes_and_ends(
-    api: Server, new_name: Callable[[str], str]
-) -> None:
+async def test_account_registers_renews_resumes_and_ends(api: Server, new_name: NewName) -> None:
     """The token is renewed before it expires; the newest refresh token resumes the login."""
     saved: list[str] = []
 
@@ -46,9 +40,7 @@ async def test_account_registers_renews_resumes_and_ends(
         await Account.resume(api.endpoint, saved[-1])
 
 
-async def test_mistyped_password_is_reported_as_such(
-    api: Server, new_name: Callable[[str], str]
-) -> None:
+async def test_mistyped_password_is_reported_as_such(api: Server, new_name: NewName) -> None:
     """`log_in_or_register` never reports an existing user's name as taken."""
     user = new_name("acct")
     created = await Account.log_in_or_register(api.endpoint, user, PASSWORD)
@@ -62,7 +54,7 @@ async def test_mistyped_password_is_reported_as_such(
 
 
 async def test_events_of_one_kind_are_yielded_and_others_are_skipped(
-    stack: Stack, api: Server, alice: RawChat, new_name: Callable[[str], str]
+    stack: Stack, api: Server, alice: RawChat, new_name: NewName
 ) -> None:
     """`events(MessageAdded)` skips connection events and marks, and loses no message."""
     account = await Account.register(api.endpoint, new_name("acct"), PASSWORD)

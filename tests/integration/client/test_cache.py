@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,11 +26,7 @@ from tests.integration.client.cache_support import (
 )
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
-from tests.support.stack import PATIENT, Stack, open_stack, start_async
-
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
+from tests.support.stack import PATIENT, NewName, Stack, open_stack, start_async
 
 
 @pytest.fixture(scope="module")

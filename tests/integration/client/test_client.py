@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -21,11 +21,8 @@ from chatserver.errors import (
     Unavailable,
 )
 from tests.support.servers.processes import eventually, free_port
-from tests.support.stack import PATIENT, Stack, open_stack, start_async
+from tests.support.stack import PATIENT, NewName, Stack, open_stack, start_async
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 DEADLINE_S = 60.0
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+from tests.support.stack import NewName, Stack
 
 TEXT = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text("utf-8")
 FIRST, RESUMING, CACHING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -34,7 +31,7 @@ async def output_of(process: asyncio.subprocess.Process) -> str:
 
 
 async def test_first_example_sends_and_receives(
-    stack: Stack, api: Server, alice: RawChat, new_name: Callable[[str], str]
+    stack: Stack, api: Server, alice: RawChat, new_name: NewName
 ) -> None:
     """The example registers, sends a message, prints the reply and marks it as read."""
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
@@ -49,7 +46,7 @@ async def test_first_example_sends_and_receives(
 
 
 async def test_second_example_resumes_after_a_restart(
-    stack: Stack, alice: RawChat, new_name: Callable[[str], str], tmp_path: Path
+    stack: Stack, alice: RawChat, new_name: NewName, tmp_path: Path
 ) -> None:
     """The second process prints only the messages that arrived between the two."""
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
@@ -69,7 +66,7 @@ async def test_second_example_resumes_after_a_restart(
 
 
 async def test_third_example_reads_the_cache(
-    stack: Stack, alice: RawChat, new_name: Callable[[str], str], tmp_path: Path
+    stack: Stack, alice: RawChat, new_name: NewName, tmp_path: Path
 ) -> None:
     """Without a gateway, it prints the messages that the second example received."""
     user, path = new_name("sdk"), str(tmp_path / "client.db")

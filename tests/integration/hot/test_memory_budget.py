@@ -10,8 +10,6 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.rate_limits import MEMORY_BLOCK_BYTES, RateLimits
 from tests.benchmarks.memory_budget import DAY_BYTES_MAX, WAYS, day_budget, measure
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 BUDGET = 300_000
 # Keys that exist once per user or partition, and growth of the tables of Redis.
 FIXED_BYTES = 200_000

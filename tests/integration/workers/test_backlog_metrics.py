@@ -19,8 +19,6 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 
 def get_backlog_age_s() -> float | None:
     """Return the value that a scrape of this process has."""

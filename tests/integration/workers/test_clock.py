@@ -19,8 +19,6 @@ from tests.integration.workers.support import (
 from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 STEPS_S = (0, -3_600, 7_200, -86_400)
 
 

@@ -22,8 +22,6 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 
 async def test_dead_letters_are_listed_and_replayed(
     container: StorageContainer,

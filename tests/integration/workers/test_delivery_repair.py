@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -28,17 +28,10 @@ from tests.integration.workers.support import (
 )
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack, start_async
+from tests.support.stack import NewName, Stack, start_async
 from workers import delivery_repair
 from workers.delivery_repair import RepairWorker
 
-pytest_plugins = [
-    "tests.integration.warm.fixtures",
-    "tests.integration.workers.fixtures",
-    "tests.support.stack_fixtures",
-]
-
-NewName = Callable[[str], str]
 DELIVERY_DEADLINE_S = 30.0  # repair takes two seconds; the rest is for a slow machine
 
 

@@ -16,8 +16,6 @@ from tests.support.servers.processes import eventually
 from workers import delivery_repair
 from workers.delivery_repair import RepairWorker
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 SPAN_S = 60.0
 
 

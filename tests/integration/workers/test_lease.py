@@ -27,9 +27,6 @@ from tests.integration.workers.support import (
 from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
-
 # No lease expires in these tests, even if this process stalls. A standby worker checks it every
 # fifth of `lease_s`.
 PATIENT = {"lease_s": 20.0, "write_timeout_s": 10.0}

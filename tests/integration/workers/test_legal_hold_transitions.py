@@ -19,8 +19,6 @@ from tests.integration.workers.support import ALICE, BOB, Gateway, make_group
 from workers import legal_hold_transitions
 from workers.legal_hold_transitions import LegalHoldWorker
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 LAWYER = "key:lawyer"
 
 

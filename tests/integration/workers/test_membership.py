@@ -33,8 +33,6 @@ from tests.integration.workers.support import (
 from tests.support.servers.processes import eventually
 from workers.delivery_repair import RepairWorker
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 DAVE = UserId("dave")
 _numbers = itertools.count(1)
 

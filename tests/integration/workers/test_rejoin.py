@@ -29,8 +29,6 @@ from tests.integration.workers.test_membership import (
 )
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 
 @pytest.fixture
 async def group(container: StorageContainer) -> Audience:

@@ -39,8 +39,6 @@ from workers.rpc import (
     RpcWorker,
 )
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 
 @pytest.fixture
 async def calls(gateway: Gateway) -> RpcClient:

@@ -35,8 +35,6 @@ from workers.rpc import (
     IDLE_CALLS_MAX,
 )
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 
 async def test_rpc_calls_above_the_limit_are_refused_as_overloaded(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
 MEMBERS = (
     "owner",
@@ -58,9 +58,7 @@ class Row:
 _registered: set[str] = set()  # owners of the user sets whose accounts exist in this run
 
 
-async def make_world(
-    stack: Stack, client: httpx.AsyncClient, row: Row, new_name: Callable[[str], str]
-) -> World:
+async def make_world(stack: Stack, client: httpx.AsyncClient, row: Row, new_name: NewName) -> World:
     """Return the world of a row, with its accounts and group created."""
     world = World(stack, client, new_name("x") if row.changes_accounts else stack.secret[:8])
     await world.create()

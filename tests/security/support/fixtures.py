@@ -1,7 +1,4 @@
-"""Fixtures with an API process that has fast password hashes, and HTTP clients.
-
-Import as a plugin, together with ``tests.support.stack_fixtures``.
-"""
+"""Fixtures with an API process that has fast password hashes, and HTTP clients."""
 
 from __future__ import annotations
 

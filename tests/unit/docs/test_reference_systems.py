@@ -40,7 +40,7 @@ TEST_SUPPORT = {
     "tests.support.fork_server",  # starts the command line
     "tests.support.servers.ports",  # free ports, by test process
 }
-SERVER_STARTER = {"tests.support.devrun"}  # starts `chatserver dev`; for fixtures.py only
+SERVER_STARTER = {"tests.support.devrun"}  # starts `chatserver dev`; for conftest.py only
 MODULES = sorted(FOLDER.glob("*.py"))
 
 
@@ -121,7 +121,7 @@ def test_page_mentions_only_existing_routes() -> None:
 def test_reference_tests_import_only_public_clients(path: Path) -> None:
     """Users have HTTP, WebSocket, `boto3` and `redis`, but no code of the product."""
     source = path.read_text(encoding="utf-8")
-    allowed = TEST_SUPPORT | SERVER_STARTER if path == FOLDER / "fixtures.py" else TEST_SUPPORT
+    allowed = TEST_SUPPORT | SERVER_STARTER if path == FOLDER / "conftest.py" else TEST_SUPPORT
 
     foreign = {name for name in list_imports(source) if not is_public(name)}
 

@@ -16,8 +16,6 @@ from chatserver.features.accounts.service.login_tokens import Grant
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, open_container
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 REQUESTS = 128
 USERS = [UserId(f"user{number:03d}") for number in range(REQUESTS)]
 PASSWORD = "correct horse 7 battery"

@@ -18,8 +18,6 @@ from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, open_container
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 ANN, BEN, CY = UserId("ann"), UserId("ben"), UserId("cy")
 
 

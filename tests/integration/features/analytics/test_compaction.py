@@ -23,7 +23,6 @@ from chatserver.protocol.frames import Message
 from tests.integration.features.analytics.support import RECENT_TS, DirectChat, Lake
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 FILES_MIN = 4  # files per date at which these tests compact

@@ -15,7 +15,6 @@ from chatserver.features.analytics.worker import exporter
 from chatserver.features.privacy.container import PrivacyContainer
 from tests.integration.features.analytics.support import RECENT_TS, Lake, texts_of
 
-pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

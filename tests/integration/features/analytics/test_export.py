@@ -26,7 +26,6 @@ from tests.integration.features.analytics.support import (
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import settings_for
 
-pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

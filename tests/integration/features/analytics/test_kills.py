@@ -11,7 +11,6 @@ from tests.integration.features.analytics.support import RECENT_TS, Lake
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # The failpoints of an export, in the order in which it reaches them.

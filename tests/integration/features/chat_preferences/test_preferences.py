@@ -12,8 +12,6 @@ import pytest
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
 Fields = dict[str, Any]
 LIST, PINNED = "/v1/me/chat-preferences", "/v1/me/pinned-chats"
 DEFAULTS: Fields = {

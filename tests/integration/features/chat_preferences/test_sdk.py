@@ -13,8 +13,6 @@ from chatserver.features.chat_preferences.frames import Draft
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
 
 async def test_client_changes_preferences_and_its_devices_get_signals(
     stack: Stack, api: Server, alice: RawChat, pair: str

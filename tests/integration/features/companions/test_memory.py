@@ -17,8 +17,6 @@ from tests.integration.features.companions.assistant_support import (
 from tests.integration.warm.support import Tables
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 SECRET = "my secret is 4711"
 
 

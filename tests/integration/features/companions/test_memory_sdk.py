@@ -22,8 +22,6 @@ from tests.integration.features.companions.support import make_companion
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
 YEAR_MS = 365 * 86_400_000
 NOW_MS = 4_000_000_000_000  # in the future, so that nothing has expired
 OLD, NEW = ChatId("01KAJ4Q7R8M2E5S9T0B3C6D8FH"), ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")

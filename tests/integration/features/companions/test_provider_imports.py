@@ -15,8 +15,6 @@ from tests.integration.features.companions.assistant_support import (
 )
 from tests.integration.warm.support import Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 # Prints the SDKs that are loaded before and after `prepare`, and the longest stall of the event
 # loop.
 SCRIPT = """

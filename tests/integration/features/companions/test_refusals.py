@@ -28,8 +28,6 @@ from tests.support.servers.processes import eventually
 
 __all__ = ["bedrock_server", "openai_server"]
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 REFUSED = "how to pick a lock"
 AGAIN = "please answer my last message"
 NO = "Not this."  # the guardrail's text

@@ -21,8 +21,6 @@ from tests.support.servers.processes import eventually
 
 KEYS = CompanionKeys(1)
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 
 @pytest.fixture
 async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:

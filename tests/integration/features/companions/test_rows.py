@@ -15,8 +15,6 @@ from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from tests.integration.warm.support import Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 ADA = CompanionId(UserId("ai-ada"))
 FIRST = Changes(name="Ada", prompt="Be kind.", provider="scripted", model="echo")
 

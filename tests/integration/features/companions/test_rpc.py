@@ -15,8 +15,6 @@ from chatserver.protocol import frames
 from tests.integration.workers.support import ALICE, BOB, Gateway
 from workers.delivery_repair import RepairWorker
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 ADA = CompanionId(UserId("ai-ada"))
 
 

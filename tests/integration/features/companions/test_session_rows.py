@@ -17,8 +17,6 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import Item, open_dynamodb
 from tests.integration.warm.support import Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 ALICE, ADA, BEN = UserId("alice"), CompanionId(UserId("ai-ada")), CompanionId(UserId("ai-ben"))
 NOW_S = 1_795_000_000.0
 NOW_MS = 1_795_000_000_000

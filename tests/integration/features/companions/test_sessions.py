@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -25,11 +25,7 @@ from tests.integration.features.companions.support import (
 from tests.security.support.users import make_key, run_cli
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
+from tests.support.stack import NewName, Stack
 
 
 @pytest.fixture

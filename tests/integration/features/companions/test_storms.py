@@ -16,8 +16,6 @@ from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users
 from tests.support.servers.limits import count_refusals
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 USERS = [UserId(f"u{number:03d}") for number in range(64)]
 RENEWALS = 128
 

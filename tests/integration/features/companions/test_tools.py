@@ -39,8 +39,6 @@ from tests.support.servers.model_servers import (
 )
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 SECRET = "w" * 40
 BERLIN = ("call-1", "weather", '{"city": "Berlin"}')
 

@@ -19,8 +19,6 @@ from tests.integration.warm.support import Tables
 from tests.integration.workers.support import persister_of, running
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 
 async def kill_worker_at(world: AssistantWorld, failpoint: str, worker: str = "assistant") -> None:
     """Run a worker process that kills itself at a failpoint."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -13,12 +12,9 @@ from chatserver.errors import Unavailable
 from tests.integration.api.support import Caller, problem_of
 from tests.integration.features.link_previews.support import LOOPBACK, PNG, Site
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+from tests.support.stack import NewName, Stack
 
 PREVIEW, PICTURE = "/v1/link-preview", "/v1/link-preview/picture"
-NewName = Callable[[str], str]
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -13,12 +12,9 @@ from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.stored_items import read_partitions
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
 Fields = dict[str, Any]
 
 

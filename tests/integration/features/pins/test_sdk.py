@@ -12,8 +12,6 @@ from chatserver.errors import BadRequest, NotFound
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
 
 async def test_client_pins_messages_and_gets_events(
     stack: Stack, api: Server, alice: RawChat, bob: RawChat, pair: str

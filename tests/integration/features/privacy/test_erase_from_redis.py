@@ -11,8 +11,6 @@ from chatserver.protocol import webhook_messages as messages
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
 from tests.integration.workers.change_support import Chat
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 SYSTEM = UserId("system")
 
 

@@ -13,8 +13,6 @@ from chatserver.features.privacy.worker.job_worker import ClaimedJob, JobLost, J
 from chatserver.features.privacy.worker.limited_zip_file import open_zip
 from tests.integration.workers.support import make_users
 
-pytest_plugins = ["tests.integration.workers.fixtures", "tests.integration.warm.fixtures"]
-
 ALICE = UserId("alice")
 
 

@@ -15,9 +15,6 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence_states import PresenceStates
 
 KEYS = NotificationKeys(1)
-
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 ALICE, BOB, CAROL, DAVE = (UserId(name) for name in ("alice", "bob", "carol", "dave"))
 CHAT, OTHER = ChatId("c1"), ChatId("c2")
 

@@ -28,10 +28,7 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
-pytest_plugins = [
-    "tests.integration.features.push.apns_fixtures",
-    "tests.integration.features.push.fixtures",
-]
+pytest_plugins = ["tests.integration.features.push.apns_fixtures"]
 
 DEVICE = "ab" * 32
 PHONE = Subscription("s", UserId("bob"), "apns", DEVICE)

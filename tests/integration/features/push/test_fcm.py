@@ -27,7 +27,6 @@ from chatserver.outbound.http_client import open_outbound
 from tests.support.servers.push_service import PushService, Reply
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
-pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 SEND = "/v1/projects/our-project/messages:send"
 KEY = rsa.generate_private_key(65537, 2048)

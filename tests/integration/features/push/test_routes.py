@@ -25,7 +25,6 @@ from tests.integration.workers.support import settings_of
 from tests.support.servers.push_service import PushService
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.model.SUBSCRIPTIONS_MAX": 2})
-pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 SUBSCRIPTIONS = "/v1/me/push-subscriptions"
 INVALID_FIELDS: list[dict[str, Any]] = [

@@ -20,7 +20,6 @@ from tests.support.servers.push_service import PushService, Reply
 KEYS = NotificationKeys(1)
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
-pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 
 # recipients and content

@@ -23,7 +23,6 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply, open_push_service
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
-pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 
 # faults of the push service

@@ -22,6 +22,7 @@ from tests.support.servers.processes import eventually, redis_client
 if TYPE_CHECKING:
     import lancedb
 
+ENGINES = ("sqlite", "lancedb")
 INDEX = "CHAT_SEARCH_INDEX"
 NewPerson = Callable[[str], Awaitable[Person]]
 

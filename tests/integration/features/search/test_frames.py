@@ -24,7 +24,6 @@ from tests.support.deadlines import wait_for_exit
 from tests.support.fork_server import CLI
 from tests.support.rawchat import Failed
 
-pytest_plugins = ["tests.integration.features.search.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 TERMINAL_S = 60.0
 

@@ -11,11 +11,10 @@ import pytest_asyncio
 
 from chatserver.dev.servers import Server
 from tests.integration.features.privacy.support import wait_for_erasure
-from tests.integration.features.search.fixtures import ENGINES
 from tests.integration.features.search.support import (
+    ENGINES,
     NewPerson,
     SearchStack,
-    open_persons,
     open_search_stack,
     search_texts,
     wait_for_results,
@@ -42,12 +41,6 @@ async def search_stack(
     folder = tmp_path_factory.mktemp(f"search-{request.param}")
     async with open_search_stack(folder, request.param) as made:
         yield made
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def new_person(search_stack: SearchStack) -> AsyncIterator[NewPerson]:
-    async with open_persons(search_stack) as make:
-        yield make
 
 
 async def wait_until_killed(

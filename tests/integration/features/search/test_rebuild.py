@@ -23,7 +23,6 @@ from tests.integration.features.search.support import (
 from tests.support.fork_server import CLI
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.features.search.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -18,7 +18,6 @@ from tests.integration.features.search.support import (
 )
 from tests.support.text_corpus import CORPUS
 
-pytest_plugins = ["tests.integration.features.search.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

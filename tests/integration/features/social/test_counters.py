@@ -35,9 +35,6 @@ from tests.integration.workers.support import (
 from tests.support.servers.processes import eventually
 
 KEYS = SocialKeys(1)
-
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 FAILPOINTS = ("counters.before_write", "counters.after_write", "counters.before_trim")
 
 

@@ -13,8 +13,6 @@ from chatserver.features.social.warm.favorites import MessageRef
 from tests.integration.features.social.support import IDS, social_rows_of
 from tests.integration.warm.support import Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 
 async def test_favorite_is_stored_once_in_two_rows(tables: Tables) -> None:
     """This holds after concurrent saves and a lost response. A removal deletes both rows."""

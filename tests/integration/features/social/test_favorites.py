@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -11,10 +10,8 @@ from chatserver.client import ChatClient
 from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, problem_of, send
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-NewName = Callable[[str], str]
 MESSAGES, POSTS = "/v1/me/favorites/messages", "/v1/me/favorites/posts"
 
 

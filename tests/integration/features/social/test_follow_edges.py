@@ -31,8 +31,6 @@ from tests.integration.features.social.support import (
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 USERS = make_user_ids("u", 4)
 TASKS = 16
 STEPS = 8

@@ -13,8 +13,6 @@ from chatserver.warm.chats.moderation import Moderation
 from tests.integration.features.social.support import SocialRows, ref_of, social_rows_of
 from tests.integration.warm.support import Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 P1, P2, P3 = (f"01JD000000000000000000000{n}" for n in (1, 2, 3))
 NOW_MS = 1_795_000_000_000
 

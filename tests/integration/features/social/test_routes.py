@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -11,10 +11,7 @@ import pytest
 from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, problem_of
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-NewName = Callable[[str], str]
+from tests.support.stack import NewName, Stack
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,6 @@ from tests.integration.workers.support import make_users, running
 from tests.support.servers.limits import count_refusals
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 STAR = UserId("star")
 FANS = make_user_ids("fan", 128)
 

@@ -44,8 +44,6 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 FAILPOINTS = ("timeline.before_page", "timeline.after_page", "timeline.after_record")
 
 

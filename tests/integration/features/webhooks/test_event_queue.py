@@ -12,8 +12,6 @@ from chatserver.hot.redis.client import HotClient
 
 KEYS = WebhookKeys(1)
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 async def test_events_beyond_the_queue_limit_are_dead_letters(hot: HotClient) -> None:
     """They are kept in order for the operator."""

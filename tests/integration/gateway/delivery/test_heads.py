@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.support.servers.processes import redis_client
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures"]
+from tests.support.stack import NewName, Stack
 
 
-async def test_lost_last_push_is_found_by_comparing_heads(
-    stack: Stack, new_name: Callable[[str], str]
-) -> None:
+async def test_lost_last_push_is_found_by_comparing_heads(stack: Stack, new_name: NewName) -> None:
     """A message sent while the gateway stream is missing is delivered from the inbox."""
     # The gateway compares heads each second.
     server = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="3")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -20,11 +20,8 @@ from chatserver.dev.servers import Server
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
 from tests.support.servers.tcp_proxy import TcpProxy
-from tests.support.stack import PATIENT, Stack, open_stack
+from tests.support.stack import PATIENT, NewName, Stack, open_stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 DEADLINE_S = 60.0
 _refs = itertools.count(1)
 

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
@@ -22,13 +22,11 @@ from chatserver.hot.users.inbox import Inboxes
 from tests.integration.hot.support import redis_settings
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually, free_port, is_running
-from tests.support.stack import Fleet, Stack, read_metric, start_async
+from tests.support.stack import Fleet, NewName, Stack, read_metric, start_async
 from tests.support.wire import Ended, RawSocket, Refused
 
-pytest_plugins = ["tests.support.stack_fixtures"]
 pytestmark = pytest.mark.timeout(400)  # each test starts several processes, some repeatedly
 
-NewName = Callable[[str], str]
 SHUTDOWN = 3000
 END_DEADLINE_S = 60.0  # a drain of 3 s, on a slow machine
 START_DEADLINE_S = 90.0  # several processes start one after another

@@ -5,22 +5,18 @@ The cases are generated from the frame types, so the bounds of a new field are t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.support.rawchat import Failed, RawChat
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.wire import TEXT, RawSocket
 from tests.unit.protocol.shapes import CLIENT_FRAMES, edges_of, frame_with, sample_of, tag_of
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 BAD_PROTOCOL = 3501
 REQUESTS = [cls for cls in CLIENT_FRAMES if tag_of(cls) != "hello"]
-NewName = Callable[[str], str]
 
 
 async def error_for(ws: RawSocket, payload: bytes) -> dict[str, Any]:

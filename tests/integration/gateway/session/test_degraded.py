@@ -12,12 +12,9 @@ import pytest
 from chatserver.dev.servers import Server
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import WORKERS, Stack, open_stack, start_async
+from tests.support.stack import WORKERS, NewName, Stack, open_stack, start_async
 from tests.support.wire import Ended, RawSocket, Refused
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 OVERLOADED, UNAUTHENTICATED = 3002, 3500
 LENGTH = 60
 

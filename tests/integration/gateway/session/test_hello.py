@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jwt
@@ -10,12 +9,9 @@ import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
-from tests.support.stack import PING_S, Stack
+from tests.support.stack import PING_S, NewName, Stack
 from tests.support.wire import TEXT, Ended, RawSocket
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 REPLACED, UNAUTHENTICATED, BAD_PROTOCOL = 3004, 3500, 3501
 
 

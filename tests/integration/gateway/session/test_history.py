@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,11 +17,8 @@ from tests.support.observations import WarmRows
 from tests.support.rawchat import Failed, RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 LENGTH = 90  # length of the long chat; the small hot tier keeps about 20 messages
 
 

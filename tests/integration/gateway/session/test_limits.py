@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,10 +21,8 @@ from tests.integration.gateway.session.limits_support import (
 )
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.wire import TEXT, Ended, RawSocket, Refused, Response
-
-pytest_plugins = ["tests.support.stack_fixtures"]
 
 BLOCK = 2  # tokens that a gateway reserves at once: those of a quarter of a second
 REPLACED, OVERLOADED = 3004, 3002
@@ -63,7 +61,7 @@ async def is_accepted(ws: RawSocket, token: str) -> bool:
 
 
 @pytest.fixture
-async def chat(stack: Stack, new_name: Callable[[str], str]) -> tuple[str, str]:
+async def chat(stack: Stack, new_name: NewName) -> tuple[str, str]:
     """A user and a direct chat of that user."""
     user, other = new_name("fast"), new_name("bob")
     await stack.add_users([other])
@@ -196,9 +194,7 @@ async def test_connections_beyond_the_burst_of_an_address_are_refused(
     assert await is_accepted(await connect(east.port, next(ADDRESSES)), stack.token("other"))
 
 
-async def test_body_and_page_limits_follow_the_settings(
-    stack: Stack, new_name: Callable[[str], str]
-) -> None:
+async def test_body_and_page_limits_follow_the_settings(stack: Stack, new_name: NewName) -> None:
     """`welcome` has the configured limits, and they are enforced."""
     gateway = stack.start_gateway(
         CHAT_CHATS_BODY_CHARS_MAX="10",
@@ -279,7 +275,7 @@ async def get_close_code(chat: RawChat) -> int | None:
 
 
 async def test_device_that_connects_to_another_gateway_replaces_its_older_session(
-    stack: Stack, new_name: Callable[[str], str]
+    stack: Stack, new_name: NewName
 ) -> None:
     """The older session is closed with 3004, and no message is lost."""
     first_port, second_port = stack.port, stack.start_gateway().port
@@ -299,7 +295,7 @@ async def test_device_that_connects_to_another_gateway_replaces_its_older_sessio
 
 
 async def test_sessions_above_the_limit_close_the_oldest_at_any_gateway(
-    stack: Stack, east: Server, west: Server, new_name: Callable[[str], str]
+    stack: Stack, east: Server, west: Server, new_name: NewName
 ) -> None:
     """The limit is three; the fourth session, at another gateway, closes the first one."""
     user = new_name("alice")
@@ -338,7 +334,7 @@ async def connect_concurrently(stack: Stack, user: str, ports: tuple[int, int]) 
 
 
 async def test_device_that_connects_to_two_gateways_at_once_has_one_session(
-    stack: Stack, new_name: Callable[[str], str]
+    stack: Stack, new_name: NewName
 ) -> None:
     """Exactly one session remains in each of fifty races."""
     ports = (stack.port, stack.start_gateway().port)

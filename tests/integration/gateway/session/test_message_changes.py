@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +12,8 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import apply_entry, is_message
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.stored_items import read_partitions
-
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 
 
 async def read(device: RawChat, chat: str, **window: Any) -> dict[int, dict[str, Any]]:

@@ -10,12 +10,9 @@ import pytest
 
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 from tests.support.stored_items import dynamodb_client
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 LENGTH = 30  # messages in a chat; the small hot tier keeps about 20 of them
 EXPIRING = {2, 3, 7, LENGTH}  # seqs of the messages that expire within two seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,11 +14,8 @@ from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
-from tests.support.stack import Stack
+from tests.support.stack import NewName, Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 _refs = itertools.count(1)
 
 

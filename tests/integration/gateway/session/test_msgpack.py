@@ -14,7 +14,6 @@ from websockets.typing import Subprotocol
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures"]
 MSGPACK = Subprotocol("chat.v1.msgpack")
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from chatserver.hot.bus import rpc
 from tests.integration.gateway.session.limits_support import STRICT, Sender
 from tests.support.servers.processes import redis_client
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures"]
+from tests.support.stack import NewName, Stack
 
 
 async def test_new_accounts_of_a_network_share_a_memory_limit(
-    stack: Stack, new_name: Callable[[str], str]
+    stack: Stack, new_name: NewName
 ) -> None:
     """Accounts are free: with a limit per account only, one network could fill Redis."""
     gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "1000/s burst 1000"})
@@ -46,7 +43,7 @@ async def test_new_accounts_of_a_network_share_a_memory_limit(
 
 
 async def test_new_accounts_of_a_network_share_a_limit_of_sends(
-    stack: Stack, new_name: Callable[[str], str]
+    stack: Stack, new_name: NewName
 ) -> None:
     """Each has a small burst, and all of them together have one."""
     gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_SENDS": "0.01/s burst 50"})
@@ -68,7 +65,7 @@ async def test_new_accounts_of_a_network_share_a_limit_of_sends(
 
 
 async def test_new_account_can_block_when_the_requests_of_its_network_are_spent(
-    stack: Stack, new_name: Callable[[str], str]
+    stack: Stack, new_name: NewName
 ) -> None:
     """Other accounts of its network spent them; those of other networks are not concerned."""
     gateway = stack.start_gateway(**STRICT | {"CHAT_LIMITS_REQUESTS": "0.01/s burst 64"})
@@ -104,7 +101,7 @@ async def test_new_account_can_block_when_the_requests_of_its_network_are_spent(
 
 
 async def test_calls_of_a_new_account_are_queued_by_its_network(
-    stack: Stack, new_name: Callable[[str], str]
+    stack: Stack, new_name: NewName
 ) -> None:
     """Also those that a send causes; a block has the account's own key."""
     user, peer = new_name("cheap"), new_name("peer")

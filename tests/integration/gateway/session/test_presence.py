@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures"]
+from tests.support.stack import NewName, Stack
 
 GRACE_S = 6.0  # long enough to reconnect on a slow machine
 AWAY_S = 1.0
@@ -51,9 +49,7 @@ def no_grace_gateway(stack: Stack) -> Iterator[Server]:
 
 
 @pytest.fixture
-async def alice(
-    stack: Stack, east: Server, new_name: Callable[[str], str]
-) -> AsyncIterator[RawChat]:
+async def alice(stack: Stack, east: Server, new_name: NewName) -> AsyncIterator[RawChat]:
     """The subscriber's connected device, at the east gateway."""
     async with stack.chat_of(new_name("alice"), port=east.port) as chat:
         yield chat
@@ -72,9 +68,7 @@ def states_of(alice: RawChat, user: str) -> list[str]:
 
 
 @pytest.fixture
-async def bob(
-    stack: Stack, alice: RawChat, no_grace_gateway: Server, new_name: Callable[[str], str]
-) -> str:
+async def bob(stack: Stack, alice: RawChat, no_grace_gateway: Server, new_name: NewName) -> str:
     """A user who has written to alice and is not connected. Alice has the chat in her list."""
     name = new_name("bob")
     await stack.add_users([name])
@@ -106,7 +100,7 @@ async def test_watch_returns_the_current_state_and_then_each_change(
 
 
 async def test_watch_of_strangers_returns_nothing(
-    stack: Stack, alice: RawChat, bob: str, east: Server, new_name: Callable[[str], str]
+    stack: Stack, alice: RawChat, bob: str, east: Server, new_name: NewName
 ) -> None:
     """Opening a direct chat does not reveal the presence of a user who never wrote in it."""
     async with device(stack, new_name("carol"), east) as carol:
@@ -121,7 +115,7 @@ async def test_watch_of_strangers_returns_nothing(
 
 
 async def test_watch_of_members_of_a_common_group_returns_their_state(
-    stack: Stack, alice: RawChat, east: Server, new_name: Callable[[str], str]
+    stack: Stack, alice: RawChat, east: Server, new_name: NewName
 ) -> None:
     """Members of a common group may see each other's presence."""
     async with device(stack, new_name("dora"), east) as dora:

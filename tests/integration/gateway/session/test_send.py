@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +10,7 @@ import pytest
 from chatserver.dev.servers import Server
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
+from tests.support.stack import NewName, Stack
 
 
 async def get_refusal(chat: RawChat, *args: Any, **extra: Any) -> Failed:

@@ -6,18 +6,14 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.servers.processes import free_port
-from tests.support.stack import WORKERS, Stack, read_metric
+from tests.support.stack import WORKERS, NewName, Stack, read_metric
 from tests.support.wire import CLOSE, PING, PONG, TEXT, Ended, RawSocket, Refused
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
-NewName = Callable[[str], str]
 SHUTDOWN, SLOW, NO_PONG = 3000, 3001, 3003
 
 

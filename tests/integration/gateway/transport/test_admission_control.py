@@ -10,8 +10,6 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.rate_limits import RateLimits
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 FAILURES = 3
 RULES = config.Limits(failures=config.RateLimit(0.01, FAILURES))
 ATTACKER, OTHER = "203.0.113.7", "203.0.113.8"

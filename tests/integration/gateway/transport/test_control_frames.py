@@ -7,8 +7,6 @@ import pytest
 from tests.support.wire import CLOSE, PING, PONG, TEXT, Frame, RawSocket, build_frame, close_payload
 from tests.support.wirecases import expect_answer, question
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 PROTOCOL_ERROR, BAD_DATA, POLICY = 1002, 1007, 1008
 
 

@@ -20,8 +20,6 @@ from tests.support.wire import (
 )
 from tests.support.wirecases import expect_answer, fragments, question
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 FRAME_BYTES_MAX, FRAGMENTS_MAX = 65_536, 1000
 PROTOCOL_ERROR, POLICY, TOO_BIG, NOT_CHAT = 1002, 1008, 1009, 3501
 

@@ -13,8 +13,6 @@ import pytest
 from tests.support.wire import BINARY, PING, PONG, TEXT, Frame, RawSocket, build_frame
 from tests.support.wirecases import expect_answer, question
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 FRAME_BYTES_MAX = 65_536
 PROTOCOL_ERROR, TOO_BIG, NOT_CHAT = 1002, 1009, 3501
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures"]
+from tests.support.stack import NewName, Stack
 
 DEADLINE_S = 30
 PARTIAL_REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n"
@@ -70,7 +68,7 @@ async def count_open(readers: list[asyncio.StreamReader]) -> int:
     "data", [b"", PARTIAL_REQUEST, FULL_REQUEST], ids=["silent", "partial request", "no hello"]
 )
 async def test_unauthenticated_sockets_of_one_address_displace_only_each_other(
-    stack: Stack, gateway: Server, new_name: Callable[[str], str], data: bytes
+    stack: Stack, gateway: Server, new_name: NewName, data: bytes
 ) -> None:
     """Above the limit of an address its oldest socket is closed, never an authenticated session."""
     live = await stack.open_live(gateway.port, new_name("live"))
@@ -87,7 +85,7 @@ async def test_unauthenticated_sockets_of_one_address_displace_only_each_other(
 
 
 async def test_unauthenticated_sockets_of_many_addresses_displace_only_each_other(
-    stack: Stack, gateway: Server, new_name: Callable[[str], str]
+    stack: Stack, gateway: Server, new_name: NewName
 ) -> None:
     """Above the gateway's limit, the oldest sockets make room for new ones."""
     addresses = [f"127.0.7.{n % 50 + 1}" for n in range(300)]
@@ -101,7 +99,7 @@ async def test_unauthenticated_sockets_of_many_addresses_displace_only_each_othe
 
 
 async def test_sockets_of_a_trusted_proxy_count_for_its_clients(
-    stack: Stack, gateway: Server, new_name: Callable[[str], str]
+    stack: Stack, gateway: Server, new_name: NewName
 ) -> None:
     """A proxy's socket counts for the forwarded client address once its headers are complete."""
     forwarded = FULL_REQUEST.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: 192.0.2.99")

@@ -22,8 +22,6 @@ from tests.support.wire import (
     build_request,
 )
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 NO_HELLO, NOT_CHAT = 3500, 3501
 
 

@@ -12,10 +12,8 @@ import pytest
 
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually, free_port
-from tests.support.stack import Stack, read_metric
+from tests.support.stack import NewName, Stack, read_metric
 from tests.support.wire import RawSocket
-
-pytest_plugins = ["tests.support.stack_fixtures"]
 
 USERS, DEVICES = 50, 20
 QUEUE_BYTES_MAX = 65_536
@@ -58,7 +56,7 @@ async def chat_until_stopped(
 @pytest.mark.timeout(900)
 async def test_thousand_clients_that_stop_reading_are_closed_and_others_are_not_affected(
     stack: Stack,
-    new_name: Callable[[str], str],
+    new_name: NewName,
     record_testsuite_property: Callable[[str, object], None],
 ) -> None:
     """Each is closed with `slow`, and memory grows by at most the bounds of the queues."""

@@ -7,8 +7,6 @@ import pytest
 from tests.support.wire import CONTINUATION, TEXT, RawSocket, build_frame
 from tests.support.wirecases import expect_answer, fragments
 
-pytest_plugins = ["tests.support.stack_fixtures"]
-
 BAD_DATA = 1007
 
 VALID = {

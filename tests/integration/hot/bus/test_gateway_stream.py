@@ -23,8 +23,6 @@ from chatserver.hot.redis.factory import open_hot
 from tests.integration.hot.support import cancel_task, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 GATEWAY = GatewayId("gw1")
 KEY = "{gw:gw1}:stream"
 

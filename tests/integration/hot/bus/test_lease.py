@@ -14,8 +14,6 @@ from tests.integration.hot.support import Scripts
 from tests.support.fake_clocks import FakeClock
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def claim(scripts: Scripts, owner: str, ttl_ms: int = 60_000) -> int:
     """Claim or renew the lease; return its token, or 0."""

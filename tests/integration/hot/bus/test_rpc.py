@@ -36,8 +36,6 @@ from chatserver.protocol import frames
 from tests.integration.hot.support import ALICE, BOB, CHAT, cancel_task, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 GATEWAY = GatewayId("gw1")
 INFO = frames.ChatInfo(CHAT, "direct", [ALICE, BOB])
 _encode = msgspec.msgpack.Encoder().encode

@@ -13,8 +13,6 @@ from chatserver.hot.redis.factory import open_hot
 from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import StartRedis, redis_url_of
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 LONG_MS = 60_000
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from chatserver.domain.ids import ChatId
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 OTHER = ChatId("c2")
 
 

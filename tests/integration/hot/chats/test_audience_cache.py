@@ -18,8 +18,6 @@ from chatserver.hot.redis.resp_encoding import pack
 from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, Scripts, Sending, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 class Loader:
     """Loads chats in place of the warm tier, and counts its calls."""

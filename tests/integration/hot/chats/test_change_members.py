@@ -19,8 +19,6 @@ from tests.integration.hot.support import (
     Sending,
 )
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 CLOSED, MADE, OVERTAKEN = 0, 1, 2
 DAVE = UserId("dave")
 Entry = tuple[str, str, bool]  # user, role, whether the member is new

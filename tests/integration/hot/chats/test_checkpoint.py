@@ -6,8 +6,6 @@ import pytest
 
 from tests.integration.hot.support import ALICE, BOB, Scripts, Sending
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 @pytest.fixture
 def entries(scripts: Scripts) -> list[str]:

@@ -28,8 +28,6 @@ from tests.integration.hot.support import (
 )
 from tests.integration.workers.change_support import Chat
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 FULL = 6  # code of commit_change.lua for a full backlog
 DONE = Outcome.COMMITTED.value
 

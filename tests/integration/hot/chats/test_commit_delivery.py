@@ -24,8 +24,6 @@ from tests.integration.hot.support import (
     sends,
 )
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 OTHER = ChatId("c2")
 
 

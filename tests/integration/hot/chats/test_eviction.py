@@ -8,8 +8,6 @@ import pytest
 
 from tests.integration.hot.support import ALICE, BOB, CHAT, CLOSED, COMMITTED, Scripts, Sending
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 LONG_S = 3600
 
 

@@ -31,8 +31,6 @@ from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, redis_setting
 from tests.support.servers.processes import Server, StartRedis, eventually, redis_url_of
 from tests.support.servers.tcp_proxy import TcpProxy
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 # batches
 
 

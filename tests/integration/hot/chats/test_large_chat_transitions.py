@@ -8,8 +8,6 @@ from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, EPOCH, Scripts
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def notify(
     scripts: Scripts,

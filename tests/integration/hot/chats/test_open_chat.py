@@ -20,8 +20,6 @@ from tests.integration.hot.support import (
     packed,
 )
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def test_open_chat_has_head_and_members_of_the_warm_tier(scripts: Scripts) -> None:
     """The chat continues at the seq of the warm tier."""

@@ -21,8 +21,6 @@ from chatserver.hot.users.inbox import Inboxes
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 @pytest.fixture
 def gate(hot: HotClient, scripts: Scripts) -> str:

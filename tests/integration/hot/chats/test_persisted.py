@@ -5,8 +5,6 @@ from __future__ import annotations
 from chatserver.hot.redis.scripts import Value
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def persisted(scripts: Scripts, upto: int, log_max: int) -> int:
     """Record that the chat is persisted up to a seq; return the number of trimmed entries."""

@@ -21,8 +21,6 @@ from tests.integration.hot.support import (
 )
 from tests.integration.workers.change_support import Chat
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 CLOSED, DONE, LATER = 0, 1, 2
 FAR_FUTURE_S = 4_000_000_000
 

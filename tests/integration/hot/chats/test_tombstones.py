@@ -18,8 +18,6 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import codec
 from tests.integration.hot.support import ALICE, redis_settings
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 CHAT = ChatId("c1")
 DELETED = (1, 4, 5, 8)
 TOP = 10 + len(DELETED)

@@ -31,8 +31,6 @@ from tests.support.servers.processes import (
 )
 from tests.support.servers.tcp_proxy import TcpProxy
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def settings_of(server: Server, **changes: Any) -> config.Redis:
     """Return the settings of a Redis that only this test uses."""

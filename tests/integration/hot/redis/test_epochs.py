@@ -8,8 +8,6 @@ from ulid import ULID
 
 from tests.integration.hot.support import Scripts
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 SUFFIX = "0" * 15
 
 

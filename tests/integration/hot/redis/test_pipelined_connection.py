@@ -19,8 +19,6 @@ from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import Server, eventually
 from tests.support.servers.tcp_proxy import TcpProxy
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 class Answers:
     """Records the reply to each call, and checks that there is only one."""

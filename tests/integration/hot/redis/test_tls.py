@@ -22,8 +22,6 @@ from chatserver.operations.doctor.redis_checks import check_redis
 from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import free_port
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 @dataclasses.dataclass(frozen=True)
 class TlsRedis:

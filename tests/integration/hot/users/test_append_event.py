@@ -6,8 +6,6 @@ import time
 
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def append(
     scripts: Scripts,

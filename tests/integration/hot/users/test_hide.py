@@ -9,8 +9,6 @@ from chatserver.hot.chats.persist_backlog import Backlog, HideEntry
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def hide(scripts: Scripts, seq: int, *, hidden_max: int = 3, backlog_max: int = 100) -> int:
     """Hide a message from alice."""

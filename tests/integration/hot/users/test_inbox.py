@@ -23,8 +23,6 @@ from chatserver.hot.users.inbox import Inboxes
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending, redis_settings
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 OTHER = ChatId("c2")
 
 

@@ -6,8 +6,6 @@ import pytest
 
 from tests.integration.hot.support import ALICE, CHAT, NEVER, Scripts
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def mark(scripts: Scripts, read: int = 0, received: int = 0, own: int = 0) -> list[int] | None:
     """Move alice's marks; `own` is her last message. Return (moved, read, received)."""

@@ -6,8 +6,6 @@ import pytest
 
 from tests.integration.hot.support import ALICE, CHAT, EPOCH, Scripts
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 
 def open_user_state(scripts: Scripts, *chats: tuple[str, int, int], epoch: str = EPOCH) -> int:
     """Set the epoch of Redis, and load alice's state of (chat, read, received)."""

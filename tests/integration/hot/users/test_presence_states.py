@@ -11,8 +11,6 @@ from chatserver.hot.users.presence_states import PresenceStates
 from tests.integration.hot.support import ALICE, BOB, CAROL, Scripts
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 ONE, TWO = GatewayId("gw-1"), GatewayId("gw-2")
 
 

@@ -27,8 +27,6 @@ from chatserver.hot.users.rate_limits import (
 from tests.integration.hot.support import Scripts, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 BURST, RATE = 40, 40.0
 BLOCK = round(RATE * BLOCK_S)
 RULES = config.Limits(

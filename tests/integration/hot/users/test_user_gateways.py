@@ -10,8 +10,6 @@ from chatserver.hot.users.user_gateways import REFRESH_BATCH_MAX, UserGateways
 from tests.integration.hot.support import ALICE, BOB, Scripts
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 ONE, TWO = GatewayId("gw1"), GatewayId("gw2")
 
 

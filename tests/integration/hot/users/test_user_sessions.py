@@ -12,8 +12,6 @@ from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.hot.users.user_sessions import Claim, Claimed, Sessions
 from tests.integration.hot.support import Scripts
 
-pytest_plugins = ["tests.integration.hot.fixtures"]
-
 ALICE, BOB = UserId("alice"), UserId("bob")
 ONE, TWO = GatewayId("gw-1"), GatewayId("gw-2")
 SESSIONS_MAX = 3

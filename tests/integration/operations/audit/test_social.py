@@ -25,8 +25,6 @@ from tests.integration.features.social.support import (
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, running, variables_of
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 
 async def audit(
     rows: SocialRows, container: StorageContainer, *, is_repairing: bool = False

@@ -37,8 +37,6 @@ from tests.support.footprint import (
 from tests.support.servers.processes import eventually
 from workers.archive.container import ArchiveContainer
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 MESSAGES = 60  # per chat
 SIZE = 300  # bytes of a message body
 MEMBERS = 6  # per group

@@ -57,8 +57,6 @@ from tests.integration.workers.support import (
 from tests.support.servers.processes import eventually, free_port
 from workers.archive.container import ArchiveContainer
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 ROOT = Path(__file__).parents[4]
 SECRET = "0123456789abcdef0123456789abcdef"
 

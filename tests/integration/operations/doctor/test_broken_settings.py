@@ -22,8 +22,6 @@ from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import Tables
 from tests.support.servers.processes import free_port, redis_client
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 SECRET = "s" * 32
 PRIVATE = '["127.0.0.0/8"]'
 KEYS = {"CHAT_AUTH_HOST_ALGORITHM": "RS256", "CHAT_AUTH_LOCAL_ACCOUNTS": "false"}

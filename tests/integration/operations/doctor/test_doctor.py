@@ -27,8 +27,6 @@ from tests.integration.warm.support import Tables
 from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import StartRedis, free_port, redis_client, redis_url_of
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 CLI = (sys.executable, "-m", "chatserver.cli.main", "doctor")
 
 

@@ -29,7 +29,6 @@ from tests.integration.workers.support import (
 from tests.support.servers.processes import eventually, free_port
 
 pytest_plugins = [
-    "tests.integration.warm.fixtures",
     "tests.integration.features.attachments.fixtures",
     "tests.integration.workers.archive.fixtures",
 ]

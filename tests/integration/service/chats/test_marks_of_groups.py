@@ -18,9 +18,7 @@ import redis
 
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually, redis_client
-from tests.support.stack import Stack
-
-pytest_plugins = ["tests.support.stack_fixtures"]
+from tests.support.stack import NewName, Stack
 
 MEMBERS = 200
 AT_ONCE = 25  # connections that are opened at once
@@ -76,7 +74,7 @@ async def open_all(stack: Stack, users: list[str], exits: AsyncExitStack) -> lis
 @pytest.mark.timeout(400)  # two hundred devices, after the processes have started
 async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reader(
     stack: Stack,
-    new_name: Callable[[str], str],
+    new_name: NewName,
     record_property: Callable[[str, object], None],
 ) -> None:
     """DynamoDB has all marks, and each reader's devices receive their own mark."""
@@ -132,7 +130,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reade
 
 @pytest.mark.parametrize("members", [32, 33])
 async def test_marks_are_sent_to_all_members_up_to_32(
-    stack: Stack, new_name: Callable[[str], str], members: int
+    stack: Stack, new_name: NewName, members: int
 ) -> None:
     """In larger chats only the reader's own devices receive them."""
     stem = new_name("reader")

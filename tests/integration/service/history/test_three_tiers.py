@@ -20,8 +20,6 @@ from tests.support.servers.processes import eventually
 from tests.support.threetiers import LongChat, history_of, walk
 from workers.archive.worker import ArchiveWorker
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 OLD, RECENT, ROUNDS = 1600, 300, 2
 HOT = {"log_max": 80, "inbox_max": 80, "chat_idle_s": 1}
 

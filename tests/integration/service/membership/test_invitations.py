@@ -40,8 +40,6 @@ from tests.integration.workers.support import (
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 _numbers = itertools.count(1)
 
 

@@ -35,8 +35,6 @@ from tests.integration.workers.test_membership import inbox_of, list_entry_roles
 from tests.support.servers.processes import eventually
 from workers.delivery_repair import RepairWorker
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 DAVE = UserId("dave")
 INVITED, LEFT, NAMED = ("dave", "member"), ("bob", ""), (None, None)
 

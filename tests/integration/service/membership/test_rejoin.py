@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +12,6 @@ from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
-
-NewName = Callable[[str], str]
 _refs = itertools.count(1)
 
 

@@ -13,8 +13,6 @@ from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberSta
 from chatserver.warm.dynamo.paging import Page
 from tests.integration.warm.support import Faults, Tables, refuse, reply
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW = 1_795_000_000.5
 NOW_MS = 1_795_000_000_500
 MEMBERS = [f"user-{n:03}" for n in range(255)]

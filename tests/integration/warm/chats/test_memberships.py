@@ -16,8 +16,6 @@ from chatserver.warm.chats.memberships import CHANGED_MAX, Memberships
 from chatserver.warm.chats.read_marks_and_hidden_messages import MemberState
 from tests.integration.warm.support import Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW = 1_795_000_000.5
 CHAT = "g-1"
 

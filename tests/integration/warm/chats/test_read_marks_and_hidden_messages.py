@@ -14,8 +14,6 @@ from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberSta
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from tests.integration.warm.support import Tables, refuse
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW = 1_795_000_000.5
 MEMBERS = [f"user-{n:03}" for n in range(255)]
 

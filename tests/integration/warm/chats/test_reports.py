@@ -10,8 +10,6 @@ from chatserver.warm.chats.moderation import REPORT, Moderation, Report
 from chatserver.warm.schema.tables import DIRECTORY
 from tests.integration.warm.support import Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 COUNT = 25
 
 

@@ -11,8 +11,6 @@ from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 from tests.integration.warm.support import Faults, Tables
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW = 1_795_000_000.5
 NOW_MS = 1_795_000_000_500
 UNTIL = 1_795_003_600

@@ -27,8 +27,6 @@ from tests.integration.warm.support import (
 )
 from tests.support.servers.processes import free_port
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 LIST: dict[str, Any] = {"Limit": 1}
 # One call uses the AWS SDK, the other the product's own transport.
 both_transports = pytest.mark.parametrize(

@@ -29,8 +29,6 @@ from tests.integration.warm.schema.examples.migrations import EXAMPLES
 from tests.integration.warm.schema.migration_support import Lines
 from tests.integration.warm.support import Tables, batch, message, settings_for
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 TENANTS = ("acme", "zeta", "acme-2")
 
 

@@ -22,8 +22,6 @@ from tests.integration.warm.support import (
     seqs,
 )
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW_S = START_TS // 1_000_000 + 100_000
 TOP = 300
 

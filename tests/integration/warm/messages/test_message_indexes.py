@@ -31,8 +31,6 @@ from tests.integration.warm.support import (
     seqs,
 )
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW_S = START_TS // 1_000_000 + 10_000
 EXPIRED_AT, EXPIRES_LATER_AT = NOW_S - 1, NOW_S + 1
 

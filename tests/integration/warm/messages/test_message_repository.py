@@ -10,8 +10,6 @@ from chatserver.warm.messages.message_repository import MessageRepository
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, seqs
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW_S = START_TS // 1_000_000 + 10_000
 
 

@@ -23,8 +23,6 @@ from tests.integration.warm.messages.shard_support import put_layouts, raw_seqs
 from tests.integration.warm.support import START_TS, STEP_US, FixedClock, Tables, message, seqs
 from tests.integration.workers.archive.support import OLD_TS, World, open_world
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 NOW_S = START_TS // 1_000_000 + 100_000
 COUNT = 200
 # 4 shards, none, 16, 2; followed by the first and the last message of each period.

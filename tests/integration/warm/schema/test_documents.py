@@ -16,8 +16,6 @@ from tests.benchmarks import item_units
 from tests.benchmarks.output import PUBLISHED
 from tests.integration.warm.support import Tables, settings_for
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 ROOT = Path(__file__).parents[4]
 TEMPLATE = ROOT / "deploy" / "dynamodb" / "cloudformation.json"
 MODEL = ROOT / "docs" / "data-model.md"

@@ -52,8 +52,6 @@ from tests.support.constants import constants
 from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 Process = asyncio.subprocess.Process
 Start = Callable[..., Any]
 CURRENT = "tests.support.cli"

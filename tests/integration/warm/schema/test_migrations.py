@@ -50,8 +50,6 @@ from tests.integration.warm.schema.migration_support import (
 from tests.integration.warm.support import Tables, batch, message, refuse
 from tests.support.constants import constants
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 CONTRACT_4, CONTRACT_5 = (Options(segments=3, page_items=7, contract=each) for each in (4, 5))
 LATER = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
 

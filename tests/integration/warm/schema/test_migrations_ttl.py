@@ -28,8 +28,6 @@ from tests.integration.warm.schema.migration_support import (
 )
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, reply
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 ENDS = 2_000_000_000
 BUSY = "ValidationException: Time to live has been modified multiple times within a fixed interval"
 SWITCH = Migration(

@@ -46,8 +46,6 @@ from deploy.documents.nosql_workbench_facets import FACETS
 from tests.integration.warm.support import FixedClock, Tables
 from tests.unit.warm.schema.test_nosql_workbench import DECODERS, FILE, Model
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 NOW = 1_795_000_000.0  # the time of the model
 NOW_TS = int(NOW * 1e6)
 POST = PostId("01KAJ4Q7R8M2E5S9T0B3C6D8FH")

@@ -14,8 +14,6 @@ from chatserver.warm.schema.provisioning import Change, apply_tables
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.integration.warm.support import Tables, reply, settings_for
 
-pytest_plugins = ["tests.integration.warm.fixtures"]
-
 
 async def describe(tables: Tables, name: str) -> dict[str, Any]:
     """Return the description of a table."""

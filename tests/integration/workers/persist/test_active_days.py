@@ -27,8 +27,6 @@ from tests.support.servers.processes import eventually
 from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_changes import EntryWrite
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 DAY = 20_000
 
 

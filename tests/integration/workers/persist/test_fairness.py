@@ -31,8 +31,6 @@ from tests.support.servers.processes import eventually
 from workers.persist import worker
 from workers.persist.batch_changes import EntryWrite
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 FLOOD = 2_500
 
 

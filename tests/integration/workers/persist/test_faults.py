@@ -59,8 +59,6 @@ from tests.support.servers.dynamodb_proxy import (
 from tests.support.servers.processes import eventually
 from workers.persist import batch_writer
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 THROTTLED = Refuse("ProvisionedThroughputExceededException")
 # The call timeout is long enough that a slow machine does not look like a hanging DynamoDB. The
 # lease does not expire, even if this process stalls.

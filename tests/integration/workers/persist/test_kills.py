@@ -38,8 +38,6 @@ from tests.integration.workers.support import (
 from tests.support import fork_server, store_calls
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 DEADLINE_S = 60.0
 CALLS_MAX = 200  # more calls than the worker makes
 # With small batches and chunks, the worker has batches past the checkpoint.

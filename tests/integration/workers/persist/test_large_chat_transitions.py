@@ -26,8 +26,6 @@ from tests.integration.workers.support import (
 )
 from tests.integration.workers.test_membership import make_request
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 DAVE = UserId("dave")
 SMALL = config.Chats(fanout_members_max=3, invitations="never")
 

@@ -35,8 +35,6 @@ from tests.integration.workers.support import (
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 Entry = tuple[bytes, list[bytes]]
 
 

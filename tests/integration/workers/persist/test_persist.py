@@ -42,9 +42,6 @@ from tests.integration.workers.support import (
 from tests.support.servers.processes import StartDynamodb, StartRedis, eventually, redis_url_of
 from workers.persist.worker import run_persist
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
-
 # normal operation
 
 

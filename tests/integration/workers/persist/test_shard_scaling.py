@@ -40,8 +40,6 @@ from tests.integration.workers.support import (
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 REFRESH_S = 0.3
 SHARDS = {
     "shard_writes_per_s": 5,

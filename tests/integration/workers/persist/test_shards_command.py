@@ -24,8 +24,6 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
-
 US = 1_000_000
 
 

@@ -1,7 +1,4 @@
-"""Fixtures of the analytics tests: each test has its own tables and bucket.
-
-Import as a plugin: ``pytest_plugins = ["tests.integration.features.analytics.fixtures"]``.
-"""
+"""Fixtures of the analytics tests: each test has its own tables and bucket."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fixtures of the search tests: one stack per engine, with a running indexer.
-
-Import as a plugin: ``pytest_plugins = ["tests.integration.features.search.fixtures"]``.
-"""
+"""Fixtures of the search tests: one stack per engine, with a running indexer."""
 
 from __future__ import annotations
 
@@ -11,13 +8,12 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.features.search.support import (
+    ENGINES,
     NewPerson,
     SearchStack,
     open_persons,
     open_search_stack,
 )
-
-ENGINES = ("sqlite", "lancedb")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", params=ENGINES)

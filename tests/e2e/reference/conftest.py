@@ -1,8 +1,7 @@
 """One running `chatserver dev` for all tests of the reference systems.
 
-Import as a plugin: ``pytest_plugins = ["tests.e2e.reference.fixtures"]``. Starting the processes
-takes most of the time, so one run serves all tests of a pytest process. Each test creates its own
-users and chats.
+Starting the processes takes most of the time, so one run serves all tests of a pytest process. Each
+test creates its own users and chats.
 """
 
 from __future__ import annotations

@@ -1,0 +1,8 @@
+"""Fixtures of the security tests."""
+
+from __future__ import annotations
+
+from tests.integration.api.fixtures import api, caller
+from tests.security.support.fixtures import accounts_api, client, new_client
+
+__all__ = ["accounts_api", "api", "caller", "client", "new_client"]
