@@ -1,4 +1,7 @@
-"""Control frames: ping, pong and close (RFC 6455 sections 5.5 and 7)."""
+"""Control frames: ping, pong and close (RFC 6455 sections 5.5 and 7).
+
+`test_autobahn` covers payloads of pings, unsolicited pongs and the other close codes.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,6 @@ from tests.support.wire import CLOSE, PING, PONG, TEXT, Frame, RawSocket, build_
 from tests.support.wirecases import expect_answer, question
 
 PROTOCOL_ERROR, BAD_DATA, POLICY = 1002, 1007, 1008
-
-
-@pytest.mark.parametrize("size", [0, 1, 5, 124, 125])
-async def test_ping_is_answered_with_its_payload(live: RawSocket, size: int) -> None:
-    """A pong has exactly the payload of the ping."""
-    payload = bytes(255 - index % 256 for index in range(size))
-    await live.send(PING, payload)
-
-    assert await live.recv() == Frame(PONG, payload)
 
 
 @pytest.mark.parametrize("opcode", [PING, PONG, CLOSE])
@@ -61,40 +55,17 @@ async def test_flood_of_pings_or_pongs_is_closed(live: RawSocket, opcode: int) -
     assert len(before) < 500
 
 
-async def test_ping_received_byte_by_byte_is_answered(live: RawSocket) -> None:
-    """TCP may split a control frame like any other."""
-    for byte in build_frame(PING, b"x" * 125):
-        await live.write(bytes([byte]))
-
-    assert await live.recv() == Frame(PONG, b"x" * 125)
-
-
-@pytest.mark.parametrize("payload", [b"", b"unsolicited"])
-async def test_unsolicited_pong_is_ignored(live: RawSocket, payload: bytes) -> None:
-    """An unsolicited pong is only a heartbeat (RFC 6455 section 5.5.3)."""
-    await live.send(PONG, payload)
-    await live.send(TEXT, question())
-
-    await expect_answer(live)
-
-
-VALID_CODES = [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999]
-INVALID_CODES = [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535]
-
-
-@pytest.mark.parametrize("code", VALID_CODES)
-@pytest.mark.parametrize("reason", [b"", "gr\u00fc\u00dfe".encode(), b"x" * 123])
-async def test_close_with_a_valid_code_is_echoed(live: RawSocket, code: int, reason: bytes) -> None:
+async def test_close_with_a_reason_in_another_language_is_echoed(live: RawSocket) -> None:
     """A close is answered with its code. Then the server ends the connection."""
-    await live.send(CLOSE, close_payload(code, reason))
+    await live.send(CLOSE, close_payload(4000, "gr\u00fc\u00dfe".encode()))
 
     before, frame = await live.drain_to_close()
 
-    assert (before, frame.close_code) == ([], code)
+    assert (before, frame.close_code) == ([], 4000)
     await live.expect_end()
 
 
-@pytest.mark.parametrize("code", INVALID_CODES)
+@pytest.mark.parametrize("code", [1015, 5000, 65_535])
 async def test_close_with_an_invalid_code_is_a_protocol_error(live: RawSocket, code: int) -> None:
     """Codes that are reserved or undefined are refused."""
     await live.send(CLOSE, close_payload(code))
@@ -110,13 +81,6 @@ async def test_close_without_a_code_is_answered_without_one(live: RawSocket) -> 
 
     assert (before, frame.payload) == ([], b"")
     await live.expect_end()
-
-
-async def test_close_of_one_byte_is_a_protocol_error(live: RawSocket) -> None:
-    """A close code has two bytes."""
-    await live.send(CLOSE, b"\x03")
-
-    await live.expect_close(PROTOCOL_ERROR)
 
 
 @pytest.mark.parametrize("reason", [b"\xff", b"\xc3", b"ok \xed\xa0\x80", b"\xf4\x90\x80\x80"])

@@ -1,4 +1,7 @@
-"""Fragmented messages (RFC 6455 section 5.4) and their limits."""
+"""Fragmented messages (RFC 6455 section 5.4) and their limits.
+
+`test_autobahn` covers sizes of fragments and stray continuations.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,6 @@ FRAME_BYTES_MAX, FRAGMENTS_MAX = 65_536, 1000
 PROTOCOL_ERROR, POLICY, TOO_BIG, NOT_CHAT = 1002, 1008, 1009, 3501
 
 
-@pytest.mark.parametrize(
-    "sizes", [[10], [0], [10, 0], [0, 0, 0], [1] * 30, [126], [200, 130]], ids=str
-)
-@pytest.mark.parametrize("joined", [True, False])
-async def test_fragments_of_any_size_are_joined(
-    live: RawSocket, sizes: list[int], joined: bool
-) -> None:
-    """Fragments may be empty, short or long, in one packet or in separate packets."""
-    frames = fragments(question(size=400), sizes)
-    for part in [b"".join(frames)] if joined else frames:
-        await live.write(part)
-
-    await expect_answer(live)
-
-
 async def test_pings_between_fragments_are_answered_at_once(live: RawSocket) -> None:
     """Control frames between fragments are handled before the message is complete."""
     first, second, third = fragments(question(), [5, 5])
@@ -58,26 +46,6 @@ async def test_close_between_fragments_ends_the_connection(live: RawSocket) -> N
     await live.write(first + build_frame(CLOSE, close_payload(1001)))
 
     await live.expect_close(1001, PROTOCOL_ERROR)
-
-
-@pytest.mark.parametrize("fin", [True, False])
-async def test_continuation_without_a_first_fragment_is_a_protocol_error(
-    live: RawSocket, fin: bool
-) -> None:
-    """A continuation frame needs a message that has begun."""
-    await live.send(CONTINUATION, question(), fin=fin)
-
-    await live.expect_close(PROTOCOL_ERROR)
-
-
-async def test_continuation_after_a_whole_message_is_a_protocol_error(live: RawSocket) -> None:
-    """A complete message has no further fragments."""
-    await live.write(b"".join(fragments(question(), [5])))
-    await expect_answer(live)
-
-    await live.send(CONTINUATION, b"more")
-
-    await live.expect_close(PROTOCOL_ERROR)
 
 
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])

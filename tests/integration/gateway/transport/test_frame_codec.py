@@ -1,7 +1,8 @@
-"""WebSocket framing (RFC 6455 section 5): lengths, masks, reserved bits, opcodes, packets.
+"""WebSocket framing (RFC 6455 section 5): lengths, masks, reserved bits, packets.
 
 Each test sends raw bytes. The response proves that the server accepted a message: a frame of an
-unknown type is answered with an `error` that has its id.
+unknown type is answered with an `error` that has its id. `test_autobahn` covers reserved opcodes
+and small packets.
 """
 
 from __future__ import annotations
@@ -76,17 +77,6 @@ async def test_reserved_bit_is_closed_as_protocol_error(
     await live.expect_close(PROTOCOL_ERROR)
 
 
-@pytest.mark.parametrize("opcode", [3, 4, 5, 6, 7, 11, 12, 13, 14, 15])
-@pytest.mark.parametrize("payload", [b"", b"hello"])
-async def test_reserved_opcode_is_closed_as_protocol_error(
-    live: RawSocket, opcode: int, payload: bytes
-) -> None:
-    """Undefined opcodes are refused, with and without a payload."""
-    await live.send(opcode, payload)
-
-    await live.expect_close(PROTOCOL_ERROR)
-
-
 @pytest.mark.parametrize("bad", [{"rsv": 4}, {"mask": None}])
 async def test_message_before_a_broken_frame_is_still_answered(
     live: RawSocket, bad: dict[str, Any]
@@ -114,16 +104,6 @@ async def test_frame_received_byte_by_byte_is_accepted(live: RawSocket) -> None:
             await live.write(bytes([byte]))
 
         await expect_answer(live, number)
-
-
-@pytest.mark.parametrize("size", [2, 7, 997, 4096])
-async def test_long_message_in_packets_of_any_size_is_accepted(live: RawSocket, size: int) -> None:
-    """A long frame arrives in many packets."""
-    data = build_frame(TEXT, question(size=20_000))
-    for start in range(0, len(data), size):
-        await live.write(data[start : start + size])
-
-    await expect_answer(live)
 
 
 async def test_many_frames_in_one_packet_are_answered_in_order(live: RawSocket) -> None:

@@ -1,4 +1,7 @@
-"""Text messages are UTF-8, or the connection ends with 1007 (RFC 6455 section 8.1)."""
+"""Text messages are UTF-8, or the connection ends with 1007 (RFC 6455 section 8.1).
+
+`test_autobahn` covers text in one frame.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +47,6 @@ def echo_request(pad: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("text", VALID.values(), ids=VALID.keys())
-async def test_valid_text_is_accepted(live: RawSocket, text: str) -> None:
-    """Every Unicode character is valid, including non-characters."""
-    await live.send(TEXT, echo_request(text.encode()))
-
-    await expect_answer(live)
-
-
-@pytest.mark.parametrize("text", VALID.values(), ids=VALID.keys())
 async def test_valid_text_in_one_byte_fragments_is_accepted(live: RawSocket, text: str) -> None:
     """A fragment may end in the middle of a character."""
     payload = echo_request(text.encode())
@@ -59,14 +54,6 @@ async def test_valid_text_in_one_byte_fragments_is_accepted(live: RawSocket, tex
     await live.write(b"".join(fragments(payload, [1] * (len(payload) - 1))))
 
     await expect_answer(live)
-
-
-@pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID.keys())
-async def test_invalid_text_in_one_frame_is_closed(live: RawSocket, bad: bytes) -> None:
-    """Bytes that are not UTF-8 end the connection."""
-    await live.send(TEXT, echo_request(bad))
-
-    await live.expect_close(BAD_DATA)
 
 
 @pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID.keys())
