@@ -87,7 +87,7 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
     await stack.add_users(["alice", "bob"])
     with redis_client(stack.redis_url) as admin:
         async with stack.chat_of("alice") as alice, stack.chat_of("bob") as bob:
-            chat = (await alice.request("open_direct", user="bob"))["chat"]["chat"]
+            chat = await alice.open_direct("bob")
             early = [f"early {number}" for number in range(3 * KEPT)]
             for body in early:
                 await alice.send(chat, body)
@@ -147,7 +147,7 @@ async def test_full_redis_drains_without_a_settings_change(stack: Stack) -> None
     await stack.add_users(["carol", "dave"])
     with redis_client(stack.redis_url) as admin:
         async with stack.chat_of("carol") as carol, stack.chat_of("dave") as dave:
-            chat = (await carol.request("open_direct", user="dave"))["chat"]["chat"]
+            chat = await carol.open_direct("dave")
             stack.dynamodb.send_signal(signal.SIGSTOP)
             try:
                 limit = admin.info("memory")["used_memory"] + ROOM_BYTES
@@ -199,7 +199,7 @@ async def test_users_protect_themselves_while_redis_is_full(stack: Stack) -> Non
     await call_api(api.port, "POST", "/v1/auth/register", login)
     with redis_client(stack.redis_url) as admin:
         async with stack.chat_of("erin") as erin, stack.chat_of("flood") as flood:
-            chat = (await erin.request("open_direct", user="flood"))["chat"]["chat"]
+            chat = await erin.open_direct("flood")
             group = await flood.request(
                 "create_chat", ref="group", name="Flood", members=["erin", "frank"]
             )
@@ -253,7 +253,7 @@ async def test_memory_pressure_evicts_what_dynamodb_has(stack: Stack) -> None:
     await stack.add_users(["ian", "june"])
     with redis_client(stack.redis_url) as admin:
         async with stack.chat_of("ian") as ian, stack.chat_of("june") as june:
-            chat = (await ian.request("open_direct", user="june"))["chat"]["chat"]
+            chat = await ian.open_direct("june")
             sent = [f"{number} {BODY}" for number in range(300)]
             for body in sent:
                 await ian.send(chat, body)

@@ -71,7 +71,7 @@ async def test_push_is_sent_once_to_disconnected_users_and_not_to_connected_ones
             port = proxy.port if user == "half-open" else stack.port
             devices[user] = await stack.chat_of(user, port=port).start()
             opened.push_async_callback(devices[user].abort)
-            chats[user] = (await sender.request("open_direct", user=user))["chat"]["chat"]
+            chats[user] = await sender.open_direct(user)
 
         proxy.blackhole()
         for user in users:

@@ -18,7 +18,7 @@ import pytest
 from tests.chaos.conftest import PATIENT
 from tests.support.deadlines import open_process
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers.processes import eventually, redis_client
+from tests.support.servers.processes import eventually, eventually_equal, redis_client
 from tests.support.stack import Stack, open_stack, start_async
 from tests.support.wire import Ended, RawSocket, Refused
 
@@ -121,8 +121,7 @@ async def pair_on(stack: Stack, name: str) -> AsyncIterator[tuple[RawChat, RawCh
     users = (f"alice-{name}", f"bob-{name}")
     await stack.add_users(users)
     async with stack.chat_of(users[0]) as alice, stack.chat_of(users[1]) as bob:
-        answer = await alice.request("open_direct", user=bob.user)
-        yield alice, bob, answer["chat"]["chat"]
+        yield alice, bob, await alice.open_direct(bob.user)
 
 
 async def send_until_refused(device: RawChat, chat: str) -> tuple[list[str], Failed]:
@@ -174,10 +173,9 @@ async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
         rows = await bob.read_final(chat)
         assert [row.body for row in rows if row.body != "again"] == acked
 
-        async def is_ready() -> bool:
-            return (await readiness_of(stack))[0] == 200
-
-        await eventually(is_ready, DEADLINE_S)
+        await eventually_equal(
+            lambda: readiness_of(stack), 200, of=lambda found: found[0], deadline_s=DEADLINE_S
+        )
 
 
 @faults

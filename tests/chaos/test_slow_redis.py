@@ -38,7 +38,7 @@ async def test_stack_with_redis_latency_of_250_ms_works(
     worker = await stack.start_worker_async("persist", "repair", "rpc", **far)
     await start_async(api := stack.add_api(**far))
     async with stack.chat_of("alice") as alice, stack.chat_of("bob") as bob:
-        chat = (await alice.request("open_direct", user="bob"))["chat"]["chat"]
+        chat = await alice.open_direct("bob")
         for number in range(10):
             await alice.send(chat, f"m{number}")
         await bob.expect_bodies(chat, [f"m{number}" for number in range(10)])

@@ -68,16 +68,22 @@ def settings(url: str, **more: int) -> config.Auth:
 
 @contextlib.asynccontextmanager
 async def open_fetcher(
-    hot: HotClient, auth: config.Auth, *, allowed: str = "127.0.0.0/8"
-) -> AsyncIterator[KeyFetcher]:
-    """Open the fetcher of `workers.rpc` and the API."""
-    async with open_outbound(config.Outbound(allow_private=[allowed])) as outbound:
-        yield KeyFetcher(
-            settings=auth,
-            cache=JwksCache(hot),
-            fetch=functools.partial(fetch_document, outbound),
-            check=functools.partial(parse_jwks, algorithm="EdDSA"),
-            clock=SystemClock(),
+    redis_url: str, auth: config.Auth, *, allowed: str = "127.0.0.0/8"
+) -> AsyncIterator[tuple[HotClient, KeyFetcher]]:
+    """Open a client and the fetcher of `workers.rpc` and the API."""
+    async with (
+        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
+        open_outbound(config.Outbound(allow_private=[allowed])) as outbound,
+    ):
+        yield (
+            hot,
+            KeyFetcher(
+                settings=auth,
+                cache=JwksCache(hot),
+                fetch=functools.partial(fetch_document, outbound),
+                check=functools.partial(parse_jwks, algorithm="EdDSA"),
+                clock=SystemClock(),
+            ),
         )
 
 
@@ -88,10 +94,7 @@ async def test_rotated_key_is_fetched_and_unknown_key_ids_are_rate_limited(
     """A new key is fetched with its first token. Unknown key ids cause one fetch per second."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
-    async with (
-        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
-        open_fetcher(hot, auth) as fetcher,
-    ):
+    async with open_fetcher(redis_url, auth) as (hot, fetcher):
         process, started = Process(hot, auth, fetcher.get), time.monotonic()
 
         assert (
@@ -114,10 +117,7 @@ async def test_gateway_uses_the_key_set_fetched_by_a_worker(
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"), jwk(EC, "other"))
     calls = 0
-    async with (
-        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
-        open_fetcher(hot, auth) as fetcher,
-    ):
+    async with open_fetcher(redis_url, auth) as (hot, fetcher):
 
         async def call_worker() -> bytes:
             nonlocal calls
@@ -138,10 +138,7 @@ async def test_api7_key_set_at_a_private_address_is_not_fetched(
     """Private addresses must be allowed explicitly, also for URLs set by the operator."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
-    async with (
-        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
-        open_fetcher(hot, auth, allowed="192.0.2.0/24") as fetcher,
-    ):
+    async with open_fetcher(redis_url, auth, allowed="192.0.2.0/24") as (_, fetcher):
         with pytest.raises(Unavailable):
             await fetcher.get()
 
@@ -155,10 +152,7 @@ async def test_invalid_key_set_does_not_replace_a_valid_one(
     """An error page at the URL does not prevent logins."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
-    async with (
-        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
-        open_fetcher(hot, auth) as fetcher,
-    ):
+    async with open_fetcher(redis_url, auth) as (hot, fetcher):
         good = await fetcher.get()
         key_server.body = b"<html>moved</html>"
         await hot.call("DEL", hot.keys.jwks_fetching())

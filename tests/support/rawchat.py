@@ -13,10 +13,11 @@ import asyncio
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Self
 
 import msgspec
+import pytest
 
 from tests.support import wire
 from tests.support.observations import (
@@ -46,6 +47,13 @@ class Failed(Exception):
         self.code: str = fields["code"]
         self.message: str = fields["message"]
         self.is_temporary: bool = fields["temporary"]
+
+
+async def get_refusal(work: Awaitable[object]) -> Failed:
+    """Await a request that the server must refuse; return the error."""
+    with pytest.raises(Failed) as caught:
+        await work
+    return caught.value
 
 
 @dataclasses.dataclass
@@ -224,6 +232,26 @@ class RawChat(ReceivedFrames):
         finally:
             self._requests.pop(number, None)
         return answer
+
+    async def open_direct(self, user: str, deadline_s: float = DEADLINE_S) -> str:
+        """Open the direct chat with a user; return its id."""
+        answer = await self.request("open_direct", deadline_s, user=user)
+        chat: str = answer["chat"]["chat"]
+        return chat
+
+    async def create_group(
+        self, members: Iterable[str], *, ref: str = "g", deadline_s: float = DEADLINE_S, **info: Any
+    ) -> str:
+        """Create a group of the user and the members; return its id."""
+        fields = {"ref": ref, "members": list(members), **info}
+        chat: str = (await self.request("create_chat", deadline_s, **fields))["chat"]["chat"]
+        return chat
+
+    async def change(self, type_: str, chat: str, **fields: Any) -> Fields:
+        """Request a change of a chat; return the chat's info after the change."""
+        fields.setdefault("ref", f"{self.device}-{random.getrandbits(48):012x}")
+        info: Fields = (await self.request(type_, chat=chat, **fields))["chat"]
+        return info
 
     async def send_frame(self, type_: str, **fields: Any) -> None:
         """Send a frame that gets no response."""

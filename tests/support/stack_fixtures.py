@@ -94,11 +94,18 @@ async def bob(stack: Stack, new_name: NewName) -> AsyncIterator[RawChat]:
 @pytest.fixture
 async def pair(alice: RawChat, bob: RawChat) -> str:
     """The direct chat of alice and bob, who are both connected."""
-    answer = await alice.request("open_direct", user=bob.user)
+    chat = await alice.open_direct(bob.user)
     bob.frames.remove(await bob.request("open_direct", user=alice.user))
-    chat: str = answer["chat"]["chat"]
     for device in (alice, bob):
         await device.expect_frame("event", kind="chat", chat=chat)
+    return chat
+
+
+@pytest.fixture
+async def group(alice: RawChat, bob: RawChat) -> str:
+    """A group owned by alice, with bob as a member."""
+    chat = await alice.create_group([bob.user], name="Trip")
+    await bob.expect_frame("event", kind="chat", chat=chat)
     return chat
 
 

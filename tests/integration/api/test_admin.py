@@ -69,7 +69,7 @@ async def test_admin_overview_has_statistics_of_all_processes(
     hello = {"type": "hello", "v": 1, "token": stack.token(user), "device": "radio"}
     await slow_client.send_json(hello)
     assert (await slow_client.recv_json(DEADLINE_S))["type"] == "welcome"
-    slow_chat = (await alice.request("open_direct", user=user))["chat"]["chat"]
+    slow_chat = await alice.open_direct(user)
     for number in range(MESSAGES):
         await alice.send(slow_chat, BODY)
         await bob.send(pair, f"n{number}")

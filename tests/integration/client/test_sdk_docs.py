@@ -52,7 +52,7 @@ async def test_second_example_resumes_after_a_restart(
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
     arguments = (url, stack.token(user), str(tmp_path / "client.db"))
     async with stack.chat_of(user, device="first"):
-        chat = (await alice.request("open_direct", user=user))["chat"]["chat"]
+        chat = await alice.open_direct(user)
 
     process = await start(RESUMING, *arguments, "1")
     assert process.stdout is not None
@@ -72,7 +72,7 @@ async def test_third_example_reads_the_cache(
     user, path = new_name("sdk"), str(tmp_path / "client.db")
     url = f"ws://127.0.0.1:{stack.port}/"
     async with stack.chat_of(user, device="first"):
-        chat = (await alice.request("open_direct", user=user))["chat"]["chat"]
+        chat = await alice.open_direct(user)
     process = await start(RESUMING, url, stack.token(user), path, "1")
     assert process.stdout is not None
     assert await asyncio.wait_for(process.stdout.readline(), DEADLINE_S) == b"ready\n"

@@ -82,7 +82,7 @@ async def open_pair(
         second = new_name("bob")  # in another partition, so the commit cannot deliver
     bob = await stack.chat_of(second, port=healthy.port).start()
     early = await stack.chat_of(first, port=healthy.port).start()
-    chat = (await early.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await early.open_direct(bob.user)
     await bob.request("open_direct", user=early.user)
     await early.stop()
     # Use another device: a replaced session would cause other gateway records.

@@ -65,7 +65,7 @@ async def test_stopped_workers_exit_gracefully_and_release_every_lease(vault: Va
     # This one is first, because a gateway waits for its responses.
     first = await stack.start_worker_async("all", "audit")
     async with stack.chat_of("ann") as ann, stack.chat_of("ben") as ben:
-        chat = (await ann.request("open_direct", user="ben"))["chat"]["chat"]
+        chat = await ann.open_direct("ben")
         acked: list[int] = []
         sending = asyncio.create_task(send_until_cancelled(ann, chat, acked))
         await eventually(

@@ -30,7 +30,7 @@ from tests.integration.workers.support import (
     persister_of,
     running,
 )
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from workers.delivery_repair import RepairWorker
 
 DAVE = UserId("dave")
@@ -398,10 +398,7 @@ async def test_new_member_reads_nothing_before_the_join_after_a_loss_of_redis(
         await Gateway(container.hot).send(group, "secret")
         await container.membership_propagation.apply(await container.directory.get_chat(chat))
 
-        async def is_stored() -> bool:
-            return await count_backlog(container) == 0
-
-        await eventually(is_stored)
+        await eventually_equal(lambda: count_backlog(container), 0)
     before = container.hot.get_epoch(0)
     if loss == "all data":
         await container.hot.call("FLUSHDB")
@@ -479,11 +476,7 @@ async def test_entries_of_changes_are_persisted_like_messages(
     hot = await entries_of(container, chat)
 
     async with running(persister_of(container).run()):
-
-        async def is_persisted() -> bool:
-            return await count_backlog(container) == 0
-
-        await eventually(is_persisted)
+        await eventually_equal(lambda: count_backlog(container), 0)
 
     assert await container.messages.list_after(chat, 0, 10) == hot
     assert [(entry.kind, entry.name, entry.body) for entry in hot] == [

@@ -8,6 +8,7 @@ start their own with `start_redis` or `start_dynamodb`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -65,6 +66,22 @@ async def eventually(
         await asyncio.sleep(0.01)
 
 
+async def eventually_equal(
+    read: Callable[[], Awaitable[T]],
+    wanted: object,
+    *,
+    of: Callable[[T], object] = lambda value: value,
+    deadline_s: float = 60.0,
+) -> None:
+    """Poll until `of` the value that `read` returns is the wanted one; show the last one if not."""
+
+    async def check() -> bool:
+        assert of(await read()) == wanted
+        return True
+
+    await eventually(check, deadline_s)
+
+
 class StartRedis(Protocol):
     """Starts a separate Redis. The same folder and port preserve its data."""
 
@@ -87,6 +104,16 @@ def redis_client(url: str, **options: Any) -> redis.Redis:
 def redis_url_of(server: Server, database: int = 0) -> str:
     """Return the URL of a Redis server."""
     return f"redis://{server.launch.address}/{database}"
+
+
+@contextlib.contextmanager
+def open_redis(folder: Path) -> Iterator[str]:
+    """Start a Redis that writes nothing to disk; return its URL."""
+    server = Server(redis_launch(folder, free_port(), appendonly="no")).start()
+    try:
+        yield redis_url_of(server)
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -198,9 +225,11 @@ __all__ = [
     "dynamodb",
     "dynamodb_server",
     "eventually",
+    "eventually_equal",
     "free_port",
     "is_running",
     "limited_dynamodb",
+    "open_redis",
     "partial_dynamodb",
     "redis_client",
     "redis_server",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.features.analytics.support import RECENT_TS, Lake
 from tests.support.deadlines import wait_for_exit
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually_equal
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -73,11 +73,7 @@ async def test_worker_exports_archived_messages(lake: Lake) -> None:
         sys.executable, "-m", "tests.support.cli", "worker", "analytics", env=lake.environment()
     )
     try:
-
-        async def is_exported() -> bool:
-            return await asyncio.to_thread(lake.seqs, chat) == list(range(1, 21))
-
-        await eventually(is_exported)
+        await eventually_equal(lambda: asyncio.to_thread(lake.seqs, chat), list(range(1, 21)))
     finally:
         process.terminate()
         await wait_for_exit(process)

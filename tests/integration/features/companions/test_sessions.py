@@ -23,7 +23,7 @@ from tests.integration.features.companions.support import (
     open_session_rows,
 )
 from tests.security.support.users import make_key, run_cli
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import RawChat, get_refusal
 from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
 
@@ -51,11 +51,10 @@ async def create_session(user_id: RawChat, companion: str, ref: str = "s1") -> s
     return chat
 
 
-async def get_refusal(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
+async def get_error(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
     """Send a request that must be refused; return the code and message of the error."""
-    with pytest.raises(Failed) as caught:
-        await user_id.request(type_, **fields)
-    return caught.value.code, caught.value.message
+    refused = await get_refusal(user_id.request(type_, **fields))
+    return refused.code, refused.message
 
 
 # companions
@@ -191,7 +190,7 @@ async def test_second_create_is_conflict_but_same_ref_returns_the_session(
 
     again = await alice.request("create_session", companion=ada, ref="s1")
     same = await mine.post(path, json={"ref": "s1"})
-    code, message = await get_refusal(alice, "create_session", companion=ada, ref="s2")
+    code, message = await get_error(alice, "create_session", companion=ada, ref="s2")
     other = await mine.post(path, json={})
     got = await mine.get(path)
 
@@ -227,13 +226,13 @@ async def test_deleted_session_is_read_only(
         session = answer.json()
     else:
         session = (await alice.request("delete_session", companion=ada))["session"]
-    send_refused = await get_refusal(alice, "send", chat=chat, ref="r9", body="more?")
+    send_refused = await get_error(alice, "send", chat=chat, ref="r9", body="more?")
     by_http = await send(caller(alice.user), chat, "more?")
-    edit_refused = await get_refusal(alice, "edit", chat=chat, seq=1, ref="r10", body="other")
-    react_refused = await get_refusal(alice, "react", chat=chat, seq=1, ref="r11", emoji="👍")
+    edit_refused = await get_error(alice, "edit", chat=chat, seq=1, ref="r10", body="other")
+    react_refused = await get_error(alice, "react", chat=chat, seq=1, ref="r11", emoji="👍")
     page = await alice.request("history", chat=chat)
     line = (await alice.read_list())[chat]
-    gone = await get_refusal(alice, "get_session", companion=ada)
+    gone = await get_error(alice, "get_session", companion=ada)
     deleted = await alice.request("delete", chat=chat, seq=1, ref="r12")
 
     assert session["chat"] == chat and session["delete_time"] > 0
@@ -281,7 +280,7 @@ async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read_only(
     new = (await alice.request("renew_session", companion=ada, ref="n1"))["session"]["chat"]
     again = (await alice.request("renew_session", companion=ada, ref="n1"))["session"]["chat"]
     await alice.send(new, "after")
-    refused = await get_refusal(alice, "send", chat=old, ref="r9", body="more?")
+    refused = await get_error(alice, "send", chat=old, ref="r9", body="more?")
     by_socket = (await alice.request("sessions", companion=ada))["sessions"]
     query = {"companion": ada, "limit": 1}
     first = (await caller(alice.user).get("/v1/companion-sessions", params=query)).json()
@@ -312,7 +311,7 @@ async def test_session_version_is_changed_only_while_it_is_active(
     absent = await caller(alice.user).put(path, json={"version": 9})
     by_other_user = await caller(bob.user).put(path, json={})
     await alice.request("delete_session", companion=ada)
-    after_end = await get_refusal(alice, "update_session", chat=chat)
+    after_end = await get_error(alice, "update_session", chat=chat)
 
     assert updated["ai_version"] == 2 and back.json()["ai_version"] == 1
     assert problem_of(absent) == problem_of(by_other_user) == (404, "not_found")
@@ -327,13 +326,13 @@ async def test_session_of_another_user_is_not_found(
     await alice.request("renew_session", companion=ada, ref="n1")
     page = (await alice.request("sessions", limit=1))["next"]
 
-    assert (await get_refusal(bob, "history", chat=chat))[0] == "not_found"
-    assert (await get_refusal(bob, "send", chat=chat, ref="r", body="x"))[0] == "not_found"
-    assert (await get_refusal(bob, "get_session", companion=ada))[0] == "not_found"
-    assert (await get_refusal(bob, "delete_session", companion=ada, chat=chat))[0] == "not_found"
+    assert (await get_error(bob, "history", chat=chat))[0] == "not_found"
+    assert (await get_error(bob, "send", chat=chat, ref="r", body="x"))[0] == "not_found"
+    assert (await get_error(bob, "get_session", companion=ada))[0] == "not_found"
+    assert (await get_error(bob, "delete_session", companion=ada, chat=chat))[0] == "not_found"
     assert (await bob.request("sessions"))["sessions"] == []
-    assert (await get_refusal(bob, "sessions", after=page))[0] == "bad_request"
-    assert (await get_refusal(alice, "sessions", after=page, companion=ada))[0] == "bad_request"
+    assert (await get_error(bob, "sessions", after=page))[0] == "bad_request"
+    assert (await get_error(alice, "sessions", after=page, companion=ada))[0] == "bad_request"
     rest = (await alice.request("sessions", after=page))["sessions"]
     assert [each["chat"] for each in rest] == [chat]
 
@@ -346,10 +345,10 @@ async def test_deleted_companion_has_no_new_sessions(
     async with open_companions(stack) as companions:
         await companions.delete(CompanionId(UserId(ada)))
 
-    renewed = await get_refusal(alice, "renew_session", companion=ada, ref="n1")
+    renewed = await get_error(alice, "renew_session", companion=ada, ref="n1")
     found = await alice.request("get_session", companion=ada)
     ended = await alice.request("delete_session", companion=ada)
-    again = await get_refusal(alice, "create_session", companion=ada, ref="s2")
+    again = await get_error(alice, "create_session", companion=ada, ref="s2")
 
     assert renewed[0] == again[0] == "not_found"
     assert found["session"]["chat"] == ended["session"]["chat"] == chat

@@ -17,7 +17,7 @@ from tests.integration.features.companions.assistant_support import (
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import persister_of, running
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 
 
 async def kill_worker_at(world: AssistantWorld, failpoint: str, worker: str = "assistant") -> None:
@@ -96,11 +96,7 @@ async def test_assistant_responds_after_the_persist_worker_was_killed(
         await kill_worker_at(world, failpoint, "persist")
         await world.hot.call("HSET", world.hot.keys.lease(0, "persist"), "until_ms", 0)
         async with running(persister_of(world.container).run()):
-
-            async def is_trimmed() -> bool:
-                return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)
-
-            await eventually(is_trimmed)
+            await eventually_equal(lambda: world.hot.call("XLEN", world.hot.keys.backlog(0)), 0)
             async with world.running_worker():
                 answers = await world.wait_for_responses(chat, 1)
 

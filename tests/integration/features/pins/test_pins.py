@@ -11,7 +11,7 @@ import pytest
 from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.stack import NewName, Stack
 from tests.support.stored_items import read_partitions
 
@@ -220,10 +220,11 @@ async def test_pinned_message_has_a_flag_until_it_is_unpinned(
     edited = {"body": "edited"}
     await client.patch(f"/v1/chats/{pair}/messages/{seq}", json=edited)
 
-    async def is_edited() -> bool:
-        return [row.body for row in await stack.read_warm(pair) if row.seq == seq] == ["edited"]
-
-    await eventually(is_edited)
+    await eventually_equal(
+        lambda: stack.read_warm(pair),
+        ["edited"],
+        of=lambda found: [row.body for row in found if row.seq == seq],
+    )
     after_edit = await list_flags(stack, pair, seq)
     await client.delete(path)
 

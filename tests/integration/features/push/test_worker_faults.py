@@ -19,7 +19,7 @@ from chatserver.telemetry.metrics import PUSH_NOTICES
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.workers.support import is_drained, persister_of, running
 from tests.support.deadlines import wait_for_exit
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.servers.push_service import PushService, Reply, open_push_service
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
@@ -168,17 +168,11 @@ async def test_notify_message_persisted_before_the_scan_is_pushed(
         await world.send(direct, "two")
         stored = world.hot.keys.chat(direct.chat)
 
-        async def is_stored() -> bool:
-            return bool(await world.hot.call("HGET", stored, "stored") == b"2")
-
-        await eventually(is_stored)
+        await eventually_equal(lambda: world.hot.call("HGET", stored, "stored"), b"2")
         async with world.running_worker():
             assert (await browser.wait_for(2))[1]["text"] == "two"
 
-            async def is_empty() -> bool:
-                return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)
-
-            await eventually(is_empty)
+            await eventually_equal(lambda: world.hot.call("XLEN", world.hot.keys.backlog(0)), 0)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from aiohttp import web
 from chatserver.dev.servers import HOST, Server
 from chatserver.domain.clock import SystemClock
 from chatserver.features.webhooks.client import HEADER, is_signed
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually, free_port, redis_client
 from tests.support.stack import PATIENT, Stack, open_stack
 
@@ -136,7 +136,7 @@ async def open_direct(stack: Stack, user: RawChat) -> str:
     """Open a direct chat of a user with a new user."""
     other = f"other-{next(_refs)}"
     await stack.add_users([other])
-    chat: str = (await user.request("open_direct", user=other))["chat"]["chat"]
+    chat: str = await user.open_direct(other)
     return chat
 
 
@@ -160,16 +160,14 @@ async def test_before_send_accepts_changes_and_refuses(
 
     await alice.send(chat, "fine", "r1")
     ack = await alice.send_unrecorded(chat, "r2", "rude")
-    with pytest.raises(Failed) as caught:
-        await alice.send_unrecorded(chat, "r3", "spam")
+    refused = await get_refusal(alice.send_unrecorded(chat, "r3", "spam"))
     again = await alice.send_unrecorded(chat, "r2", "rude")
-    with pytest.raises(Failed) as other:
-        await alice.send_unrecorded(chat, "r2", "another text")
+    other = await get_refusal(alice.send_unrecorded(chat, "r2", "another text"))
 
     assert await bodies(alice, chat) == ["fine", "polite"]
-    assert (caught.value.code, caught.value.message) == ("forbidden", "body: no spam")
+    assert (refused.code, refused.message) == ("forbidden", "body: no spam")
     assert (again["seq"], again["dup"]) == (ack["seq"], True)
-    assert other.value.code == "conflict"
+    assert other.code == "conflict"
     first = host.calls[0]
     assert (first["chat"], first["sender"], first["ref"]) == (chat, alice.user, "r1")
 
@@ -179,10 +177,9 @@ async def test_before_send_refuses_edits(stack: Stack, host: Host, alice: RawCha
     await alice.send(chat, "fine")
     host.answer = lambda question: {"action": "refuse"}
 
-    with pytest.raises(Failed) as caught:
-        await alice.request("edit", chat=chat, ref="e", seq=1, body="spam")
+    refused = await get_refusal(alice.request("edit", chat=chat, ref="e", seq=1, body="spam"))
 
-    assert caught.value.code == "forbidden"
+    assert refused.code == "forbidden"
     assert (host.calls[-1]["kind"], host.calls[-1]["target"]) == ("edit", 1)
     assert await bodies(alice, chat) == ["fine"]
 
@@ -253,12 +250,11 @@ async def test_before_send_invalid_response_counts_as_a_failure(
         await bob.send(chat, "before")
         host.answer = lambda question: answer
 
-        with pytest.raises(Failed) as caught:
-            await bob.send_unrecorded(chat, "r1", "hello")
+        refused = await get_refusal(bob.send_unrecorded(chat, "r1", "hello"))
         host.answer = lambda question: {"action": "accept"}
         await bob.send_unrecorded(chat, "r1", "hello")
 
-    assert (caught.value.code, caught.value.is_temporary) == ("unavailable", True)
+    assert (refused.code, refused.is_temporary) == ("unavailable", True)
 
 
 async def test_before_send_unavailable_is_decided_by_the_policy(stack: Stack, port: int) -> None:
@@ -278,9 +274,8 @@ async def test_before_send_unavailable_is_decided_by_the_policy(stack: Stack, po
 
         for number in range(5):
             await carol.send(carols_chat, str(number))
-            with pytest.raises(Failed) as caught:
-                await dave.send_unrecorded(daves_chat, f"r{number}", "hello")
-            assert caught.value.code == "unavailable"
+            refused = await get_refusal(dave.send_unrecorded(daves_chat, f"r{number}", "hello"))
+            assert refused.code == "unavailable"
         # The host is up again, but the circuit breaker is still open.
         late = Host()
         async with running_host(late, port):
@@ -308,7 +303,7 @@ async def test_events_are_sent_for_all_changes_of_a_chat(
     """Messages, edits, deletions, reactions, members and settings; also blocks and reports."""
     others = [f"guest-{next(_refs)}", f"guest-{next(_refs)}"]
     await stack.add_users(others)
-    chat = (await alice.request("create_chat", ref="g", members=others[:1]))["chat"]["chat"]
+    chat = await alice.create_group(others[:1])
     await alice.send(chat, "one")
     await alice.request("edit", chat=chat, ref="e", seq=1, body="two")
     await alice.request("react", chat=chat, ref="r", seq=1, emoji="👍")

@@ -13,7 +13,7 @@ async def test_lost_last_push_is_found_by_comparing_heads(stack: Stack, new_name
     alice = stack.chat_of(new_name("alice"))
     bob = stack.chat_of(new_name("bob"), port=server.port)
     async with alice, bob:
-        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        chat = await alice.open_direct(bob.user)
         await bob.request("open_direct", user=alice.user)
         with redis_client(stack.redis_url) as client:
             client.unlink(f"{{gw:{bob.gateway}}}:stream")  # pushes are lost from now on

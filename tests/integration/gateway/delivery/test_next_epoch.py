@@ -26,7 +26,7 @@ async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Pa
         alice, bob = [
             await exits.enter_async_context(stack.chat_of(user)) for user in ("alice", "bob")
         ]
-        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        chat = await alice.open_direct(bob.user)
         await alice.send(chat, "hello", durability="stored")
         await bob.expect_bodies(chat, ["hello"])
         user = UserId(bob.user)

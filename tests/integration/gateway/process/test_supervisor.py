@@ -121,7 +121,7 @@ async def test_events_cross_between_processes_of_one_port(
     alice = await stack.chat_of(new_name("alice"), port=fleet.port).start()
     bob = stack.chat_of(new_name("bob"), port=fleet.port)
     await connect_avoiding(bob, avoid=alice.gateway)
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     await bob.request("open_direct", user=alice.user)
 
     await alice.send(chat, "hello")
@@ -275,7 +275,7 @@ async def test_presence_at_a_killed_gateway_expires(stack: Stack, new_name: NewN
     killed = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="1.5")
     alice = await stack.chat_of(new_name("alice"), port=killed.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
-    chat = (await bob.request("open_direct", user=alice.user))["chat"]["chat"]
+    chat = await bob.open_direct(alice.user)
     user = UserId(alice.user)
     delivery = Delivery(user, ChatId(chat), Seq(0), Seq(0), Epoch(""))
     async with open_hot(redis_settings(stack.redis_url)) as hot:
@@ -316,7 +316,7 @@ async def test_sigterm_under_traffic_stops_all_processes_and_loses_no_send(
     chats = []
     for writer in writers:
         await writer.start()
-        chats.append((await writer.request("open_direct", user=bob.user))["chat"]["chat"])
+        chats.append(await writer.open_direct(bob.user))
     bodies = [f"m{number}" for number in range(40)]
     process = stopped_fleet.process
     assert process is not None

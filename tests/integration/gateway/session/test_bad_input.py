@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import RawChat, get_refusal
 from tests.support.stack import NewName, Stack
 from tests.support.wire import TEXT, RawSocket
 from tests.unit.protocol.shapes import CLIENT_FRAMES, edges_of, frame_with, sample_of, tag_of
@@ -240,11 +240,12 @@ async def test_non_member_gets_not_found_for_any_chat(
     """For every request, the error is the same as for a chat that does not exist."""
     await alice.send(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
-        with pytest.raises(Failed) as caught:
-            await mallory.request(type_, chat=pair if chat == "foreign" else "d-nosuch", **fields)
+        refused = await get_refusal(
+            mallory.request(type_, chat=pair if chat == "foreign" else "d-nosuch", **fields)
+        )
 
-        assert caught.value.code == "not_found"
-        assert caught.value.message == "chat: no such chat, or you are not a member"
+        assert refused.code == "not_found"
+        assert refused.message == "chat: no such chat, or you are not a member"
         assert mallory.of_type("event") == []
 
 

@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.rawchat import Failed, RawChat
-from tests.support.servers.processes import eventually
+from tests.support.rawchat import RawChat, get_refusal
+from tests.support.servers.processes import eventually_equal
 from tests.support.stack import NewName, Stack
-
-
-async def get_refusal(device: RawChat, type_: str, **fields: Any) -> Failed:
-    """Return the error of a refused request."""
-    with pytest.raises(Failed) as caught:
-        await device.request(type_, **fields)
-    return caught.value
 
 
 async def read_list_entry(user: RawChat, chat: str) -> dict[str, Any]:
@@ -52,9 +45,9 @@ async def test_direct_chat_without_a_message_is_listed_only_for_its_opener(
     alice: RawChat, bob: RawChat
 ) -> None:
     """The other user gets no list entry, event or typing signal before the first message."""
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     await alice.send_frame("typing", chat=chat, on=True)
-    marker = (await bob.request("create_chat", ref="marker", members=[alice.user]))["chat"]["chat"]
+    marker = await bob.create_group([alice.user], ref="marker")
     await bob.send(marker, "end")
     await bob.expect_bodies(marker, ["end"])
 
@@ -77,7 +70,7 @@ async def test_direct_chat_that_both_opened_is_listed_for_both(
     alice: RawChat, bob: RawChat
 ) -> None:
     """It is listed without a message."""
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
 
     await bob.request("open_direct", user=alice.user)
 
@@ -86,7 +79,7 @@ async def test_direct_chat_that_both_opened_is_listed_for_both(
 
 async def test_open_direct_with_oneself_is_refused(alice: RawChat) -> None:
     """A direct chat has two different users."""
-    failed = await get_refusal(alice, "open_direct", user=alice.user)
+    failed = await get_refusal(alice.request("open_direct", user=alice.user))
 
     assert failed.code == "bad_request"
     assert failed.message.startswith("user:")
@@ -96,7 +89,9 @@ async def test_open_direct_with_an_unknown_user_is_not_found(
     alice: RawChat, new_name: NewName
 ) -> None:
     """The other user of a direct chat must exist."""
-    assert (await get_refusal(alice, "open_direct", user=new_name("nobody"))).code == "not_found"
+    assert (
+        await get_refusal(alice.request("open_direct", user=new_name("nobody")))
+    ).code == "not_found"
 
 
 # ── groups ────────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +152,9 @@ async def test_create_chat_with_other_members_under_a_used_ref_is_a_conflict(
     async with stack.chat_of(new_name("carol")) as carol:
         await alice.request("create_chat", ref="g-1", members=[bob.user])
 
-        failed = await get_refusal(alice, "create_chat", ref="g-1", members=[bob.user, carol.user])
+        failed = await get_refusal(
+            alice.request("create_chat", ref="g-1", members=[bob.user, carol.user])
+        )
 
     assert failed.code == "conflict"
 
@@ -166,10 +163,10 @@ async def test_create_chat_with_invalid_members_is_refused(
     alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
     """Members must be distinct, include another user, and exist."""
-    twice = await get_refusal(alice, "create_chat", ref="g-1", members=[bob.user, bob.user])
-    alone = await get_refusal(alice, "create_chat", ref="g-2", members=[alice.user])
+    twice = await get_refusal(alice.request("create_chat", ref="g-1", members=[bob.user, bob.user]))
+    alone = await get_refusal(alice.request("create_chat", ref="g-2", members=[alice.user]))
     nobody = await get_refusal(
-        alice, "create_chat", ref="g-3", members=[bob.user, new_name("ghost")]
+        alice.request("create_chat", ref="g-3", members=[bob.user, new_name("ghost")])
     )
 
     assert (twice.code, alone.code, nobody.code) == ("bad_request", "bad_request", "not_found")
@@ -201,7 +198,7 @@ async def test_create_chat_name_is_validated(
         assert (await alice.request("create_chat", **fields))["chat"]["name"] == name.strip()
         return
 
-    failed = await get_refusal(alice, "create_chat", **fields)
+    failed = await get_refusal(alice.request("create_chat", **fields))
 
     assert (failed.code, failed.message.startswith("name:")) == (code, True)
 
@@ -224,7 +221,7 @@ async def test_chats_are_listed_by_newest_activity_in_pages(
     chats = []
     for number in range(7):
         async with stack.chat_of(new_name(f"peer{number}")) as peer:
-            chats.append((await alice.request("open_direct", user=peer.user))["chat"]["chat"])
+            chats.append(await alice.open_direct(peer.user))
     for chat in (chats[3], chats[0], chats[5]):
         await alice.send(chat, "hello")
     expected = [chats[5], chats[0], chats[3], chats[6], chats[4], chats[2], chats[1]]
@@ -380,7 +377,7 @@ async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pai
 
 async def test_mark_without_a_position_is_refused(alice: RawChat, pair: str) -> None:
     """A mark needs `read` or `received`."""
-    failed = await get_refusal(alice, "mark", chat=pair)
+    failed = await get_refusal(alice.request("mark", chat=pair))
 
     assert (failed.code, failed.message.startswith("read, received:")) == ("bad_request", True)
 
@@ -402,10 +399,7 @@ async def test_mark_is_stored_in_the_directory(
 
     await bob.request("mark", chat=pair, read=1)
 
-    async def is_stored() -> bool:
-        return (await stack.read_marks(pair))[bob.user] == (1, 1)
-
-    await eventually(is_stored)
+    await eventually_equal(lambda: stack.read_marks(pair), (1, 1), of=lambda found: found[bob.user])
 
 
 # ── typing ────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.stack import WORKERS, NewName, Stack, open_stack, start_async
 from tests.support.wire import Ended, RawSocket, Refused
 
@@ -238,10 +238,7 @@ async def test_redis_down_gets_unavailable_in_time_and_sockets_stay_open(
     await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "back")
     assert alice.is_connected
 
-    async def is_ready() -> bool:
-        return await get_readyz_status(broken.gateways[0]) == 200
-
-    await eventually(is_ready)  # type: ignore[arg-type]  # mypy loses the type variable
+    await eventually_equal(lambda: get_readyz_status(broken.gateways[0]), 200)
 
 
 async def get_readyz_status(gateway: Server) -> int:

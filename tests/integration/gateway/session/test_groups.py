@@ -12,25 +12,11 @@ from typing import Any
 import pytest
 
 from chatserver.dev.servers import Server
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
 
 _refs = itertools.count(1)
-
-
-async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Request a change of a chat; return the chat's info after the change."""
-    answer = await device.request(type_, chat=chat, **{"ref": f"change-{next(_refs)}", **fields})
-    info: dict[str, Any] = answer["chat"]
-    return info
-
-
-async def get_refusal(device: RawChat, type_: str, chat: str, **fields: Any) -> Failed:
-    """Return the error of a refused change."""
-    with pytest.raises(Failed) as caught:
-        await change(device, type_, chat, **fields)
-    return caught.value
 
 
 async def read(device: RawChat, chat: str, **window: Any) -> list[dict[str, Any]]:
@@ -63,22 +49,13 @@ async def carol(stack: Stack, second: Server, new_name: NewName) -> AsyncIterato
         yield chat
 
 
-@pytest.fixture
-async def group(alice: RawChat, bob: RawChat) -> str:
-    """A group owned by alice, with bob as a member."""
-    answer = await alice.request("create_chat", ref="g", members=[bob.user], name="Trip")
-    chat: str = answer["chat"]["chat"]
-    await bob.expect_frame("event", kind="chat", chat=chat)
-    return chat
-
-
 async def test_invited_member_sees_later_entries_and_members_see_the_invitation(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
     """History and unread count of the new member start with the invitation."""
     await alice.send(group, "before")
 
-    info = await change(alice, "invite", group, users=[carol.user])
+    info = await alice.change("invite", group, users=[carol.user])
     await bob.send(group, "after")
 
     assert sorted(info["members"]) == sorted([alice.user, bob.user, carol.user])
@@ -106,7 +83,7 @@ async def test_change_of_a_message_from_before_joining_is_delivered_without_text
 ) -> None:
     """The entry keeps its seq but has no text: live, after a reconnect and in history."""
     before = (await alice.send(group, "before"))["seq"]
-    await change(alice, "invite", group, users=[carol.user])
+    await alice.change("invite", group, users=[carol.user])
     after = (await alice.send(group, "after"))["seq"]
 
     await alice.request("edit", chat=group, seq=before, ref="e1", body="the whole text")
@@ -131,7 +108,7 @@ async def test_change_of_a_message_from_before_joining_is_delivered_without_text
     assert [row["body"] for row in await read(bob, group, after=4)] == [
         "👍", "again, the whole text", "after, but better"
     ]  # fmt: skip
-    await change(alice, "update_chat", group, history="all")
+    await alice.change("update_chat", group, history="all")
     assert (await read(carol, group, after=5))[0]["body"] == "again, the whole text"
 
 
@@ -140,11 +117,11 @@ async def test_history_open_to_all_members_starts_at_the_first_message(
 ) -> None:
     """After the setting is changed back, history starts at joining again."""
     await alice.send(group, "before")
-    await change(alice, "invite", group, users=[carol.user])
+    await alice.change("invite", group, users=[carol.user])
 
-    await change(alice, "update_chat", group, history="all")
+    await alice.change("update_chat", group, history="all")
     visible = [each["seq"] for each in await read(carol, group)]
-    await change(alice, "update_chat", group, history="joined")
+    await alice.change("update_chat", group, history="joined")
 
     assert visible == [1, 2, 3]
     assert [each["seq"] for each in await read(carol, group)] == [2, 3, 4]
@@ -156,7 +133,7 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
     """There is no push, history, typing or list entry; `sync` still returns earlier entries."""
     await alice.send(group, "before")
     await bob.expect(lambda me: me.messages(group))
-    await change(alice, "remove", group, user=bob.user)
+    await alice.change("remove", group, user=bob.user)
     await alice.send(group, "secret")
     await alice.send_frame("typing", chat=group, on=True)
 
@@ -168,7 +145,7 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
         assert isinstance(results[0], Failed)
         assert results[0].code == "not_found"
     assert group not in await bob.read_list()
-    assert (await get_refusal(bob, "leave", group)).code == "not_found"
+    assert (await get_refusal(bob.change("leave", group))).code == "not_found"
     async with stack.chat_of(bob.user, device="bob-2") as again:
         cursor = {"epoch": again.welcome["epoch"], "seq": 0}
         page = await again.request("sync", cursor=cursor, limit=100)
@@ -182,9 +159,9 @@ async def test_member_who_left_and_is_invited_again_sees_only_later_entries(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """Messages sent in between cannot be read. The user gets a new chat event."""
-    left = await change(bob, "leave", group)
+    left = await bob.change("leave", group)
     await alice.send(group, "secret")
-    await change(alice, "invite", group, users=[bob.user])
+    await alice.change("invite", group, users=[bob.user])
     await alice.send(group, "hello again")
 
     assert left["members"] == []
@@ -198,10 +175,10 @@ async def test_join_is_allowed_only_if_the_chat_is_open(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
     """Joining a closed group gets the same error as a chat that does not exist."""
-    assert (await get_refusal(carol, "join", group)).code == "not_found"
+    assert (await get_refusal(carol.change("join", group))).code == "not_found"
 
-    info = await change(alice, "update_chat", group, joining="open", name="  Open Trip  ")
-    await change(carol, "join", group)
+    info = await alice.change("update_chat", group, joining="open", name="  Open Trip  ")
+    await carol.change("join", group)
 
     assert (info["joining"], info["name"]) == ("open", "Open Trip")
     await carol.send(group, "hi")
@@ -215,21 +192,21 @@ async def test_roles_determine_permitted_changes(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
     """Members may leave, admins may remove members, the owner may transfer ownership."""
-    await change(alice, "invite", group, users=[carol.user])
+    await alice.change("invite", group, users=[carol.user])
     for type_, fields in (
         ("invite", {"users": [carol.user]}),
         ("remove", {"user": carol.user}),
         ("set_role", {"user": carol.user, "role": "admin"}),
         ("update_chat", {"name": "Mine"}),
     ):
-        assert (await get_refusal(bob, type_, group, **fields)).code == "forbidden"
+        assert (await get_refusal(bob.change(type_, group, **fields))).code == "forbidden"
 
-    await change(alice, "set_role", group, user=bob.user, role="admin")
-    assert (await get_refusal(bob, "remove", group, user=alice.user)).code == "forbidden"
-    await change(bob, "remove", group, user=carol.user)
-    info = await change(alice, "set_role", group, user=bob.user, role="owner")
+    await alice.change("set_role", group, user=bob.user, role="admin")
+    assert (await get_refusal(bob.change("remove", group, user=alice.user))).code == "forbidden"
+    await bob.change("remove", group, user=carol.user)
+    info = await alice.change("set_role", group, user=bob.user, role="owner")
     assert info["roles"] == {alice.user: "admin", bob.user: "owner"}
-    await change(bob, "leave", group)
+    await bob.change("leave", group)
 
     await alice.expect(lambda me: list_entries(me, group)[-1:] == [("member", alice.user, "owner")])
 
@@ -244,7 +221,7 @@ async def test_direct_chat_refuses_group_changes(alice: RawChat, bob: RawChat, p
         ("set_role", {"user": bob.user, "role": "admin"}),
         ("update_chat", {"name": "Us"}),
     ):
-        failed = await get_refusal(alice, type_, pair, **fields)
+        failed = await get_refusal(alice.change(type_, pair, **fields))
         assert failed.code == "bad_request"
         assert "direct chat" in failed.message
 
@@ -253,12 +230,12 @@ async def test_retry_of_a_membership_change_returns_the_first_response(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
     """A retry with the same ref changes nothing; another change with it is a conflict."""
-    first = await change(alice, "invite", group, ref="r1", users=[carol.user])
-    again = await change(alice, "invite", group, ref="r1", users=[carol.user])
+    first = await alice.change("invite", group, ref="r1", users=[carol.user])
+    again = await alice.change("invite", group, ref="r1", users=[carol.user])
 
     assert first == again
     assert [each["kind"] for each in await read(alice, group)] == ["member"]
-    failed = await get_refusal(alice, "invite", group, ref="r1", users=[bob.user])
+    failed = await get_refusal(alice.change("invite", group, ref="r1", users=[bob.user]))
     assert failed.code == "conflict"
 
 
@@ -274,14 +251,14 @@ async def test_removal_interrupted_by_a_worker_crash_is_completed_by_a_retry(
     try:
         failpoint = "membership.after_directory"
         worker = await stack.start_worker_async("rpc", CHAT_FAILPOINT=f"{failpoint}:kill")
-        failed = await get_refusal(alice, "remove", group, ref=ref, user=bob.user)
+        failed = await get_refusal(alice.change("remove", group, ref=ref, user=bob.user))
         process = worker.process
         assert process is not None
         await eventually(lambda: process.poll() is not None)
     finally:
         await stack.start_worker_async("persist", "repair", "rpc")
 
-    await change(alice, "remove", group, ref=ref, user=bob.user)
+    await alice.change("remove", group, ref=ref, user=bob.user)
 
     assert failed.code == "unavailable"
     with pytest.raises(Failed, match="not_found"):
@@ -342,7 +319,7 @@ async def test_no_send_is_committed_after_the_removal_of_its_sender(
             race.acked[ref] = (await member.send_unrecorded(chat, ref, ref))["seq"]
             sending = asyncio.create_task(keep_sending(member, chat, race))
             await eventually(race.is_sending)
-            await change(alice, "remove", chat, user=member.user)
+            await alice.change("remove", chat, user=member.user)
             race.is_removed = True
             await sending
 
@@ -353,8 +330,7 @@ async def test_no_send_is_committed_after_the_removal_of_its_sender(
         ]
         chats = []
         for number in range(CHATS):
-            answer = await alice.request("create_chat", ref=f"race-{number}", members=names)
-            chats.append(answer["chat"]["chat"])
+            chats.append(await alice.create_group(names, ref=f"race-{number}"))
         slots = asyncio.Semaphore(4)
 
         async def run_in_turn(chat: str) -> None:

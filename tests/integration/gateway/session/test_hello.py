@@ -283,7 +283,7 @@ async def test_cursor_before_the_start_of_the_inbox_gets_too_long(
     """A device that missed more events than the inbox holds gets a snapshot, then new events."""
     alice = await small_hot_stack.chat_of(new_name("alice")).start()
     bob = await small_hot_stack.chat_of(new_name("bob")).start()
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     await bob.request("open_direct", user=alice.user)
     await bob.abort()
     for number in range(60):

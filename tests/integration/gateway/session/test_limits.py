@@ -19,7 +19,7 @@ from tests.integration.gateway.session.limits_support import (
     Sender,
     connect,
 )
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import RawChat, get_refusal
 from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
 from tests.support.wire import TEXT, Ended, RawSocket, Refused, Response
@@ -66,8 +66,7 @@ async def chat(stack: Stack, new_name: NewName) -> tuple[str, str]:
     user, other = new_name("fast"), new_name("bob")
     await stack.add_users([other])
     async with stack.chat_of(user) as device:
-        answer = await device.request("open_direct", user=other)
-    return user, answer["chat"]["chat"]
+        return user, await device.open_direct(other)
 
 
 async def test_sends_beyond_the_burst_are_refused_until_retry_after(
@@ -205,15 +204,16 @@ async def test_body_and_page_limits_follow_the_settings(stack: Stack, new_name: 
     async with alice, bob:
         assert alice.welcome is not None
         limits = alice.welcome["limits"]
-        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        chat = await alice.open_direct(bob.user)
         for number in range(3):
             await alice.send(chat, f"text {number}")
         refused = []
         for body in ("x" * 11, "🙂" * 6):
             for type_, target in (("send", {}), ("edit", {"seq": 1})):
-                with pytest.raises(Failed) as caught:
-                    await alice.request(type_, chat=chat, ref=new_name("r"), body=body, **target)
-                refused.append((caught.value.code, caught.value.message))
+                failed = await get_refusal(
+                    alice.request(type_, chat=chat, ref=new_name("r"), body=body, **target)
+                )
+                refused.append((failed.code, failed.message))
         page = await alice.request("history", chat=chat, limit=50)
         events = await alice.request("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 0})
     gateway.stop()
@@ -282,7 +282,7 @@ async def test_device_that_connects_to_another_gateway_replaces_its_older_sessio
     user, friend = new_name("alice"), new_name("bob")
     async with stack.chat_of(friend, port=first_port) as bob:
         async with stack.chat_of(user, port=first_port) as old:
-            chat = (await old.request("open_direct", user=friend))["chat"]["chat"]
+            chat = await old.open_direct(friend)
             await bob.send(chat, "before")
             await old.expect_bodies(chat, ["before"])
             new = stack.chat_of(user, port=second_port, device=old.device)

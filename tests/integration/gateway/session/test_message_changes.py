@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import apply_entry, is_message
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import RawChat, get_refusal
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import NewName, Stack
 from tests.support.stored_items import read_partitions
@@ -26,13 +26,6 @@ async def change(device: RawChat, type_: str, chat: str, seq: int, **fields: Any
     """Request a change under a new ref; return the ack."""
     ref = fields.pop("ref", f"{device.device}-{type_}-{len(device.frames)}")
     return await device.request(type_, chat=chat, seq=seq, ref=ref, **fields)
-
-
-async def get_refusal(device: RawChat, type_: str, chat: str, seq: int, **fields: Any) -> Failed:
-    """Request a change that is refused; return the error."""
-    with pytest.raises(Failed) as caught:
-        await change(device, type_, chat, seq, **fields)
-    return caught.value
 
 
 def replay(device: RawChat, chat: str) -> dict[int, frames.Message]:
@@ -130,18 +123,17 @@ async def test_changes_of_others_messages_are_forbidden(
     """Users of a direct chat change only their own messages, but may react to all."""
     seq = (await alice.send(pair, "mine"))["seq"]
 
-    assert (await get_refusal(bob, "edit", pair, seq, body="yours")).code == "forbidden"
-    assert (await get_refusal(bob, "delete", pair, seq)).code == "forbidden"
+    assert (await get_refusal(change(bob, "edit", pair, seq, body="yours"))).code == "forbidden"
+    assert (await get_refusal(change(bob, "delete", pair, seq))).code == "forbidden"
     assert (await change(bob, "react", pair, seq, emoji="👍"))["seq"] == 2
 
 
 async def test_owner_of_a_group_may_delete_messages_of_others(alice: RawChat, bob: RawChat) -> None:
     """A member who is not the owner may not do so."""
-    made = await alice.request("create_chat", ref="g1", members=[bob.user], name="Team")
-    chat = made["chat"]["chat"]
+    chat = await alice.create_group([bob.user], ref="g1", name="Team")
     mine, yours = (await alice.send(chat, "a"))["seq"], (await bob.send(chat, "b"))["seq"]
 
-    assert (await get_refusal(bob, "delete", chat, mine)).code == "forbidden"
+    assert (await get_refusal(change(bob, "delete", chat, mine))).code == "forbidden"
     await change(alice, "delete", chat, yours)
 
     assert (await read(bob, chat))[yours]["deleted"]
@@ -159,12 +151,14 @@ async def test_changes_by_non_members_get_not_found(
             ("delete", {"for": "me"}),
             ("react", {"emoji": "👍"}),
         ):
-            failed = await get_refusal(carol, type_, pair, seq, **fields)
+            failed = await get_refusal(change(carol, type_, pair, seq, **fields))
             assert (failed.code, failed.message) == (
                 "not_found",
                 "chat: no such chat, or you are not a member",
             )
-        assert (await get_refusal(carol, "edit", "nowhere", 1, body="x")).code == "not_found"
+        assert (
+            await get_refusal(change(carol, "edit", "nowhere", 1, body="x"))
+        ).code == "not_found"
 
 
 async def test_invalid_changes_are_refused(alice: RawChat, bob: RawChat, pair: str) -> None:
@@ -172,16 +166,22 @@ async def test_invalid_changes_are_refused(alice: RawChat, bob: RawChat, pair: s
     seq = (await alice.send(pair, "one"))["seq"]
     react = (await change(bob, "react", pair, seq, emoji="👍"))["seq"]
 
-    assert (await get_refusal(alice, "edit", pair, 99, body="x")).code == "not_found"
-    assert (await get_refusal(alice, "delete", pair, 99, **{"for": "me"})).code == "not_found"
-    assert (await get_refusal(alice, "delete", pair, react)).code == "not_found"
-    assert (await get_refusal(alice, "edit", pair, seq, body="")).code == "bad_request"
-    assert (await get_refusal(alice, "edit", pair, seq, body="x" * 4001)).code == "too_large"
-    assert (await get_refusal(alice, "react", pair, seq, emoji="👍" * 17)).code == "too_large"
-    assert (await get_refusal(alice, "react", pair, seq, emoji="a b")).code == "bad_request"
+    assert (await get_refusal(change(alice, "edit", pair, 99, body="x"))).code == "not_found"
+    assert (
+        await get_refusal(change(alice, "delete", pair, 99, **{"for": "me"}))
+    ).code == "not_found"
+    assert (await get_refusal(change(alice, "delete", pair, react))).code == "not_found"
+    assert (await get_refusal(change(alice, "edit", pair, seq, body=""))).code == "bad_request"
+    assert (
+        await get_refusal(change(alice, "edit", pair, seq, body="x" * 4001))
+    ).code == "too_large"
+    assert (
+        await get_refusal(change(alice, "react", pair, seq, emoji="👍" * 17))
+    ).code == "too_large"
+    assert (await get_refusal(change(alice, "react", pair, seq, emoji="a b"))).code == "bad_request"
     await change(alice, "delete", pair, seq)
     for type_, fields in (("edit", {"body": "x"}), ("react", {"emoji": "👍"})):
-        failed = await get_refusal(alice, type_, pair, seq, **fields)
+        failed = await get_refusal(change(alice, type_, pair, seq, **fields))
         assert (failed.code, failed.message) == ("conflict", "seq: the message is deleted")
 
 
@@ -205,11 +205,10 @@ async def test_deleting_a_deleted_message_is_acked_without_an_event(
 @pytest.mark.parametrize("kind", frames.RESERVED_KINDS)
 async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kind: str) -> None:
     """A message cannot pass as a change or as another reserved entry."""
-    with pytest.raises(Failed) as caught:
-        await alice.send_unrecorded(pair, "r", "x", kind=kind)
+    refused = await get_refusal(alice.send_unrecorded(pair, "r", "x", kind=kind))
 
-    assert caught.value.code == "bad_request"
-    assert caught.value.message.startswith("kind: expected a lower-case word")
+    assert refused.code == "bad_request"
+    assert refused.message.startswith("kind: expected a lower-case word")
 
 
 # refs
@@ -240,12 +239,13 @@ async def test_change_with_a_used_ref_is_a_conflict(alice: RawChat, pair: str) -
     await change(alice, "edit", pair, seq, ref="r2", body="two")
 
     for ref in ("r1", "r2"):
-        failed = await get_refusal(alice, "edit", pair, seq, ref=ref, body="three")
+        failed = await get_refusal(change(alice, "edit", pair, seq, ref=ref, body="three"))
         assert failed.code == "conflict"
-    assert (await get_refusal(alice, "react", pair, seq, ref="r2", emoji="🎉")).code == "conflict"
-    with pytest.raises(Failed) as caught:
-        await alice.send_unrecorded(pair, "r2", "two")
-    assert caught.value.code == "conflict"
+    assert (
+        await get_refusal(change(alice, "react", pair, seq, ref="r2", emoji="🎉"))
+    ).code == "conflict"
+    refused = await get_refusal(alice.send_unrecorded(pair, "r2", "two"))
+    assert refused.code == "conflict"
 
 
 # delete for oneself
@@ -309,7 +309,7 @@ async def test_messages_in_the_warm_tier_can_be_changed(
     """Messages that are no longer in Redis can be edited, reacted to and deleted."""
     bob = await small_hot_stack.chat_of(new_name("bob")).start()
     async with small_hot_stack.chat_of(new_name("alice")) as alice:
-        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        chat = await alice.open_direct(bob.user)
         one, secret = [(await alice.send(chat, text))["seq"] for text in ("one", "secret-1")]
         old_edit = (await change(alice, "edit", chat, secret, body="secret-2"))["seq"]
         await fill(alice, chat)

@@ -12,41 +12,22 @@ import pytest
 from chatserver.domain.write_restrictions import BLOCKED, MUTE_OVER, MUTED
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.client import open_dynamodb
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import NewName, Stack
 
 _refs = itertools.count(1)
 
 
-async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Request a change of a chat; return the chat's info after the change."""
-    answer = await device.request(type_, chat=chat, **{"ref": f"m-{next(_refs)}", **fields})
-    info: dict[str, Any] = answer["chat"]
-    return info
-
-
-async def get_refusal(device: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
+async def get_error(device: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
     """Return code and message of the error of a refused request."""
-    with pytest.raises(Failed) as caught:
-        await device.request(type_, **fields)
-    return caught.value.code, caught.value.message
+    refused = await get_refusal(device.request(type_, **fields))
+    return refused.code, refused.message
 
 
 async def send_refused(device: RawChat, chat: str, body: str = "hello?") -> Failed:
     """Return the error of a refused message."""
-    with pytest.raises(Failed) as caught:
-        await device.send_unrecorded(chat, f"m-{next(_refs)}", body)
-    return caught.value
-
-
-@pytest.fixture
-async def group(alice: RawChat, bob: RawChat) -> str:
-    """A group owned by alice, with bob as a member."""
-    answer = await alice.request("create_chat", ref="g", members=[bob.user], name="Trip")
-    chat: str = answer["chat"]["chat"]
-    await bob.expect_frame("event", kind="chat", chat=chat)
-    return chat
+    return await get_refusal(device.send_unrecorded(chat, f"m-{next(_refs)}", body))
 
 
 # blocking
@@ -104,12 +85,12 @@ async def test_block_without_a_common_chat_refuses_direct_chats_groups_and_invit
         )
     )["chat"]["chat"]
 
-    assert await get_refusal(bob, "open_direct", user=alice.user) == ("forbidden", BLOCKED)
-    assert await get_refusal(alice, "open_direct", user=bob.user) == ("forbidden", BLOCKED)
-    assert (await get_refusal(bob, "create_chat", ref=new_name("g"), members=[alice.user]))[
+    assert await get_error(bob, "open_direct", user=alice.user) == ("forbidden", BLOCKED)
+    assert await get_error(alice, "open_direct", user=bob.user) == ("forbidden", BLOCKED)
+    assert (await get_error(bob, "create_chat", ref=new_name("g"), members=[alice.user]))[
         0
     ] == "forbidden"
-    invited = await get_refusal(bob, "invite", chat=group, ref="i", users=[alice.user])
+    invited = await get_error(bob, "invite", chat=group, ref="i", users=[alice.user])
     assert invited == ("forbidden", f"{alice.user}: you cannot interact with this user")
 
 
@@ -165,8 +146,8 @@ async def test_block_hides_typing_marks_and_presence(
 
 async def test_block_of_oneself_or_of_an_unknown_user_is_refused(alice: RawChat) -> None:
     """The codes are `bad_request` and `not_found`."""
-    assert (await get_refusal(alice, "block", user=alice.user))[0] == "bad_request"
-    assert (await get_refusal(alice, "block", user="nobody-there"))[0] == "not_found"
+    assert (await get_error(alice, "block", user=alice.user))[0] == "bad_request"
+    assert (await get_error(alice, "block", user="nobody-there"))[0] == "not_found"
 
 
 async def test_blocks_are_listed_in_pages(stack: Stack, alice: RawChat, new_name: NewName) -> None:
@@ -197,12 +178,12 @@ async def test_muted_member_can_read_but_not_write_until_unmuted(
     """All members get an entry of the mute, and the chat's info contains it."""
     await bob.send(group, "one")
 
-    info = await change(alice, "mute_member", group, user=bob.user)
+    info = await alice.change("mute_member", group, user=bob.user)
     failed = await send_refused(bob, group)
-    edit = await get_refusal(bob, "edit", chat=group, ref="e", seq=1, body="edited")
-    react = await get_refusal(bob, "react", chat=group, ref="r", seq=1, emoji="👍")
+    edit = await get_error(bob, "edit", chat=group, ref="e", seq=1, body="edited")
+    react = await get_error(bob, "react", chat=group, ref="r", seq=1, emoji="👍")
     await bob.request("delete", chat=group, ref="d", seq=1)
-    await change(alice, "mute_member", group, user=bob.user, mute_s=0)
+    await alice.change("mute_member", group, user=bob.user, mute_s=0)
     ack = await bob.send(group, "two")
 
     assert info["muted"] == {bob.user: 0}
@@ -219,7 +200,7 @@ async def test_timed_mute_survives_the_loss_of_redis_and_a_role_change(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """DynamoDB stores the mute. It has no effect while the member is an admin."""
-    info = await change(alice, "mute_member", group, user=bob.user, mute_s=3600)
+    info = await alice.change("mute_member", group, user=bob.user, mute_s=3600)
     with redis_client(stack.redis_url) as client:
         head = f"{{p0}}:chat:{group}"
         await eventually(
@@ -228,9 +209,9 @@ async def test_timed_mute_survives_the_loss_of_redis_and_a_role_change(
         client.delete(*client.scan_iter(f"*:{group}"))
 
     failed = await send_refused(bob, group)
-    await change(alice, "set_role", group, user=bob.user, role="admin")
+    await alice.change("set_role", group, user=bob.user, role="admin")
     await bob.send(group, "as an admin")
-    await change(alice, "set_role", group, user=bob.user, role="member")
+    await alice.change("set_role", group, user=bob.user, role="member")
     again = await send_refused(bob, group)
 
     assert info["muted"][bob.user] > 1_700_000_000
@@ -242,12 +223,12 @@ async def test_slow_mode_limits_members_but_not_the_owner(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """The second message is refused with the time to wait; a later one is accepted."""
-    info = await change(alice, "update_chat", group, slow_s=600)
+    info = await alice.change("update_chat", group, slow_s=600)
     await bob.send(group, "one")
     failed = await send_refused(bob, group)
     for body in ("a", "b"):
         await alice.send(group, body)
-    await change(alice, "update_chat", group, slow_s=0)
+    await alice.change("update_chat", group, slow_s=0)
     await bob.send(group, "two")
 
     assert info["slow_s"] == 600
@@ -262,15 +243,15 @@ async def test_banned_member_cannot_return_until_unbanned(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """The member can neither join an open group nor be invited."""
-    await change(alice, "update_chat", group, joining="open")
+    await alice.change("update_chat", group, joining="open")
 
-    await change(alice, "ban_member", group, user=bob.user)
+    await alice.change("ban_member", group, user=bob.user)
     failed = await send_refused(bob, group)
-    join = await get_refusal(bob, "join", chat=group, ref="j")
-    invite = await get_refusal(alice, "invite", chat=group, ref="i", users=[bob.user])
-    await change(alice, "ban_member", group, user=bob.user)
-    await change(alice, "unban_member", group, user=bob.user)
-    info = await change(bob, "join", group)
+    join = await get_error(bob, "join", chat=group, ref="j")
+    invite = await get_error(alice, "invite", chat=group, ref="i", users=[bob.user])
+    await alice.change("ban_member", group, user=bob.user)
+    await alice.change("unban_member", group, user=bob.user)
+    info = await bob.change("join", group)
 
     assert (failed.code, join[0], invite[0]) == ("not_found", "not_found", "forbidden")
     assert info["count"] == 2
@@ -284,15 +265,15 @@ async def test_banned_non_member_gets_no_event(
     """A user who was never a member gets no event of the chat (guarantee P7)."""
     async with stack.chat_of(new_name("carol")) as carol:
         await alice.send(group, "secret")
-        await change(alice, "ban_member", group, user=carol.user)
+        await alice.change("ban_member", group, user=carol.user)
         await bob.expect(lambda me: me.of_type("event", kind="member", chat=group))
-        assert (await get_refusal(alice, "invite", chat=group, ref="i", users=[carol.user]))[
+        assert (await get_error(alice, "invite", chat=group, ref="i", users=[carol.user]))[
             0
         ] == "forbidden"
         await carol.request("chats")
 
         assert not carol.of_type("event", chat=group)
-    assert (await change(alice, "update_chat", group, name="Still two"))["count"] == 2
+    assert (await alice.change("update_chat", group, name="Still two"))["count"] == 2
 
 
 @pytest.mark.parametrize("type_", ["mute_member", "ban_member", "unban_member"])
@@ -300,15 +281,13 @@ async def test_moderation_by_a_member_is_refused(
     alice: RawChat, bob: RawChat, group: str, type_: str
 ) -> None:
     """Admins cannot moderate the owner, and non-members get `not_found`."""
-    assert (await get_refusal(bob, type_, chat=group, ref="x", user=alice.user))[0] == "forbidden"
-    assert (await get_refusal(bob, type_, chat="no-such-chat", ref="x", user=alice.user))[
+    assert (await get_error(bob, type_, chat=group, ref="x", user=alice.user))[0] == "forbidden"
+    assert (await get_error(bob, type_, chat="no-such-chat", ref="x", user=alice.user))[
         0
     ] == "not_found"
     if type_ != "unban_member":
-        await change(alice, "set_role", group, user=bob.user, role="admin")
-        assert (await get_refusal(bob, type_, chat=group, ref="y", user=alice.user))[
-            0
-        ] == "forbidden"
+        await alice.change("set_role", group, user=bob.user, role="admin")
+        assert (await get_error(bob, type_, chat=group, ref="y", user=alice.user))[0] == "forbidden"
 
 
 # reports
@@ -322,8 +301,8 @@ async def test_report_of_a_message_is_stored_once_and_can_be_resolved(
 
     for reason in ("rude", "again"):
         await bob.request("report", chat=group, seq=1, reason=reason)
-    missing = await get_refusal(bob, "report", chat=group, seq=99)
-    non_member = await get_refusal(bob, "report", chat="no-such-chat", seq=1)
+    missing = await get_error(bob, "report", chat=group, seq=99)
+    non_member = await get_error(bob, "report", chat="no-such-chat", seq=1)
 
     async with open_dynamodb(stack.warm) as client:
         rows = Moderation(client)

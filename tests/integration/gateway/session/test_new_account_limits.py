@@ -18,7 +18,7 @@ async def test_new_accounts_of_a_network_share_a_memory_limit(
     known, bob = new_name("known"), new_name("bob")
     await stack.add_users([bob])
     async with stack.chat_of(known) as device:
-        chat = (await device.request("open_direct", user=bob))["chat"]["chat"]
+        chat = await device.open_direct(bob)
     acks = 0
     for number in range(8):
         user = new_name("cheap")

@@ -73,7 +73,7 @@ async def bob(stack: Stack, alice: RawChat, no_grace_gateway: Server, new_name: 
     name = new_name("bob")
     await stack.add_users([name])
     async with stack.chat_of(name, port=no_grace_gateway.port) as phone:
-        chat = (await phone.request("open_direct", user=alice.user))["chat"]["chat"]
+        chat = await phone.open_direct(alice.user)
         await phone.send(chat, "hello")
     await alice.expect(lambda me: me.messages(chat), DEADLINE_S)
     return name
@@ -164,7 +164,7 @@ async def test_idle_user_is_away_until_the_next_message(
 ) -> None:
     """A connected but idle device makes the user away; a send makes the user online."""
     async with device(stack, bob, away_gateway) as phone:
-        chat = (await phone.request("open_direct", user=alice.user))["chat"]["chat"]
+        chat = await phone.open_direct(alice.user)
         await alice.send_frame("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["away"], DEADLINE_S)
         count = len(states_of(alice, bob))

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from chatserver.dev.servers import HOST, Server, is_http_ready
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import RawChat, get_refusal
 from tests.support.servers.processes import eventually, free_port, redis_client
 from tests.support.stack import PATIENT, Stack, open_stack, start_async
 from tests.support.wire import Ended
@@ -48,8 +48,7 @@ async def pair(stack: Stack) -> AsyncIterator[tuple[RawChat, str]]:
     """A user's device and the chat with another user."""
     await stack.add_users(["alice", "bob"])
     async with stack.chat_of("alice") as alice:
-        opened = await alice.request("open_direct", user="bob")
-        yield alice, opened["chat"]["chat"]
+        yield alice, await alice.open_direct("bob")
 
 
 async def get_problem(port: int) -> str:
@@ -126,16 +125,14 @@ async def test_client_of_a_redis_that_refuses_writes_gets_no_raw_text(
     path = f"{api.endpoint}/v1/chats/{chat}/messages"
     with fault(stack):
         problems = [await get_problem(port) for port in (stack.port, api.port, probe_port)]
-        with pytest.raises(Failed) as sent:
-            await alice.send(chat, "hello")
-        with pytest.raises(Failed) as called:
-            await alice.request("open_direct", user="bob")
+        sent = await get_refusal(alice.send(chat, "hello"))
+        called = await get_refusal(alice.request("open_direct", user="bob"))
         async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers) as client:
             posted = await client.post(path, json={"body": "hello"})
     await wait_until_ready(stack.port, api.port, probe_port)
 
-    assert [sent.value.code, called.value.code, posted.json()["code"]] == ["unavailable"] * 3
-    for text in (sent.value.message, called.value.message, posted.json()["detail"], *problems):
+    assert [sent.code, called.code, posted.json()["code"]] == ["unavailable"] * 3
+    for text in (sent.message, called.message, posted.json()["detail"], *problems):
         assert_is_public(text, stack, word)
         assert "Redis does not accept writes" in text
     assert all("chatserver doctor" in problem for problem in problems)
@@ -152,16 +149,15 @@ async def test_client_of_a_dynamodb_that_is_down_gets_no_address(
     stack.dynamodb.kill()
     try:
         problems = [await get_problem(port) for port in (api.port, probe_port)]
-        with pytest.raises(Failed) as called:
-            await alice.request("open_direct", user="carol")
+        called = await get_refusal(alice.request("open_direct", user="carol"))
         async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers) as client:
             posted = await client.post(f"{api.endpoint}/v1/chats", json={"members": ["bob"]})
     finally:
         await start_async(stack.dynamodb)
     await wait_until_ready(api.port, probe_port)
 
-    assert (called.value.code, posted.json()["code"]) == ("unavailable", "unavailable")
-    for text in (called.value.message, posted.json()["detail"], *problems):
+    assert (called.code, posted.json()["code"]) == ("unavailable", "unavailable")
+    for text in (called.message, posted.json()["detail"], *problems):
         assert_is_public(text, stack)
         assert "DynamoDB" in text
     logs = [api.log_path, *(worker.log_path for worker in stack.workers.values())]
@@ -177,8 +173,7 @@ async def test_client_of_a_redis_that_is_down_gets_no_address(
     stack.redis.kill()
     try:
         problems = [await get_problem(port) for port in (stack.port, api.port, probe_port)]
-        with pytest.raises(Failed) as sent:
-            await alice.send(chat, "hello")
+        sent = await get_refusal(alice.send(chat, "hello"))
         with pytest.raises(Ended) as closed:
             await stack.chat_of("bob").start()
         async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers) as client:
@@ -187,7 +182,7 @@ async def test_client_of_a_redis_that_is_down_gets_no_address(
         await start_async(stack.redis)
     await wait_until_ready(stack.port, api.port, probe_port)
 
-    for text in (sent.value.message, str(closed.value), listed.json()["detail"], *problems):
+    for text in (sent.message, str(closed.value), listed.json()["detail"], *problems):
         assert_is_public(text, stack)
         assert "Redis is unavailable" in text
     assert f"{HOST}:{stack.redis.port}" in stack.gateways[0].log_path.read_text()

@@ -8,16 +8,9 @@ from typing import Any
 import pytest
 
 from chatserver.dev.servers import Server
-from tests.support.rawchat import Failed, RawChat
-from tests.support.servers.processes import eventually
+from tests.support.rawchat import RawChat, get_refusal
+from tests.support.servers.processes import eventually_equal
 from tests.support.stack import NewName, Stack
-
-
-async def get_refusal(chat: RawChat, *args: Any, **extra: Any) -> Failed:
-    """Return the error of a refused send."""
-    with pytest.raises(Failed) as caught:
-        await chat.send(*args, **extra)
-    return caught.value
 
 
 async def test_send_is_acked_and_pushed_to_every_device(
@@ -120,7 +113,7 @@ async def test_same_ref_for_another_message_is_a_conflict(
     await alice.send(pair, "once", ref="r-1")
 
     body = other.pop("body", "once")
-    failed = await get_refusal(alice, pair, body, ref="r-1", **other)
+    failed = await get_refusal(alice.send(pair, body, ref="r-1", **other))
 
     assert (failed.code, failed.is_temporary) == ("conflict", False)
     await alice.send(pair, "next")
@@ -144,7 +137,7 @@ async def test_same_ref_in_another_chat_is_another_message(
 ) -> None:
     """Each chat has its own namespace of refs."""
     async with stack.chat_of(new_name("carol")) as carol:
-        other = (await alice.request("open_direct", user=carol.user))["chat"]["chat"]
+        other = await alice.open_direct(carol.user)
     await alice.send(pair, "here", ref="r-1")
 
     there = await alice.send(other, "there", ref="r-1")
@@ -170,7 +163,7 @@ async def test_reply_to_a_missing_message_is_refused(
     """The refused send consumes no seq, and its ref can be used again."""
     await alice.send(pair, "question?")
 
-    failed = await get_refusal(bob, pair, "answer", ref="r-1", reply_to=2)
+    failed = await get_refusal(bob.send(pair, "answer", ref="r-1", reply_to=2))
     ack = await bob.send(pair, "answer", ref="r-1", reply_to=1)
     again = await bob.send(pair, "answer", ref="r-1", reply_to=1)
 
@@ -233,7 +226,7 @@ async def test_invalid_body_is_refused_with_the_limit(
     alice: RawChat, bob: RawChat, pair: str, body: str, code: str, detail: str
 ) -> None:
     """The error names the field and the limit; nothing is sent, and the connection stays open."""
-    failed = await get_refusal(alice, pair, body)
+    failed = await get_refusal(alice.send(pair, body))
 
     assert failed.code == code
     assert not failed.is_temporary
@@ -252,8 +245,8 @@ async def test_send_to_a_foreign_chat_gets_the_error_for_a_missing_chat(
     """A non-member cannot distinguish a foreign chat from one that does not exist."""
     await alice.send(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
-        foreign = await get_refusal(mallory, pair, "let me in")
-        absent = await get_refusal(mallory, "d-nosuch", "let me in")
+        foreign = await get_refusal(mallory.send(pair, "let me in"))
+        absent = await get_refusal(mallory.send("d-nosuch", "let me in"))
 
         assert foreign.code == absent.code == "not_found"
         assert foreign.message == absent.message
@@ -267,7 +260,7 @@ async def test_send_of_a_non_member_is_not_delivered(
 ) -> None:
     """A refused send consumes no seq and is not delivered."""
     async with stack.chat_of(new_name("mallory")) as mallory:
-        await asyncio.gather(*(get_refusal(mallory, pair, f"no {n}") for n in range(5)))
+        await asyncio.gather(*(get_refusal(mallory.send(pair, f"no {n}")) for n in range(5)))
 
     ack = await alice.send(pair, "yes")
 
@@ -281,7 +274,7 @@ async def test_sends_above_the_limit_in_flight_are_refused_temporarily(
     """A client that does not wait for acks gets `rate_limited`; accepted sends stay in order."""
     alice = await stack.chat_of(new_name("alice"), port=small_limits_gateway.port).start()
     bob = await stack.chat_of(new_name("bob"), port=small_limits_gateway.port).start()
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     assert alice.welcome["limits"]["sends_in_flight_max"] == 4
 
     await alice.send_burst([(chat, f"r-{number}", f"m{number}") for number in range(40)])
@@ -353,9 +346,6 @@ async def test_dynamodb_items_equal_the_pushed_messages(
     )
     await alice.expect(lambda me: len(me.messages(pair)) == 60)
 
-    async def are_stored() -> bool:
-        return len(await stack.read_warm(pair)) == 60
-
-    await eventually(are_stored)
+    await eventually_equal(lambda: stack.read_warm(pair), 60, of=len)
     pushed = [(m["seq"], m["ts"], m["mid"], m["body"]) for m in alice.messages(pair)]
     assert [(r.seq, r.ts, r.mid, r.body) for r in await stack.read_warm(pair)] == pushed

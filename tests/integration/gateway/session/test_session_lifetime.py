@@ -103,7 +103,7 @@ async def test_peer_that_does_not_read_is_closed_and_others_are_not_affected(
     )
     alice = await stack.chat_of(new_name("alice"), port=gateway.port).start()
     bob = await stack.chat_of(new_name("bob"), port=gateway.port, device="good").start()
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     await bob.request("open_direct", user=alice.user)
     slow = await RawSocket.open(gateway.port, receive_bytes=4096)
     hello = {"type": "hello", "v": 1, "token": stack.token(bob.user), "device": "slow"}
@@ -142,7 +142,7 @@ async def test_drain_answers_accepted_sends_then_sends_bye_and_exits(
     server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="60")  # enough for all responses
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     bodies = [f"m{number}" for number in range(60)]  # fewer than the limit of unanswered sends
     for body in bodies:
         await alice.send_nowait(chat, body)
@@ -176,7 +176,7 @@ async def test_drain_refuses_new_connections_and_fails_readiness(
     )
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     # This client never answers the close.
     unresponsive = await stack.open_live(server.port, new_name("unresponsive"))
     idle = await RawSocket.connect(server.port)
@@ -214,7 +214,7 @@ async def test_killed_gateway_loses_no_acked_message(stack: Stack, new_name: New
     server = stack.start_gateway()
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     await alice.send(chat, "before")
     for number in range(30):
         await alice.send_nowait(chat, f"m{number}")
@@ -235,7 +235,7 @@ async def test_event_reaches_a_device_on_another_gateway(stack: Stack, new_name:
     server = stack.start_gateway()
     alice = await stack.chat_of(new_name("alice")).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()
-    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    chat = await alice.open_direct(bob.user)
     await bob.request("open_direct", user=alice.user)
 
     await alice.send(chat, "hello")

@@ -43,8 +43,7 @@ async def test_device_that_resumes_at_another_gateway_gets_stored(
     await resumable.add_users([bob])
     stop_persist(resumable)
     async with resumable.chat_of(new_name("alice"), port=east) as alice:
-        answer = await alice.request("open_direct", user=bob, deadline_s=DEADLINE_S)
-        chat = answer["chat"]["chat"]
+        chat = await alice.open_direct(bob, deadline_s=DEADLINE_S)
         for number in range(3):
             await alice.send(chat, f"m{number}")
         await alice.abort()
@@ -75,8 +74,7 @@ async def test_retry_of_a_stored_send_is_followed_by_stored(
     if not resumable.workers.get("persist"):
         resumable.start_worker("persist")
     async with resumable.chat_of(new_name("alice")) as alice:
-        answer = await alice.request("open_direct", user=bob, deadline_s=DEADLINE_S)
-        chat = answer["chat"]["chat"]
+        chat = await alice.open_direct(bob, deadline_s=DEADLINE_S)
         send = {"chat": chat, "ref": "r1", "body": "hello"}
         edit = {"chat": chat, "ref": "r2", "seq": 1, "body": "bye"}
         hide = {"chat": chat, "ref": "r3", "seq": 1, "for": "me"}

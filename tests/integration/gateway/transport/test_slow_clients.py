@@ -80,9 +80,8 @@ async def test_thousand_clients_that_stop_reading_are_closed_and_others_are_not_
     bob = stack.chat_of(new_name("b"), port=gateway.port)
     await stack.add_users(users)
     async with sender, alice, bob:
-        created = await sender.request("create_chat", ref="g", members=users)
-        group = created["chat"]["chat"]
-        pair = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        group = await sender.create_group(users)
+        pair = await alice.open_direct(bob.user)
         stalled: list[RawSocket] = []
         for user in users:
             opening = [open_stalled(stack, gateway.port, user, f"d{n}") for n in range(DEVICES)]

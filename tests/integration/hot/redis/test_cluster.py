@@ -34,7 +34,7 @@ from tests.integration.hot.redis.cluster_support import (
     settings_of,
 )
 from tests.integration.hot.support import Notifications, redis_settings
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.servers.redis_cluster import (
     NODE_TIMEOUT_MS,
     RedisCluster,
@@ -421,10 +421,7 @@ async def test_finish_soon_on_a_cluster_waits_for_notifications(
     writer.send(GATEWAY, NewSeq("alice", 3))
     undelivered.finish_soon(chat, Seq(1))
 
-    async def is_settled() -> bool:
-        return await hot.call("ZCARD", listed) == 0
-
-    await eventually(is_settled)
+    await eventually_equal(lambda: hot.call("ZCARD", listed), 0)
     ((_, fields),) = await hot.call("XREVRANGE", key, "+", "-", "COUNT", 1)
     assert fields[0] == b"r"
 
@@ -459,10 +456,7 @@ async def test_killed_node_affects_only_its_partitions_and_changes_their_epoch(
             if node is not victim:  # the failover must not start before this
                 node.request("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
 
-        async def all_answer() -> bool:
-            return await call_all() == [None] * PARTITIONS
-
-        await eventually(all_answer, 60)
+        await eventually_equal(call_all, [None] * PARTITIONS)
         assert replica.is_master
         changed = {n for n in range(PARTITIONS) if hot.epochs[n] != before[n]}
         assert changed == lost

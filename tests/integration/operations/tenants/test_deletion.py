@@ -41,7 +41,7 @@ from tests.integration.operations.tenants.support import (
     read_items,
     read_objects,
 )
-from tests.support.servers.processes import eventually, redis_client
+from tests.support.servers.processes import eventually, eventually_equal, redis_client
 
 pytestmark = pytest.mark.constants(QUICK)
 
@@ -275,15 +275,12 @@ async def test_running_process_stops_its_calls_and_removes_its_item(settings: Se
         async def is_running() -> bool:
             return await count_processes() == 1
 
-        async def is_stopped() -> bool:
-            return await count_processes() == 0
-
         async with watch_schema(schema, warm, "worker", SystemClock()):
             assert await is_running()
             client.fence.set("redis", "because Redis says so")
             with pytest.raises(Unavailable, match="because Redis says so"):
                 await client.call("get_item", request)
-            await eventually(is_stopped)
+            await eventually_equal(count_processes, 0)
             client.fence.set("redis", "")
             await eventually(is_running)
 

@@ -83,8 +83,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reade
     async with AsyncExitStack() as exits:
         client = exits.enter_context(redis_client(stack.redis_url))
         people = await open_all(stack, users, exits)
-        answer = await people[0].request("create_chat", DEADLINE_S, ref="g", members=users[1:])
-        chat = answer["chat"]["chat"]
+        chat = await people[0].create_group(users[1:], deadline_s=DEADLINE_S)
         await people[0].send(chat, "read this")
         for device in people:
             await device.expect_frame("event", kind="message", chat=chat, deadline_s=DEADLINE_S)
@@ -137,8 +136,7 @@ async def test_marks_are_sent_to_all_members_up_to_32(
     users = [f"{stem}-{number}" for number in range(members)]
     await stack.add_users(users)
     async with stack.chat_of(users[0]) as writer, stack.chat_of(users[1]) as reader:
-        answer = await writer.request("create_chat", ref="g", members=users[1:])
-        chat = answer["chat"]["chat"]
+        chat = await writer.create_group(users[1:])
         await writer.send(chat, "read this")
         await reader.expect_frame("event", kind="message", chat=chat)
         await reader.request("mark", chat=chat, read=1)

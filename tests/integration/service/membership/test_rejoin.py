@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 
@@ -13,13 +12,6 @@ from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import Stack
 
 _refs = itertools.count(1)
-
-
-async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Change a chat; return its new state."""
-    answer = await device.request(type_, chat=chat, ref=f"change-{next(_refs)}", **fields)
-    info: dict[str, Any] = answer["chat"]
-    return info
 
 
 async def read_pages(
@@ -39,23 +31,14 @@ async def read_pages(
 
 
 @pytest.fixture
-async def group(alice: RawChat, bob: RawChat) -> str:
-    """A group of alice, the owner, and bob."""
-    answer = await alice.request("create_chat", ref="g", members=[bob.user], name="Trip")
-    chat: str = answer["chat"]["chat"]
-    await bob.expect_frame("event", kind="chat", chat=chat)
-    return chat
-
-
-@pytest.fixture
 async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
     """The group after bob rejoined. Bob may read 1 to 3 and 6 to 7; 4 and 5 are the gap."""
     await alice.send(group, "one")
     await bob.send(group, "two")
-    await change(bob, "leave", group)
+    await bob.change("leave", group)
     await alice.send(group, "secret one")
     await alice.send(group, "secret two")
-    await change(alice, "invite", group, users=[bob.user])
+    await alice.change("invite", group, users=[bob.user])
     await alice.send(group, "back again", durability="stored")
     return group
 
@@ -151,11 +134,11 @@ async def test_each_period_is_readable_and_nothing_between_them(
     for number in range(4):
         await alice.send(group, f"in {number}")
         if number % 2:
-            await change(alice, "remove", group, user=bob.user)
+            await alice.change("remove", group, user=bob.user)
         else:
-            await change(bob, "leave", group)
+            await bob.change("leave", group)
         left = (await alice.send(group, f"out {number}"))["seq"] - 1
-        await change(alice, "invite", group, users=[bob.user])
+        await alice.change("invite", group, users=[bob.user])
         readable += range(readable[-1] + 2 if readable else 1, left + 1)
     readable += [readable[-1] + 2]
 
@@ -168,10 +151,10 @@ async def test_rejoined_member_of_a_chat_with_full_history_reads_the_gap(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
     """The gap is hidden again when the setting is changed back."""
-    await change(alice, "update_chat", rejoined, history="all")
+    await alice.change("update_chat", rejoined, history="all")
     assert await read_pages(bob, rejoined, 3) == list(range(1, 9))
 
-    await change(alice, "update_chat", rejoined, history="joined")
+    await alice.change("update_chat", rejoined, history="joined")
     assert await read_pages(bob, rejoined, 3) == [1, 2, 3, 6, 7, 8, 9]
 
 
@@ -179,14 +162,14 @@ async def test_former_member_cannot_read_their_own_periods(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
     """They cannot read them while banned, and after the ban until they are a member again."""
-    await change(alice, "ban_member", rejoined, user=bob.user)
+    await alice.change("ban_member", rejoined, user=bob.user)
     for is_lifted in (False, True):
         if is_lifted:
-            await change(alice, "unban_member", rejoined, user=bob.user)
+            await alice.change("unban_member", rejoined, user=bob.user)
         with pytest.raises(Failed, match="not_found"):
             await bob.request("history", chat=rejoined, before=3)
 
-    await change(alice, "invite", rejoined, users=[bob.user])
+    await alice.change("invite", rejoined, users=[bob.user])
     assert await read_pages(bob, rejoined, 50) == [1, 2, 3, 6, 7, 8, 9]
 
 
@@ -195,12 +178,12 @@ async def test_chat_list_shows_no_message_of_the_gap_as_preview(
 ) -> None:
     """If there is no message after the gap, the preview is from an earlier period."""
     await alice.send(group, "seen")
-    await change(bob, "leave", group)
-    await change(alice, "invite", group, users=[bob.user])
+    await bob.change("leave", group)
+    await alice.change("invite", group, users=[bob.user])
     seen = (await bob.read_list())[group]["last"]
-    await change(bob, "leave", group)
+    await bob.change("leave", group)
     await alice.send(group, "secret")
-    await change(alice, "invite", group, users=[bob.user])
+    await alice.change("invite", group, users=[bob.user])
     hidden = (await bob.read_list())[group].get("last")
 
     assert (seen["body"], hidden) == ("seen", None)
@@ -211,11 +194,11 @@ async def test_muted_member_of_an_open_group_is_still_muted_after_rejoining(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, mute_s: int | None
 ) -> None:
     """The chat and the entry have the mute. It survives a loss of Redis and can be lifted."""
-    await change(alice, "update_chat", group, joining="open")
-    info = await change(alice, "mute_member", group, user=bob.user, mute_s=mute_s)
-    await change(bob, "leave", group)
+    await alice.change("update_chat", group, joining="open")
+    info = await alice.change("mute_member", group, user=bob.user, mute_s=mute_s)
+    await bob.change("leave", group)
 
-    again = await change(bob, "join", group)
+    again = await bob.change("join", group)
 
     assert again["muted"] == info["muted"]
     entry = alice.of_type("event", kind="member", chat=group)
@@ -237,10 +220,10 @@ async def test_muted_member_of_an_open_group_is_still_muted_after_rejoining(
         client.delete(*client.scan_iter(f"*:{group}"))
     with pytest.raises(Failed, match="you may not send messages"):
         await bob.send(group, "hello?")
-    await change(alice, "set_role", group, user=bob.user, role="admin")
-    await change(alice, "set_role", group, user=bob.user, role="member")
-    await change(alice, "mute_member", group, user=bob.user, mute_s=0)
+    await alice.change("set_role", group, user=bob.user, role="admin")
+    await alice.change("set_role", group, user=bob.user, role="member")
+    await alice.change("mute_member", group, user=bob.user, mute_s=0)
     await bob.send(group, "hello")
-    await change(bob, "leave", group)
-    await change(bob, "join", group)
+    await bob.change("leave", group)
+    await bob.change("join", group)
     await bob.send(group, "and again")

@@ -63,7 +63,7 @@ async def test_longest_configurable_message_is_delivered_stored_and_changed(
                 f"ws://127.0.0.1:{long_message_stack.stack.port}/", bob.token, open_s=TIMEOUT_S
             ) as sdk,
         ):
-            chat = (await device.request("open_direct", user=bob.user))["chat"]["chat"]
+            chat = await device.open_direct(bob.user)
             wanted = [body_of(1), body_of(2)]
             await device.send(chat, wanted[0])
             answer = await alice.request(

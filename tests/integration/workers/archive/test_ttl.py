@@ -21,7 +21,7 @@ from tests.integration.warm.support import Faults
 from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded
 from tests.integration.workers.support import variables_of
 from tests.support.deadlines import wait_for_exit
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually_equal
 from tests.support.servers.stream_server import StreamServer
 from workers.archive import ttl_removal_checks
 from workers.archive.container import ArchiveContainer
@@ -416,12 +416,6 @@ async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
         )
         return next((each.place for each in known.progress.values()), None)
 
-    async def is_archived() -> bool:
-        return [each.count for each in await archive_world.segments()] == [12]
-
-    async def is_checkpoint_saved() -> bool:
-        return await get_checkpoint() == last
-
     async with server.serve():
         async with worker(
             archive_world, server, CHAT_FAILPOINT="stream.before_record:kill"
@@ -430,8 +424,12 @@ async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
                 assert await killed.wait() == -signal.SIGKILL
         checkpoint = await get_checkpoint()
         async with worker(archive_world, server):
-            await eventually(is_checkpoint_saved, 90)
-            await eventually(is_archived, 60)
+            await eventually_equal(get_checkpoint, last, deadline_s=90)
+            await eventually_equal(
+                archive_world.segments,
+                [12],
+                of=lambda found: [each.count for each in found],
+            )
 
     assert checkpoint is None
     assert encoded(await archive_world.read_forward()) == encoded(sent)
