@@ -42,9 +42,9 @@ _LIMIT_DESCRIPTION = "maximum number of items"
 def build_bound_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the HTTP routes of all declared requests."""
     return [
-        _BoundRoute(container, operation, declared).build()
+        _BoundRoute(container, operation, operation.http).build()
         for operation in list_operations().values()
-        for declared in operation.routes
+        if operation.http is not None
     ]
 
 

@@ -31,7 +31,7 @@ def _by_chats(frame: frames.Chats) -> int:
     reply=frames.ChatsPage,
     runs_in="gateway",
     cost=_by_chats,
-    routes=(Route(method="GET", path="/v1/chats", scope="chats:read"),),
+    http=Route("GET", "/v1/chats", "chats:read"),
 )
 async def list_chats(
     container: CoreContainer, user: UserId, frame: frames.Chats
@@ -46,9 +46,7 @@ async def list_chats(
     runs_in="gateway",
     cost=CHANGE,
     memory=lambda frame, size_bytes: DIRECT_BYTES,
-    routes=(
-        Route(method="PUT", path="/v1/direct-chats/{user:str}", scope="chats:write", result="chat"),
-    ),
+    http=Route("PUT", "/v1/direct-chats/{user:str}", "chats:write", result="chat"),
 )
 async def open_direct(
     container: CoreContainer, user: UserId, frame: frames.OpenDirect
@@ -76,16 +74,8 @@ def _compute_memory(frame: frames.CreateChat, size_bytes: int) -> int:
     runs_in="gateway",
     cost=_by_members,
     memory=_compute_memory,
-    routes=(
-        Route(
-            method="POST",
-            path="/v1/chats",
-            scope="chats:write",
-            body="NewChat",
-            result="chat",
-            status=201,
-            creates=True,
-        ),
+    http=Route(
+        "POST", "/v1/chats", "chats:write", body="NewChat", result="chat", status=201, creates=True
     ),
 )
 async def create_chat(

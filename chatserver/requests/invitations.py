@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     reply=frames.InvitationsPage,
     cost=by_limit,
     is_needed_when_full=True,
-    routes=(Route(method="GET", path="/v1/invitations", scope="chats:read"),),
+    http=Route("GET", "/v1/invitations", "chats:read"),
 )
 async def list_invitations(
     container: StorageContainer, user: UserId, frame: frames.Invitations
@@ -34,9 +34,7 @@ async def list_invitations(
 @request(
     frames.DeclineInvitation,
     is_protective=True,
-    routes=(
-        Route(method="DELETE", path="/v1/invitations/{chat:str}", scope="chats:write", status=204),
-    ),
+    http=Route("DELETE", "/v1/invitations/{chat:str}", "chats:write", status=204),
 )
 async def decline_invitation(
     container: StorageContainer, user: UserId, frame: frames.DeclineInvitation

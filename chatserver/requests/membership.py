@@ -54,16 +54,13 @@ def _declare(
         frame=frame,
         handler=_change,
         charge=_compute_charge,
-        routes=(route,),
+        http=route,
         **(defaults | values),
     )
 
 
 def _route(method: Any, path: str, name: str, summary: str, **values: Any) -> Route:
-    scope = "chats:write"
-    return Route(
-        method=method, path=path, scope=scope, name=name, summary=summary, result="chat", **values
-    )
+    return Route(method, path, "chats:write", name=name, summary=summary, result="chat", **values)
 
 
 invite = _declare(

@@ -48,15 +48,8 @@ send = declare_session_frame(frames.Send, frames.Ack)
     reply=frames.Ack,
     runs_in="gateway",
     memory=CHANGE_BYTES,
-    routes=(
-        Route(
-            method="PATCH",
-            path=_MESSAGE,
-            scope="messages:write",
-            body="NewText",
-            result=Placed,
-            errors=(409, 413),
-        ),
+    http=Route(
+        "PATCH", _MESSAGE, "messages:write", body="NewText", result=Placed, errors=(409, 413)
     ),
 )
 async def edit(container: CoreContainer, user: UserId, frame: frames.Edit) -> frames.Ack:
@@ -72,15 +65,7 @@ async def edit(container: CoreContainer, user: UserId, frame: frames.Edit) -> fr
     runs_in="gateway",
     memory=CHANGE_BYTES,
     is_protective=True,
-    routes=(
-        Route(
-            method="DELETE",
-            path=_MESSAGE,
-            scope="messages:write",
-            result=Placed,
-            errors=(409, 413),
-        ),
-    ),
+    http=Route("DELETE", _MESSAGE, "messages:write", result=Placed, errors=(409, 413)),
 )
 async def delete_message(
     container: CoreContainer, user: UserId, frame: frames.Delete
@@ -94,15 +79,13 @@ async def delete_message(
     reply=frames.Ack,
     runs_in="gateway",
     memory=CHANGE_BYTES,
-    routes=(
-        Route(
-            method="PUT",
-            path=f"{_MESSAGE}/reaction",
-            scope="messages:write",
-            body="NewReaction",
-            result=Placed,
-            errors=(409, 413),
-        ),
+    http=Route(
+        "PUT",
+        f"{_MESSAGE}/reaction",
+        "messages:write",
+        body="NewReaction",
+        result=Placed,
+        errors=(409, 413),
     ),
 )
 async def react(container: CoreContainer, user: UserId, frame: frames.React) -> frames.Ack:
@@ -114,15 +97,7 @@ async def react(container: CoreContainer, user: UserId, frame: frames.React) -> 
     frames.Mark,
     runs_in="gateway",
     memory=lambda frame, size_bytes: MARK_BYTES,
-    routes=(
-        Route(
-            method="PUT",
-            path="/v1/chats/{chat:str}/marks",
-            scope="messages:write",
-            body="NewMarks",
-            status=204,
-        ),
-    ),
+    http=Route("PUT", "/v1/chats/{chat:str}/marks", "messages:write", body="NewMarks", status=204),
 )
 async def mark(container: CoreContainer, user: UserId, frame: frames.Mark) -> frames.Ok | None:
     """Mark messages as read or received, up to a `seq`. Marks never move back."""
@@ -143,18 +118,16 @@ async def send_typing(container: CoreContainer, user: UserId, frame: frames.Typi
     reply=frames.HistoryPage,
     runs_in="gateway",
     cost=by_limit,
-    routes=(
-        Route(
-            method="GET",
-            path="/v1/chats/{chat:str}/messages",
-            scope="chats:read",
-            result=History,
-            descriptions={
-                "before": "a chat seq",
-                "after": "a chat seq",
-                "ts": "the `ts` of the message at that seq; makes the request faster",
-            },
-        ),
+    http=Route(
+        "GET",
+        "/v1/chats/{chat:str}/messages",
+        "chats:read",
+        result=History,
+        descriptions={
+            "before": "a chat seq",
+            "after": "a chat seq",
+            "ts": "the `ts` of the message at that seq; makes the request faster",
+        },
     ),
 )
 async def list_messages(

@@ -21,15 +21,7 @@ _BLOCK = "/v1/me/blocks/{user:str}"
     cost=CHANGE,
     memory=ENTRY_BYTES,
     is_protective=True,
-    routes=(
-        Route(
-            method="PUT",
-            path=_BLOCK,
-            scope="users:write",
-            status=204,
-            errors=(413,),
-        ),
-    ),
+    http=Route("PUT", _BLOCK, "users:write", status=204, errors=(413,)),
 )
 async def block(container: StorageContainer, user: UserId, frame: frames.Block) -> frames.Ok:
     """Block another user. Neither user can send the other direct messages or invitations."""
@@ -42,7 +34,7 @@ async def block(container: StorageContainer, user: UserId, frame: frames.Block) 
     cost=CHANGE,
     memory=ENTRY_BYTES,
     is_protective=True,
-    routes=(Route(method="DELETE", path=_BLOCK, scope="users:write", status=204),),
+    http=Route("DELETE", _BLOCK, "users:write", status=204),
 )
 async def unblock(container: StorageContainer, user: UserId, frame: frames.Unblock) -> frames.Ok:
     """Unblock another user."""
@@ -55,7 +47,7 @@ async def unblock(container: StorageContainer, user: UserId, frame: frames.Unblo
     reply=frames.BlocksPage,
     cost=by_limit,
     is_needed_when_full=True,
-    routes=(Route(method="GET", path="/v1/me/blocks", scope="users:read"),),
+    http=Route("GET", "/v1/me/blocks", "users:read"),
 )
 async def list_blocks(
     container: StorageContainer, user: UserId, frame: frames.Blocks
@@ -69,14 +61,12 @@ async def list_blocks(
     frames.Report,
     memory=ENTRY_BYTES,
     is_protective=True,
-    routes=(
-        Route(
-            method="PUT",
-            path="/v1/chats/{chat:str}/messages/{seq:int}/report",
-            scope="messages:write",
-            body="NewReport",
-            status=204,
-        ),
+    http=Route(
+        "PUT",
+        "/v1/chats/{chat:str}/messages/{seq:int}/report",
+        "messages:write",
+        body="NewReport",
+        status=204,
     ),
 )
 async def report(container: StorageContainer, user: UserId, frame: frames.Report) -> frames.Ok:

@@ -21,7 +21,7 @@ Handler = Callable[[Any, UserId, Frame], Awaitable[Reply]]
 Memory = int | Callable[[Any, int], int]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Route:
     """The HTTP route of a request; `chatserver.api.bound_routes` builds it.
 
@@ -44,6 +44,7 @@ class Route:
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     scope: str
+    _: dataclasses.KW_ONLY
     name: str = ""
     summary: str = ""
     body: str = ""
@@ -74,7 +75,7 @@ class Operation(Generic[Frame]):
     - `is_needed_when_full`: a worker gets the request even if Redis is full, because it adds
       nothing. This is always so for protective requests
     - `is_bulk`: returns whether a request concerns so many users that workers run few of its kind
-    - `routes`: the HTTP routes of the request
+    - `http`: the HTTP route of the request
     """
 
     frame: type[Frame]
@@ -87,7 +88,7 @@ class Operation(Generic[Frame]):
     is_protective: bool = False
     is_needed_when_full: bool = False
     is_bulk: Callable[[Frame], bool] | None = None
-    routes: tuple[Route, ...] = ()
+    http: Route | None = None
 
     @property
     def name(self) -> str:

@@ -99,14 +99,12 @@ async def list_companions(
     reply=SessionsPage,
     cost=by_limit,
     is_needed_when_full=True,
-    routes=(
-        Route(
-            method="GET",
-            path="/v1/companion-sessions",
-            scope="chats:read",
-            name="list_sessions_with_companions",
-            has_signed_cursor=True,
-        ),
+    http=Route(
+        "GET",
+        "/v1/companion-sessions",
+        "chats:read",
+        name="list_sessions_with_companions",
+        has_signed_cursor=True,
     ),
 )
 async def list_sessions(container: StorageContainer, user: UserId, frame: Sessions) -> SessionsPage:
@@ -132,16 +130,14 @@ async def list_sessions(container: StorageContainer, user: UserId, frame: Sessio
     reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
-    routes=(
-        Route(
-            method="POST",
-            path=_SESSION,
-            scope="chats:write",
-            body="NewSession",
-            result=OpenSession,
-            status=201,
-            creates=True,
-        ),
+    http=Route(
+        "POST",
+        _SESSION,
+        "chats:write",
+        body="NewSession",
+        result=OpenSession,
+        status=201,
+        creates=True,
     ),
 )
 async def create_session(
@@ -158,16 +154,14 @@ async def create_session(
     reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
-    routes=(
-        Route(
-            method="POST",
-            path=f"{_SESSION}/renewal",
-            scope="chats:write",
-            body="NewSession",
-            result=OpenSession,
-            status=201,
-            creates=True,
-        ),
+    http=Route(
+        "POST",
+        f"{_SESSION}/renewal",
+        "chats:write",
+        body="NewSession",
+        result=OpenSession,
+        status=201,
+        creates=True,
     ),
 )
 async def renew_session(
@@ -183,9 +177,7 @@ async def renew_session(
     GetSession,
     reply=SessionReply,
     is_needed_when_full=True,
-    routes=(
-        Route(method="GET", path=_SESSION, scope="chats:read", result=OpenSession, errors=(409,)),
-    ),
+    http=Route("GET", _SESSION, "chats:read", result=OpenSession, errors=(409,)),
 )
 async def get_session(container: StorageContainer, user: UserId, frame: GetSession) -> SessionReply:
     """Get the active session with a companion."""
@@ -199,9 +191,7 @@ async def get_session(container: StorageContainer, user: UserId, frame: GetSessi
     DeleteSession,
     reply=SessionReply,
     cost=CHANGE,
-    routes=(
-        Route(method="DELETE", path=_SESSION, scope="chats:write", result="session", errors=(409,)),
-    ),
+    http=Route("DELETE", _SESSION, "chats:write", result="session", errors=(409,)),
 )
 async def delete_session(
     container: StorageContainer, user: UserId, frame: DeleteSession
@@ -222,15 +212,13 @@ async def delete_session(
     UpdateSession,
     reply=SessionReply,
     cost=CHANGE,
-    routes=(
-        Route(
-            method="PUT",
-            path="/v1/companion-sessions/{chat:str}/version",
-            scope="chats:write",
-            body="NewVersion",
-            result="session",
-            errors=(409,),
-        ),
+    http=Route(
+        "PUT",
+        "/v1/companion-sessions/{chat:str}/version",
+        "chats:write",
+        body="NewVersion",
+        result="session",
+        errors=(409,),
     ),
 )
 async def update_session(

@@ -45,7 +45,7 @@ class BansPage(ServerFrame, tag="page", frozen=True):
     reply=BansPage,
     cost=by_limit,
     is_needed_when_full=True,
-    routes=(Route(method="GET", path="/v1/chats/{chat:str}/banned-members", scope="chats:read"),),
+    http=Route("GET", "/v1/chats/{chat:str}/banned-members", "chats:read"),
 )
 async def list_banned_members(container: StorageContainer, user: UserId, frame: Bans) -> BansPage:
     """List the users who are banned from a group, sorted by id."""

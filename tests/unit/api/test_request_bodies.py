@@ -27,10 +27,9 @@ def make_case(
 BODIES = [
     (messages.NewMessage, frames.Send, {"chat"}),
     *(
-        make_case(operation.frame, route)
+        make_case(operation.frame, operation.http)
         for operation in list_operations().values()
-        for route in operation.routes
-        if route.body
+        if operation.http is not None and operation.http.body
     ),
 ]
 
