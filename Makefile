@@ -71,7 +71,7 @@ lint: .venv/.ready
 	else echo "TypeScript is not checked: the packages of clients/web are not installed"; fi
 
 docs: .venv/.ready
-	@$(BIN)/python -m chatserver.cli.asyncapi_document >docs/asyncapi.json
+	@$(BIN)/python -m deploy.documents.asyncapi_document >docs/asyncapi.json
 	@$(BIN)/python -m chatserver.api.openapi_file >docs/openapi.json
 	@$(BIN)/python -m deploy.documents.generated_documents settings >docs/settings.md
 	@$(BIN)/python -m deploy.documents.generated_documents commands >docs/commands.md

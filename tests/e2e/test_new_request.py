@@ -31,7 +31,7 @@ TIMEOUT_S = 120.0
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the product with the new request."""
     target = tmp_path_factory.mktemp("copy")
-    for folder in ("chatserver", "workers", "tests/support", "docs"):
+    for folder in ("chatserver", "workers", "deploy/documents", "tests/support", "docs"):
         shutil.copytree(ROOT / folder, target / folder)
     shutil.copy(EXAMPLE / "bans.py", target / "chatserver" / "requests")
     return target
@@ -61,7 +61,7 @@ def documents(copy: Path) -> dict[str, Any]:
     """The documents of the copy, which replace those that were copied."""
     written: dict[str, Any] = {}
     for name, module in (
-        ("asyncapi", "chatserver.cli.asyncapi_document"),
+        ("asyncapi", "deploy.documents.asyncapi_document"),
         ("openapi", "chatserver.api.openapi_file"),
     ):
         text = run(copy, sys.executable, "-m", module)

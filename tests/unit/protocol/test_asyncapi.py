@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatserver.cli import asyncapi_document as asyncapi
 from chatserver.protocol.error_codes import CODES, Close
+from deploy.documents import asyncapi_document as asyncapi
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "asyncapi.json"
@@ -26,7 +26,7 @@ def document() -> dict[str, Any]:
 def test_committed_document_is_current(capsys: pytest.CaptureFixture[str]) -> None:
     """A change of the frames is a change of the document.
 
-    When this fails: python -m chatserver.cli.asyncapi_document > docs/asyncapi.json
+    When this fails: python -m deploy.documents.asyncapi_document > docs/asyncapi.json
     """
     asyncapi.main()
 

@@ -1,6 +1,6 @@
 """AsyncAPI 3.0 document for ``chat.v1``, generated from the frame types.
 
-``python -m chatserver.cli.asyncapi_document > docs/asyncapi.json`` updates the file, and a test
+``python -m deploy.documents.asyncapi_document > docs/asyncapi.json`` updates the file, and a test
 checks that it is current. In AsyncAPI terms the application is the server: it *receives* client
 frames.
 """
