@@ -17,7 +17,7 @@ import urllib3.util.connection  # noqa: F401  # binds a port when it is imported
 
 _CALLS = (
     *("subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system"),
-    *("socket.bind", "socket.connect", "socket.get", "socket.send"),
+    *("socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostby", "socket.send"),
 )
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _ROOT = str(Path(__file__).parents[2])

@@ -30,8 +30,6 @@ NAMES = {
 MODULES = {
     "chatserver/api/routes/static_files.py": "the paths of the web client",
     "chatserver/auth/api_keys.py": "the scopes of API keys that are in use",
-    "chatserver/cli/nosql_workbench_facets.py": "the items of all tables",
-    "chatserver/cli/nosql_workbench_model.py": "the items of all tables",
     "chatserver/extras.py": "the extras of the package",
     "chatserver/protocol/request_costs.py": "the costs of HTTP routes",
     "chatserver/telemetry/dynamodb_usage.py": "the labels of DynamoDB usage",
