@@ -45,15 +45,37 @@ class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.seq, self.ts, self.mid, self.sender, self.ref, self.kind)
 
 
-class Asked(msgspec.Struct, frozen=True, tag="asked"):
+class _OfUser(msgspec.Struct, frozen=True):
+    """An action of a user in a chat, at `t` seconds of the run's clock."""
+
+    t: float
+    user: str
+    chat: str
+
+
+class _OnDevice(msgspec.Struct, frozen=True):
+    """An event that a device received in a chat."""
+
+    t: float
+    user: str
+    device: str
+    chat: str
+
+
+class _AtEnd(msgspec.Struct, frozen=True):
+    """The state of a chat on a device, read at the end."""
+
+    user: str
+    device: str
+    chat: str
+
+
+class Asked(_OfUser, frozen=True, tag="asked"):
     """A user requested an operation, under a unique ref; retries are not recorded.
 
     `target` is the seq of the affected message, `body` a text or an emoji, `subject` another user.
     """
 
-    t: float
-    user: str
-    chat: str
     ref: str
     kind: Kind
     body: str = ""
@@ -61,14 +83,11 @@ class Asked(msgspec.Struct, frozen=True, tag="asked"):
     subject: str = ""
 
 
-class Answered(msgspec.Struct, frozen=True, tag="answered"):
+class Answered(_OfUser, frozen=True, tag="answered"):
     """It succeeded (`code` empty; `seq`, `ts`, `mid` if it has a seq) or was refused
     permanently.
     """
 
-    t: float
-    user: str
-    chat: str
     ref: str
     code: str = ""
     seq: int = 0
@@ -77,36 +96,24 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     device: str = ""
 
 
-class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
+class Delivered(_OnDevice, frozen=True, tag="delivered"):
     """A device received an entry, or its application read an entry that is never pushed."""
 
-    t: float
-    user: str
-    device: str
-    chat: str
     entry: Shown
     is_read: bool = False
     event: int = 0  # the seq of the inbox event, for devices that use the protocol directly
 
 
-class Notified(msgspec.Struct, frozen=True, tag="notified"):
+class Notified(_OnDevice, frozen=True, tag="notified"):
     """A device received an event of a chat that is not an entry; `what` is its name."""
 
-    t: float
-    user: str
-    device: str
-    chat: str
     what: str
     event: int = 0
 
 
-class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
+class Skipped(_OnDevice, frozen=True, tag="skipped"):
     """A device was notified that entries after `after` up to `upto` will not be delivered."""
 
-    t: float
-    user: str
-    device: str
-    chat: str
     after: int
     upto: int
 
@@ -127,33 +134,22 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
     what: str
 
 
-class Withdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
+class Withdrawn(_OnDevice, frozen=True, tag="withdrawn"):
     """A device withdrew entries after `after` that Redis had lost."""
 
-    t: float
-    user: str
-    device: str
-    chat: str
     seqs: tuple[int, ...]
     after: int
 
 
-class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
+class Watermark(_OnDevice, frozen=True, tag="watermark"):
     """A device was notified that the chat is in DynamoDB up to a seq."""
 
-    t: float
-    user: str
-    device: str
-    chat: str
     upto: int
 
 
-class Unstored(msgspec.Struct, frozen=True, tag="unstored"):
+class Unstored(_AtEnd, frozen=True, tag="unstored"):
     """At the end, a device was not notified that its entries are stored."""
 
-    user: str
-    device: str
-    chat: str
     refs: tuple[str, ...]
 
 
@@ -171,22 +167,16 @@ class ReadMark(msgspec.Struct, frozen=True, tag="read mark"):
     is_final: bool = False
 
 
-class Unread(msgspec.Struct, frozen=True, tag="unread"):
+class Unread(_AtEnd, frozen=True, tag="unread"):
     """A chat in a device's list after quiescence, before the user read everything."""
 
-    user: str
-    device: str
-    chat: str
     read: int
     unread: int
 
 
-class PushSent(msgspec.Struct, frozen=True, tag="push sent"):
+class PushSent(_OfUser, frozen=True, tag="push sent"):
     """The push service received a push for a user; `t` is when this was recorded."""
 
-    t: float
-    user: str
-    chat: str
     seq: int
     ts: int
 
@@ -198,12 +188,9 @@ class PushesRead(msgspec.Struct, frozen=True, tag="pushes read"):
     is_large: tuple[str, ...] = ()  # chats whose pushes go only to mentioned members
 
 
-class Page(msgspec.Struct, frozen=True, tag="page"):
+class Page(_OfUser, frozen=True, tag="page"):
     """A page of history that was read during the run."""
 
-    t: float
-    user: str
-    chat: str
     seqs: tuple[int, ...]
 
 
@@ -215,21 +202,15 @@ class Final(msgspec.Struct, frozen=True, tag="final"):
     entries: tuple[Shown, ...]
 
 
-class Kept(msgspec.Struct, frozen=True, tag="kept"):
+class Kept(_AtEnd, frozen=True, tag="kept"):
     """The messages of a chat that a device keeps locally, read at the end."""
 
-    user: str
-    device: str
-    chat: str
     entries: tuple[Shown, ...]
 
 
-class Line(msgspec.Struct, frozen=True, tag="line"):
+class Line(_AtEnd, frozen=True, tag="line"):
     """A chat in a device's list, after the user had read everything."""
 
-    user: str
-    device: str
-    chat: str
     top: int
     unread: int
 
