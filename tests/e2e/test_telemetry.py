@@ -107,7 +107,7 @@ async def test_message_is_recorded_in_one_trace_and_in_metrics(
             CHAT_LIMITS_SENDS="0.001/s burst 5",
         )
         async with stack.chat_of("alice") as alice, stack.chat_of("bob"):
-            chat = (await alice.request("open_direct", user="bob"))["chat"]["chat"]
+            chat = await alice.open_direct("bob")
             ack = await alice.send(chat, BODY)
             ids = get_trace_ids(ack["mid"])
 

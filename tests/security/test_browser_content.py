@@ -22,7 +22,6 @@ from tests.e2e.web.stack_support import WebStack
 from tests.e2e.web.test_hostile_texts import PAYLOADS
 from tests.support.rawchat import RawChat
 
-pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 FILES_AT_ONCE = 10
@@ -154,17 +153,15 @@ async def test_section_5_attacks_in_messages_names_and_file_names_are_shown_as_t
     async with web.stack.chat_of(ann) as writer:
         for number, name in enumerate(names[:GROUPS]):
             await writer.request("create_chat", ref=f"g-{number}", members=[ben], name=name)
-        made = await writer.request("create_chat", ref="board", members=[ben], name="board")
-        board = made["chat"]["chat"]
+        board = await writer.create_group([ben], ref="board", name="board")
         for number, name in enumerate([*names, "board"]):
             await writer.request("update_chat", chat=board, ref=f"b-{number}", name=name)
-        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
+        chat = await writer.open_direct(ben)
         await send_files(web, writer, chat, attacks)
         for text in attacks:
             await writer.send(chat, text)
         ends = [(await writer.read_page(each))["messages"][-1]["seq"] for each in (chat, board)]
     bob = await visit(ben)
-    await bob.log_in()
     scripts = await bob.page.locator("script").count()
     for name in names[:GROUPS]:
         await expect(bob.page.get_by_role("link").filter(has_text=name).first).to_be_visible()

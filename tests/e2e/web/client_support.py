@@ -213,13 +213,20 @@ Visit = Callable[..., Awaitable[Visitor]]
 async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
     """Open windows: each call opens a new browser profile; with `is_far`, behind the link.
 
+    The user is logged in unless `is_logged_in` is False.
+
     Tests that hold requests with `route` pass `service_workers="block"`. Otherwise Playwright may
     miss requests of a page that a service worker has just begun to control.
     """
     contexts: list[BrowserContext] = []
 
     async def visit(
-        user: str, size: tuple[int, int] = WIDE, *, is_far: bool = False, **options: Any
+        user: str,
+        size: tuple[int, int] = WIDE,
+        *,
+        is_far: bool = False,
+        is_logged_in: bool = True,
+        **options: Any,
     ) -> Visitor:
         width, height = size
         context = await browser.new_context(
@@ -232,7 +239,10 @@ async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
         console_errors: list[str] = []
         record_console(page, console_errors)
         base = web.far_url if is_far else web.url
-        return Visitor(user, base, context, page, console_errors)
+        visitor = Visitor(user, base, context, page, console_errors)
+        if is_logged_in:
+            await visitor.log_in()
+        return visitor
 
     try:
         yield visit

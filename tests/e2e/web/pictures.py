@@ -87,9 +87,7 @@ async def _send_direct(person: RawChat, other: str, text: str) -> None:
 
 async def _create(person: RawChat, name: str, members: list[str]) -> str:
     ref = name.lower().replace(" ", "-")
-    answer = await person.request("create_chat", ref=ref, members=members, name=name)
-    chat: str = answer["chat"]["chat"]
-    return chat
+    return await person.create_group(members, ref=ref, name=name)
 
 
 async def _capture_chat(alice: Visitor, carol: Visitor) -> None:
@@ -148,9 +146,7 @@ async def _capture_screenshot(person: Visitor, name: str) -> None:
 
 
 async def _open(visit: Visit, user: str) -> Visitor:
-    person = await visit(user, SIZE, color_scheme="light", locale="en-GB")
-    await person.log_in()
-    return person
+    return await visit(user, SIZE, color_scheme="light", locale="en-GB")
 
 
 if __name__ == "__main__":

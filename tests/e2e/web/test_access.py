@@ -45,8 +45,7 @@ async def check_width(page: Page) -> None:
 async def test_chats_are_usable_by_keyboard_alone(web: WebStack, visit: Visit) -> None:
     """Chats are started, found, answered and left without a mouse, with visible focus."""
     ann, ben, cy = web.new_users(3)
-    alice, bob = await visit(ann), await visit(ben)
-    await alice.log_in()
+    alice, bob = await visit(ann), await visit(ben, is_logged_in=False)
     page, keys = alice.page, alice.page.keyboard
     title = page.get_by_role("main").get_by_role("heading", level=1)
     chat_filter = page.get_by_role("textbox", name="Filter chats")
@@ -110,11 +109,10 @@ async def test_phone_shows_one_screen_at_a_time_with_accessible_names(
     """At 360 pixels, list and chat are separate screens, and nothing overflows."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         for text in ("x" * 300, "https://chat.example/" + "y" * 300, "two words"):
             await writer.send(chat, text)
         alice = await visit(ann, PHONE)
-        await alice.log_in()
         page = alice.page
         heading = page.get_by_role("heading", name="Chats", exact=True)
         await expect(alice.row(ben)).to_contain_text("3 unread messages")
@@ -154,7 +152,6 @@ async def test_phone_shows_one_screen_at_a_time_with_accessible_names(
 async def test_theme_follows_the_system_until_one_is_chosen(web: WebStack, visit: Visit) -> None:
     """Light and dark follow the system. A choice overrides it and is stored in this browser."""
     alice = await visit(web.new_users(1)[0], color_scheme="dark")
-    await alice.log_in()
     page = alice.page
     dark = await page.evaluate(BACKGROUND)
     await page.emulate_media(color_scheme="light")
@@ -176,12 +173,10 @@ async def test_layout_is_mirrored_right_to_left(web: WebStack, visit: Visit) -> 
     ann, ben = web.new_users(2)
     name = "טיול (2026)"
     async with web.stack.chat_of(ben) as writer:
-        made = await writer.request("create_chat", members=[ann], ref="rtl", name=name)
-        chat = made["chat"]["chat"]
+        chat = await writer.create_group([ann], ref="rtl", name=name)
         for text in ("שלום, this is both", "English", "עברית", "English\n\n(שלום)"):
             await writer.send(chat, text)
     alice = await visit(ann)
-    await alice.log_in()
     page = alice.page
     await alice.open_chat(name)
     await alice.send("שלי", "Mine")

@@ -45,7 +45,8 @@ async def test_login_survives_reload_without_readable_token_and_ends_everywhere(
 ) -> None:
     """The login survives reloads. A new password and "Log out everywhere" end other logins."""
     user = f"zoe-{secrets.token_hex(4)}"
-    here, there = await visit(user), await visit(user, PHONE)
+    here = await visit(user, is_logged_in=False)
+    there = await visit(user, PHONE, is_logged_in=False)
     await here.register(PASSWORD)
     await there.page.goto(there.url)
     await log_in(there, PASSWORD)
@@ -96,7 +97,8 @@ async def test_profile_is_shown_to_others_until_the_account_is_deleted(
     """Name, about text, picture and export; deletion requires the password and removes all data."""
     (other_user,) = web.new_users(1)
     user, name = f"zoe-{secrets.token_hex(4)}", "Zoë <b>Z</b>"
-    person, other = await visit(user, PHONE), await visit(other_user)
+    person = await visit(user, PHONE, is_logged_in=False)
+    other = await visit(other_user, is_logged_in=False)
     await person.register(PASSWORD)
     await person.start_chat(other_user)
     await person.send("Not forever")

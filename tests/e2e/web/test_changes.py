@@ -22,8 +22,6 @@ async def test_changes_are_seen_by_both_and_after_a_reload(web: WebStack, visit:
     """Both users see an edit, a deletion and a reaction; the draft returns after an edit."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben, PHONE)
-    await alice.log_in()
-    await bob.log_in()
     await alice.start_chat(ben)
     await alice.send("Are you coming?", "A mistake", "See you there.")
     await bob.open_chat(ann)
@@ -60,13 +58,12 @@ async def test_changes_by_others_are_not_unread_and_expired_messages_disappear(
     """Only messages count as unread. A message deleted for oneself remains for others."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
-    await alice.log_in()
     await alice.start_chat(ben)
     await alice.send("One", "Two")
     await expect(alice.mark("Two", "Sent")).to_be_visible()
     await alice.leave_window()
     async with web.stack.chat_of(ben) as bob:
-        chat = (await bob.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await bob.open_direct(ann)
         await bob.request("react", chat=chat, seq=1, ref="r1", emoji="😂")
 
         await expect(reaction(alice, "One", "😂 1")).to_be_visible()

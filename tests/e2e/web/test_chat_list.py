@@ -67,7 +67,6 @@ async def test_hundreds_of_chats_scroll_filter_and_open_by_keyboard(
     shares = [names[index::OWNERS] for index in range(OWNERS)]
     await asyncio.gather(*map(create, owners, shares))
     person = await visit(ann)
-    await person.log_in()
     await expect(person.page.locator("[data-index]").first).to_be_visible()
     page = person.page
 
@@ -108,12 +107,11 @@ async def test_cleared_chat_stays_empty_on_all_devices_and_offline(
     """Neither the server nor the local store returns earlier messages."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         for number in range(3):
             await writer.send(chat, f"before {number}")
         laptop, tablet = await visit(ann), await visit(ann)
         for device in (laptop, tablet):
-            await device.log_in()
             await device.open_chat(ben)
             await expect(device.messages("before")).to_have_count(3)
         page = laptop.page

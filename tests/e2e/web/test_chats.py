@@ -37,8 +37,6 @@ async def test_two_people_see_what_the_other_does(web: WebStack, visit: Visit) -
     """Delivered, read and typing status, an unknown name, and the same state after a reload."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
-    await alice.log_in()
-    await bob.log_in()
     await alice.page.get_by_role("button", name="New chat").first.click()
     await alice.page.get_by_role("menuitem", name="New chat").click()
     dialog = alice.page.get_by_role("dialog")
@@ -85,8 +83,6 @@ async def test_group_shows_who_wrote_and_who_has_read(web: WebStack, visit: Visi
     """A group has a name and members. Members see the sender; the sender sees all readers."""
     ann, ben, cal = web.new_users(3)
     alice, bob, carol = [await visit(user) for user in (ann, ben, cal)]
-    for person in (alice, bob, carol):
-        await person.log_in()
 
     await alice.page.get_by_role("button", name="New chat").first.click()
     await alice.page.get_by_role("menuitem", name="New group").click()
@@ -116,8 +112,6 @@ async def test_unread_messages_are_counted_and_divided(web: WebStack, visit: Vis
     """Unread counts are shown at each chat and in the title; a hidden page reads nothing."""
     ann, ben, cal = web.new_users(3)
     alice, bob, carol = [await visit(user) for user in (ann, ben, cal)]
-    for person in (alice, bob, carol):
-        await person.log_in()
     await bob.start_chat(ann)
     await bob.send("one")
     await alice.open_chat(ben)
@@ -153,8 +147,6 @@ async def test_windows_and_devices_of_one_user_show_the_same(web: WebStack, visi
     """A second window shares the connection and keeps working when the first one closes."""
     ann, ben = web.new_users(2)
     first, device, bob = await visit(ann), await visit(ann), await visit(ben)
-    for person in (first, device, bob):
-        await person.log_in()
     async with first.context.expect_page() as opening:
         await first.page.evaluate("window.open(location.href)")  # this copies the session storage
     second = Visitor(ann, first.url, first.context, await opening.value, [])

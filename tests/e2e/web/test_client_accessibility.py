@@ -48,9 +48,9 @@ async def test_pages_have_no_violations(
     """Login, chat list, dialogs, a conversation, and the pages that need no data."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         await writer.send(chat, "Some **bold** text, `code` and https://example.com")
-    person = await visit(ann, size, color_scheme=scheme)
+    person = await visit(ann, size, color_scheme=scheme, is_logged_in=False)
     page, found = person.page, {}
     await page.goto(person.url)
     await expect(page.get_by_role("button", name=f"Continue as {ann}", exact=True)).to_be_visible()

@@ -36,7 +36,8 @@ LOADED = """() => {
 async def test_two_accounts_chat_and_a_logout_leaves_nothing(web: WebStack, visit: Visit) -> None:
     """A user registers, chats, logs out, and finds the chat again after the next login."""
     first, second = f"zoe-{secrets.token_hex(4)}", f"yan-{secrets.token_hex(4)}"
-    zoe, yan = await visit(first), await visit(second, PHONE)
+    zoe = await visit(first, is_logged_in=False)
+    yan = await visit(second, PHONE, is_logged_in=False)
     await zoe.register(PASSWORD)
     await yan.register(PASSWORD)
     await zoe.start_chat(second)
@@ -70,10 +71,9 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
     """Messages and drafts written offline survive a reload, and each message is sent once."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         await writer.send(chat, "before the outage")
         person = await visit(ann, is_far=True)
-        await person.log_in()
         await person.open_chat(ben)
         await expect(person.messages("before the outage")).to_have_count(1)
         await person.page.evaluate(WORKER_READY)
@@ -114,7 +114,6 @@ async def test_chat_is_started_read_and_left_by_keyboard(web: WebStack, visit: V
     """New chat, message, chat list and chat menu work without a mouse."""
     ann, ben = web.new_users(2)
     person = await visit(ann)
-    await person.log_in()
     page = person.page
 
     async def tab_to(role: str, name: str) -> None:
@@ -150,9 +149,9 @@ async def test_first_load_is_small(web: WebStack, visit: Visit) -> None:
     """With an empty cache, the chat list after a login loads within the limits."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         await writer.send(chat, "hello")
-    person: Visitor = await visit(ann, service_workers="block")
+    person: Visitor = await visit(ann, service_workers="block", is_logged_in=False)
     config = await (await person.context.request.get(f"{web.url}v1/client-config")).json()
     await person.context.add_init_script(session_of(ann, config))
     await person.page.goto(person.url)

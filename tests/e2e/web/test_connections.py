@@ -34,7 +34,7 @@ async def test_page_load_renews_the_login_once(
     web: WebStack, visit: Visit, *, has_locks: bool
 ) -> None:
     """All requests of a page share one renewal, also without Web Locks."""
-    person = await visit(f"zoe-{secrets.token_hex(4)}", service_workers="block")
+    person = await visit(f"zoe-{secrets.token_hex(4)}", service_workers="block", is_logged_in=False)
     if not has_locks:
         await person.context.add_init_script("delete Navigator.prototype.locks;")
     await person.register(PASSWORD)
@@ -59,7 +59,7 @@ async def test_refused_origin_is_told_from_a_server_that_is_down(
     )
     api = web.start_api(api_port := free_port(), port)
     try:
-        alice = await visit(ann)
+        alice = await visit(ann, is_logged_in=False)
         alice.url = f"http://127.0.0.1:{api_port}/"
         await alice.page.goto(alice.url)
         await alice.page.get_by_role("button", name=f"Continue as {ann}", exact=True).click()
@@ -79,7 +79,6 @@ async def test_banner_is_shown_when_the_browser_says_that_it_is_offline(
     """It does not wait until the socket ends, and goes away with the network."""
     (ann,) = web.new_users(1)
     alice = await visit(ann)
-    await alice.log_in()
     await expect(alice.banner).to_have_count(0)
 
     await alice.context.set_offline(True)
@@ -96,9 +95,9 @@ async def test_device_with_a_wrong_clock_shows_no_time_in_the_future(
     """With a clock that is three days behind, others were last seen now or before."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         await writer.send(chat, "Hello")
-        alice = await visit(ann)
+        alice = await visit(ann, is_logged_in=False)
         await alice.context.add_init_script(
             """const Real = Date, differenceMs = -3 * 86_400_000;
             window.Date = class extends Real {

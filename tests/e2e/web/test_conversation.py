@@ -27,7 +27,6 @@ async def test_message_actions_work_by_keyboard(web: WebStack, visit: Visit) -> 
         await owner.send(chat, "Who is in?")
     first, second = await visit(ann), await visit(ben)
     for person in (first, second):
-        await person.log_in()
         await person.open_chat("Trip")
 
     await first.field.press_sequentially(f"Ask **him**: @{ben[:-1]}")
@@ -85,7 +84,6 @@ async def test_pictures_and_files_are_viewed_and_forwarded(web: WebStack, visit:
         ):
             await writer.request("create_chat", members=members, ref=name, name=name)
     person = await visit(ann)
-    await person.log_in()
     await person.open_chat("Pictures")
     files = [
         {"name": "red.png", "mimeType": "image/png", "buffer": _picture("red")},
@@ -117,7 +115,6 @@ async def test_pictures_and_files_are_viewed_and_forwarded(web: WebStack, visit:
     await dialog.get_by_role("button", name="Forward", exact=True).click()
     await expect(person.page.get_by_text("Forwarded to Copies and Friends")).to_be_visible()
     other = await visit(cy)
-    await other.log_in()
     for name in ("Friends", "Copies"):
         await other.open_chat(name)
         copy = other.messages("three files")
@@ -149,8 +146,6 @@ async def test_emoji_code_and_link_previews_are_shown(web: WebStack, visit: Visi
     """Emoji can be typed in texts and reactions, code can be copied, and a link has a preview."""
     a, b = web.new_users(2)
     ann, ben = await visit(a), await visit(b)
-    await ann.log_in()
-    await ben.log_in()
     await ann.start_chat(b)
     await ann.field.fill("Off we go ")
     await ann.page.get_by_role("button", name="Emoji").press("Enter")
@@ -197,7 +192,6 @@ async def test_emoji_picker_takes_letters_while_it_loads_and_passes_axe(
     """Letters typed while the picker loads are in its search; row numbers begin at 1."""
     a, b = web.new_users(2)
     ann = await visit(a, service_workers="block")
-    await ann.log_in()
     page = ann.page
     await ann.start_chat(b)
     is_typed = asyncio.Event()
@@ -233,7 +227,6 @@ async def test_search_in_a_chat_leads_back_to_the_chat(web: WebStack, visit: Vis
     """The chat stays open beside the search; Escape and a button go back to it."""
     a, b = web.new_users(2)
     ann = await visit(a)
-    await ann.log_in()
     page = ann.page
     await ann.start_chat(b)
     await ann.send("Here")
@@ -255,7 +248,6 @@ async def test_enter_of_an_input_method_sends_nothing(web: WebStack, visit: Visi
     """Enter and Escape during a composition belong to the input method."""
     a, b = web.new_users(2)
     ann = await visit(a)
-    await ann.log_in()
     await ann.start_chat(b)
     await ann.field.fill("こんにちは")
     compose = """(field, key) => {

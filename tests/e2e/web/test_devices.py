@@ -55,8 +55,8 @@ def is_draft_deleted(response: Response) -> bool:
 async def test_draft_is_synchronized_between_devices(web: WebStack, visit: Visit) -> None:
     """A draft appears on the other device, is not replaced while typing, and is sent once."""
     ann, ben = web.new_users(2)
-    one, peer = await visit(ann), await visit(ben)
-    two = await visit(ann, service_workers="block")
+    one, peer = await visit(ann, is_logged_in=False), await visit(ben, is_logged_in=False)
+    two = await visit(ann, service_workers="block", is_logged_in=False)
     frames = watch_frames(two)
     for person in (one, two, peer):
         await person.log_in()
@@ -107,7 +107,7 @@ async def test_concurrent_pins_from_two_devices_are_both_kept(web: WebStack, vis
     async with open_caller(web, ann) as caller:
         for other in (ben, cy):
             await caller.send(await caller.open_direct(other), f"Hello {other}")
-        one, two = [await visit(ann, service_workers="block") for _ in range(2)]
+        one, two = [await visit(ann, service_workers="block", is_logged_in=False) for _ in range(2)]
         holds = [Hold("PUT"), Hold("PUT")]
         for person, held in zip((one, two), holds, strict=True):
             await person.log_in()
@@ -138,8 +138,6 @@ async def test_refused_message_survives_a_reload_and_is_edited_and_sent_again(
     """A refused message keeps its text and files until the user sends or deletes it."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
-    await alice.log_in()
-    await bob.log_in()
     await alice.start_chat(ben)
     await alice.send("before")
     await expect(bob.row(ann)).to_contain_text("before")

@@ -85,8 +85,6 @@ async def test_picture_is_viewed_and_saved_by_members_and_refused_to_others(
     """A thumbnail in the chat and the full picture in the viewer, by keyboard."""
     a, b, c = web.new_users(3)
     ann, ben = await visit(a), await visit(b)
-    await ann.log_in()
-    await ben.log_in()
     await ann.start_chat(b)
     large = io.BytesIO()
     Image.new("RGB", (640, 320), "teal").save(large, "PNG")
@@ -132,8 +130,6 @@ async def test_picture_that_browsers_cannot_show_appears_as_its_thumbnail(
     """A HEIC, for sender and receiver, in the chat and in the viewer; the type is unknown."""
     a, b = web.new_users(2)
     ann, ben = await visit(a), await visit(b)
-    await ann.log_in()
-    await ben.log_in()
     await ann.start_chat(b)
     await attach(ann, payload("IMG_1.HEIC", "", make_phone_heic()))
     await ann.send("from my phone")
@@ -177,8 +173,6 @@ async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
     """A message waits for its uploads, a file can be removed, and a refusal shows the reason."""
     a, b = web.new_users(2)
     ann, ben = await visit(a, service_workers="block"), await visit(b)
-    await ann.log_in()
-    await ben.log_in()
     await ann.start_chat(b)
     page, is_released = ann.page, asyncio.Event()
     uploads = page.get_by_role("button", name="Remove")
@@ -244,8 +238,6 @@ async def test_voice_message_and_video_are_played_and_in_the_gallery(
     """A recorded voice message and a video are played in the chat and in the details."""
     a, b = web.new_users(2)
     ann, ben = await visit(a), await visit(b)
-    await ann.log_in()
-    await ben.log_in()
     await ann.start_chat(b)
     await ann.page.get_by_role("button", name="Record a voice message").click()
     recorder = ann.page.get_by_role("group", name="Recording")
@@ -312,7 +304,6 @@ async def test_thumbnail_created_after_its_message_is_shown(web: WebStack, visit
     """The page and the SDK get the size and thumbnail of the picture without a reload."""
     a, b = web.new_users(2)
     ben = await visit(b)
-    await ben.log_in()
     await ben.start_chat(a)
     content = io.BytesIO()
     Image.new("RGB", (640, 320), "navy").save(content, "PNG")

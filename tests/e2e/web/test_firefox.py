@@ -26,8 +26,6 @@ async def test_two_people_chat_on_three_devices_and_one_reloads_offline(
     chromium = await visit(ann)
     laptop, peer = await visit_in_firefox(ann, is_far=True), await visit_in_firefox(ben)
     devices = (chromium, laptop, peer)
-    for device in devices:
-        await device.log_in()
 
     await chromium.start_chat(ben)
     await chromium.send("one", "two")

@@ -65,11 +65,10 @@ async def test_hostile_texts_are_shown_as_written(web: WebStack, visit: Visit) -
     ann, ben = web.new_users(2)
     texts = [*PAYLOADS, *FORMATTED]
     async with web.stack.chat_of(ann) as writer:
-        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
+        chat = await writer.open_direct(ben)
         await fill_chat(writer, chat, len(texts), lambda number: texts[number - 1])
     assert len(texts) > 80
     bob = await visit(ben)
-    await bob.log_in()
     await bob.open_chat(ann)
     await expect(bob.messages("<").last).to_be_visible()
 
@@ -93,7 +92,6 @@ async def test_hostile_names_are_shown_as_written(web: WebStack, visit: Visit) -
         await b.send(direct, IMAGE)
         await a.call("PUT", f"/v1/chats/{group}/pins/{seq}")
     alice = await visit(ann)
-    await alice.log_in()
     page = alice.page
     rows = page.get_by_role("list", name="All chats").get_by_role("listitem")
     await expect(rows).to_have_count(2)
@@ -137,8 +135,6 @@ async def test_texts_at_the_limit_and_of_all_scripts_arrive_as_written(
     """4,000 characters, one more, spaces, lines, emoji and both directions of writing are kept."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
-    for person in (alice, bob):
-        await person.log_in()
     await alice.start_chat(ben)
     texts = {
         "  indented  twice\n\n\tand tabbed\n  \n": "  indented  twice\n\n\tand tabbed",

@@ -41,7 +41,6 @@ async def test_escape_closes_only_the_layer_on_top(web: WebStack, visit: Visit) 
         group = await caller.create_group("Layers", ann)
         await caller.send(group, "A message")
     alice = await visit(ann)
-    await alice.log_in()
     page, keys = alice.page, alice.page.keyboard
     await alice.open_chat("Layers")
     await alice.send("Mine")
@@ -97,7 +96,6 @@ async def test_own_messages_and_files_are_shown_after_scrolling_up(
         for number in range(40):
             await caller.send(chat, f"Line {number}")
     alice = await visit(ann)
-    await alice.log_in()
     page = alice.page
     await alice.open_chat(ben)
     await expect(alice.messages("Line 0")).to_be_visible()

@@ -21,13 +21,12 @@ async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_node
     """All messages are shown in both directions, with at most 1,500 nodes in the page."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         await fill_chat(writer, chat, MESSAGES, lambda number: f"message {number}")
         await writer.request("mark", chat=chat, read=MESSAGES)
     async with web.stack.chat_of(ann) as reader:
         await reader.request("mark", chat=chat, read=MESSAGES)
     person = await visit(ann)
-    await person.log_in()
     await person.open_chat(ben)
     await expect(person.messages(f"message {MESSAGES}")).to_be_in_viewport()
 
@@ -48,12 +47,11 @@ async def test_chat_opens_at_the_first_unread_message_and_is_marked_as_read(
     """After scrolling to the end, all messages are marked as read."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         await fill_chat(writer, chat, 300, lambda number: f"message {number}")
         async with web.stack.chat_of(ann) as reader:
             await reader.request("mark", chat=chat, read=220)
         person = await visit(ann)
-        await person.log_in()
         await person.open_chat(ben)
         log = person.page.get_by_role("log")
         await expect(log.get_by_text("New messages")).to_be_in_viewport()
@@ -79,13 +77,12 @@ async def test_quote_jumps_to_its_message_and_the_button_returns(
     """A quote opens its message far above; a button returns to the newest message."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await writer.open_direct(ann)
         await fill_chat(writer, chat, 1_300, lambda number: f"message {number}")
         await writer.send(chat, "see above", reply_to=7)
         async with web.stack.chat_of(ann) as reader:
             await reader.request("mark", chat=chat, read=1_301)
         person = await visit(ann)
-        await person.log_in()
         await person.open_chat(ben)
 
         await person.messages("see above").get_by_role("button", name="message 7").click()

@@ -66,7 +66,6 @@ async def test_unsent_messages_stay_in_the_list_and_cover_no_text(
     """Messages that wait for a connection, and refused ones with their reason and buttons."""
     a, b = web.new_users(2)
     ann = await visit(a, is_far=True)
-    await ann.log_in()
     async with open_client(web, b) as ben:
         await ann.start_chat(b)
         await ben.block(a)

@@ -41,7 +41,6 @@ async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit:
     """Invitations appear at once, not in the chat list, and disappear after the response."""
     ann, ben = web.new_users(2)
     alice = await visit(ann, PHONE)
-    await alice.log_in()
     await invite(web, ben, ann, "Sailing", "Spam")
 
     invitations = list_invitations(alice)
@@ -66,7 +65,6 @@ async def test_invitations_are_loaded_when_a_client_that_started_offline_connect
 ) -> None:
     ann, ben = web.new_users(2)
     alice = await visit(ann)
-    await alice.log_in()
     await alice.page.evaluate(WORKER_READY)
     await alice.context.set_offline(True)
     await alice.page.reload()
@@ -84,7 +82,6 @@ async def test_accepted_invitation_is_not_shown_again_by_a_slow_request(
     """The list of invitations is requested before the user accepts, and arrives afterward."""
     ann, ben = web.new_users(2)
     alice = await visit(ann, PHONE)
-    await alice.log_in()
     await invite(web, ben, ann, "Sailing")
     invitations = list_invitations(alice)
     await expect(invitations).to_have_count(1)
@@ -125,8 +122,6 @@ async def test_owner_and_member_see_reports_limits_mutes_and_bans(
             chat = (await phone.request("create_chat", **fields))["chat"]["chat"]
         await bob.send(chat, "Buy my watches")
         owner, member = await visit(ann), await visit(cat)
-        for person in (owner, member):
-            await person.log_in()
         await member.open_chat("Trip")
         await member.choose("watches", "Report")
         dialog = member.page.get_by_role("dialog", name="Report message")
@@ -176,11 +171,9 @@ async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit:
     """The open menu of a member who is unmuted elsewhere grows and stays in the window."""
     ann, ben = web.new_users(2)
     owner = await visit(ann)
-    await owner.log_in()
     async with web.stack.chat_of(ann, device="phone") as phone:
         await web.stack.add_users([ben])
-        made = await phone.request("create_chat", ref="g", members=[ben], name="Trip")
-        chat = made["chat"]["chat"]
+        chat = await phone.create_group([ben], name="Trip")
         await phone.request("mute_member", ref="m", chat=chat, user=ben)
         page = owner.page
         await page.goto(f"{owner.url}chats/{chat}/details")
@@ -213,9 +206,8 @@ async def test_blocked_user_cannot_write_until_unblocked(web: WebStack, visit: V
     """A message to a blocked user is refused with a reason. A second attempt sends it."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
-    await alice.log_in()
     async with web.stack.chat_of(ben) as bob:
-        chat = (await bob.request("open_direct", user=ann))["chat"]["chat"]
+        chat = await bob.open_direct(ann)
         await bob.send(chat, "Hello")
         await alice.open_chat(ben)
         await alice.page.get_by_role("main").get_by_role("link", name=ben).first.click()

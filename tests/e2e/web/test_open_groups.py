@@ -23,7 +23,6 @@ async def test_invite_link_of_an_open_group_lets_others_join(
         group = await owner.create_group("Chess club", cy)
         await owner.send(group, "Before")
     bob = await visit(ben)
-    await bob.log_in()
     link = f"{web.url}chats/{group}"
     await bob.page.goto(link)
     await expect(bob.page.get_by_text(GONE)).to_be_visible()

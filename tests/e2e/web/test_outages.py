@@ -21,10 +21,8 @@ async def test_messages_missed_in_an_outage_arrive_once_and_in_order(
     """Missed messages, offline messages, unread counts and a half-open connection."""
     ann, ben, cal = web.new_users(3)
     alice, bob = await visit(ann), await visit(ben, is_far=True)
-    await alice.log_in()
-    await bob.log_in()
     async with web.stack.chat_of(cal) as carol:
-        other = (await carol.request("open_direct", user=ben))["chat"]["chat"]
+        other = await carol.open_direct(ben)
         await carol.send(other, "zero")
         await alice.start_chat(ben)
         await alice.send("before")
@@ -63,9 +61,8 @@ async def test_long_outage_restarts_from_a_snapshot(web: WebStack, visit: Visit)
     """A device that missed more events than the inbox holds gets each message once."""
     ann, ben = web.new_users(2)
     bob = await visit(ben, is_far=True)
-    await bob.log_in()
     async with web.stack.chat_of(ann) as writer:
-        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
+        chat = await writer.open_direct(ben)
         await writer.send(chat, "before")
         await bob.open_chat(ann)
         await expect(bob.messages("before")).to_have_count(1)
@@ -87,8 +84,6 @@ async def test_gateway_killed_in_a_burst_sends_everything_once(web: WebStack, vi
     """Both windows and DynamoDB have each message once, and the draft is kept."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
-    await alice.log_in()
-    await bob.log_in()
     await alice.start_chat(ben)
     await bob.start_chat(ann)
     texts = [f"burst {number:02}" for number in range(1, 31)]
@@ -122,7 +117,7 @@ async def test_gateway_killed_in_a_burst_sends_everything_once(web: WebStack, vi
 async def test_refused_token_shows_the_login_page(web: WebStack, visit: Visit) -> None:
     """An invalid token causes an error message; a valid token works afterwards."""
     (ann,) = web.new_users(1)
-    alice = await visit(ann)
+    alice = await visit(ann, is_logged_in=False)
     page = alice.page
     await page.goto(alice.url)
 

@@ -226,8 +226,6 @@ async def test_changed_name_and_picture_reach_open_windows(web: WebStack, visit:
     """Open windows update on focus, after a message, and on the user's other device."""
     ann, ben = web.new_users(2)
     alice, bob, other = await visit(ann), await visit(ben), await visit(ben)
-    for person in (alice, bob, other):
-        await person.log_in()
     await bob.start_chat(ann)
     await bob.send("hello")
     await expect(alice.row(ben)).to_be_visible()
@@ -266,7 +264,7 @@ async def test_changed_name_reaches_a_window_that_stays_in_focus(
 ) -> None:
     """The periodic refresh updates the name, without a message or a change of focus."""
     ann, ben = web.new_users(2)
-    alice, bob = await visit(ann), await visit(ben)
+    alice, bob = await visit(ann, is_logged_in=False), await visit(ben, is_logged_in=False)
     await alice.page.add_init_script(FAST_REFRESH)
     await alice.page.reload()
     for person in (alice, bob):

@@ -59,7 +59,6 @@ async def test_pins_are_shown_to_members_and_changed_by_managers(
         seq = (await phone.send(chat, "Hotel: 5 Main St"))["seq"]
         alice, bob = await visit(ann), await visit(ben)
         for person in (alice, bob):
-            await person.log_in()
             await person.open_chat("Trip")
 
         await alice.choose("Hotel", "Pin")
@@ -90,14 +89,13 @@ async def test_pinned_message_far_above_is_reached_and_scrolling_keeps_the_posit
     """Both users of a direct chat may pin. The bar opens a message that is not loaded."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ann) as writer:
-        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
+        chat = await writer.open_direct(ben)
         await fill_chat(writer, chat, 330, lambda number: f"message {number:03}")
         async with open_caller(web, ann) as caller:
             await caller.call("PUT", f"/v1/chats/{chat}/pins/1")
         async with web.stack.chat_of(ben, device="phone") as reader:
             await reader.request("mark", chat=chat, read=331)
     bob = await visit(ben)
-    await bob.log_in()
     await bob.open_chat(ann)
     await expect(bob.messages("message 330")).to_be_in_viewport()
     await expect(bob.messages("message 001")).to_have_count(0)

@@ -149,8 +149,8 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
     chat.
     """
     ann, ben = web.new_users(2)
-    alice, bob, browser = await visit(ann), await visit(ben), service.new_browser()
-    await alice.log_in()
+    await visit(ann)
+    bob, browser = await visit(ben, is_logged_in=False), service.new_browser()
     await log_in(bob, browser)
     switch = await open_setting(bob)
     await switch.click()
@@ -227,7 +227,7 @@ async def test_push_subscription_is_renewed_and_removed_by_switch_and_logout(
 ) -> None:
     """The server has the subscription only while notifications are on."""
     (ann,) = web.new_users(1)
-    person = await visit(ann)
+    person = await visit(ann, is_logged_in=False)
     await log_in(person, service.new_browser())
     async with open_caller(web, ann) as caller:
 
@@ -269,7 +269,7 @@ async def test_hostile_push_is_plain_text_and_opens_no_foreign_page(
 ) -> None:
     """Wrong types, markup and control characters are shown as plain text or not at all."""
     (ann,) = web.new_users(1)
-    person = await visit(ann)
+    person = await visit(ann, is_logged_in=False)
     await person.context.grant_permissions(["notifications"])
     await person.log_in()
     await person.page.evaluate(WORKER_READY)

@@ -93,7 +93,7 @@ async def test_page_works_in_memory_and_says_so_once(
     """Chats work with every refused API; a notice says once that nothing is stored."""
     ann, ben = web.new_users(2)
     script, is_noticed = FAULTS[fault]
-    alice = await visit(ann)
+    alice = await visit(ann, is_logged_in=False)
     await alice.context.add_init_script(script)
 
     await alice.log_in()
@@ -121,7 +121,7 @@ async def open_visitor(context: BrowserContext, user: str, url: str) -> Visitor:
 async def test_account_works_without_cookies(web: WebStack, visit: Visit) -> None:
     """The login is in memory: it is renewed, and its end is reported to the server."""
     (ben,) = web.new_users(1)
-    alice = await visit(f"ann-{secrets.token_hex(4)}")
+    alice = await visit(f"ann-{secrets.token_hex(4)}", is_logged_in=False)
     page = alice.page
     script, _ = FAULTS["everything is refused"]
     refused = "Object.defineProperty(Navigator.prototype, 'cookieEnabled', { get: () => false });"

@@ -79,7 +79,7 @@ async def test_share_from_another_application_goes_to_the_chosen_chat(
 ) -> None:
     """Text and files from the manifest's share target are in the composer of the chat."""
     ann, ben = web.new_users(2)
-    alice, bob = await visit(ann), await visit(ben)
+    alice, bob = await visit(ann, is_logged_in=False), await visit(ben, is_logged_in=False)
     await alice.context.add_init_script(APP_WINDOW)
     await bob.log_in()
     await alice.log_in()
@@ -102,7 +102,7 @@ async def test_share_from_another_application_goes_to_the_chosen_chat(
 async def test_share_refused_by_a_chat_is_kept_for_another_one(web: WebStack, visit: Visit) -> None:
     """The content is kept, and the user can choose another chat, also after a reload."""
     ann, ben = web.new_users(2)
-    alice = await visit(ann)
+    alice = await visit(ann, is_logged_in=False)
     await alice.context.add_init_script(APP_WINDOW)
     await alice.log_in()
     await alice.start_chat(ben)
@@ -133,7 +133,6 @@ async def test_share_before_the_service_worker_runs_asks_to_share_again(
     """Then the server receives the request; it stores nothing and asks to share again."""
     (ann,) = web.new_users(1)
     alice = await visit(ann, service_workers="block")
-    await alice.log_in()
 
     await share(alice)
 
@@ -148,7 +147,6 @@ async def test_form_of_another_site_fills_nothing(web: WebStack, visit: Visit, p
     """Another site's page cannot put texts or files into the share target of a browser tab."""
     (ann,) = web.new_users(1)
     alice = await visit(ann)
-    await alice.log_in()
     page = alice.page
     await page.evaluate(WORKER_READY)
     form = (
