@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.world import World, new_seed
+from tests.support.servers.redis_cluster import RedisCluster, open_redis_cluster
 from tests.support.stack import Stack, open_stack
 
 # Short leases and refresh intervals, so that automatic recovery happens within the test.
@@ -67,3 +68,11 @@ def stack(request: pytest.FixtureRequest, _stacks: Callable[[int], Stack]) -> St
 def world(stack: Stack, tmp_path: Path) -> World:
     """Users on the stack. They start when the test enters the context manager."""
     return World(stack, tmp_path, new_seed())
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three masters, each with a replica; failover is disabled until a test enables it."""
+    with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=True) as made:
+        made.use_long_node_timeout()
+        yield made

@@ -23,9 +23,9 @@ from chatserver.hot.redis.keys import Keys
 from tests.chaos.conftest import PATIENT
 from tests.chaos.world import World
 from tests.support.observations import Refused, Started
-from tests.support.rawchat import Failed, RawChat
+from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually
-from tests.support.servers.redis_cluster import ClusterNode, RedisCluster, open_redis_cluster
+from tests.support.servers.redis_cluster import ClusterNode, RedisCluster
 from tests.support.stack import Stack, open_stack, start_async
 from tests.support.wire import Ended
 
@@ -35,14 +35,6 @@ SMALL_MAX = 7  # with one member more, the chat is a large chat
 DEADLINE_S = 60.0
 # An idle client needs a second node timeout before its first send after a failover succeeds.
 FAILOVER_S = 90.0
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Three masters, each with a replica; failover is disabled until a test enables it."""
-    with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=True) as made:
-        made.use_long_node_timeout()
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +90,7 @@ async def three_devices(stack: Stack) -> AsyncIterator[list[RawChat]]:
 async def make_group(owner: RawChat, *others: str) -> str:
     """Create a group; return its id."""
     members, ref = list(others), secrets.token_hex(4)
-    answer = await owner.request("create_chat", DEADLINE_S, ref=ref, members=members)
-    chat: str = answer["chat"]["chat"]
-    return chat
+    return await owner.create_group(members, ref=ref, deadline_s=DEADLINE_S)
 
 
 async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
@@ -177,9 +167,8 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
         await eventually(lambda: [m.body for m in client.messages(chat)] == wanted, DEADLINE_S)
 
     await alice.request("remove", DEADLINE_S, chat=chat, ref="out", user=bob.user)
-    with pytest.raises(Failed) as caught:
-        await bob.send(chat, "still here?")
-    assert caught.value.code == "not_found"
+    refused = await get_refusal(bob.send(chat, "still here?"))
+    assert refused.code == "not_found"
 
 
 async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster(

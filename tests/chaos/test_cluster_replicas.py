@@ -20,21 +20,13 @@ from tests.chaos.conftest import SETTINGS
 from tests.chaos.world import World, new_seed
 from tests.support.observations import Acked
 from tests.support.servers.processes import eventually
-from tests.support.servers.redis_cluster import RedisCluster, open_redis_cluster
+from tests.support.servers.redis_cluster import RedisCluster
 from tests.support.stack import Stack, open_stack, start_async
 
 PARTITIONS = 64
 KEYS = Keys(PARTITIONS)
 FAILOVER_S = 90.0
 DOWN_S = float(os.environ.get("CHAOS_MASTER_DOWN_S", "0"))
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Three masters, each with a replica; failover is disabled until a test enables it."""
-    with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=True) as made:
-        made.use_long_node_timeout()
-        yield made
 
 
 @pytest.fixture(scope="module")

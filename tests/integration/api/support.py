@@ -54,3 +54,24 @@ async def open_api(settings: Settings) -> AsyncIterator[ASGIApp]:
         role="api", settings=settings, clock=SystemClock()
     ) as container:
         yield create_app(settings, SystemClock(), container)
+
+
+async def bodies(
+    client: httpx.AsyncClient,
+    path: str = "/v1/me/messages",
+    sizes: Callable[[], int] = lambda: 2,
+    **query: Any,
+) -> list[str]:
+    """Read all pages of a list and return the bodies; all pages but the last must be full."""
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        params = {"limit": sizes(), **query, **cursor}
+        answer = await client.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        found += [each["body"] for each in page["items"]]
+        if page["next"] is None:
+            return found
+        assert len(page["items"]) == params["limit"]
+        cursor = {"cursor": page["next"]}

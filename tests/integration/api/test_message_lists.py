@@ -6,30 +6,11 @@ every change that was acked before the request.
 
 from __future__ import annotations
 
-from typing import Any
-
-import httpx
-
-from tests.integration.api.support import Caller, make_group, problem_of, send, store
+from tests.integration.api.support import Caller, bodies, make_group, problem_of, send, store
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
-
-
-async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str]:
-    """Read all pages of a list and return the bodies; all pages but the last must be full."""
-    found: list[str] = []
-    cursor: dict[str, str] = {}
-    while True:
-        answer = await client.get(path, params={"limit": 2, **query, **cursor})
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
-        found += [each["body"] for each in page["items"]]
-        if page["next"] is None:
-            return found
-        assert len(page["items"]) == query.get("limit", 2)
-        cursor = {"cursor": page["next"]}
 
 
 async def test_messages_between_two_times_are_paged_either_way(

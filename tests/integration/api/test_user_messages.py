@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -12,7 +12,7 @@ import pytest
 
 from chatserver.client import ChatClient
 from chatserver.dev.servers import Server
-from tests.integration.api.support import Caller, make_group, problem_of, send, store
+from tests.integration.api.support import Caller, bodies, make_group, problem_of, send, store
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
@@ -26,27 +26,6 @@ async def show_all(owner: httpx.AsyncClient, chat: str) -> None:
     """Allow members of a group to read its full history."""
     answer = await owner.patch(f"/v1/chats/{chat}", json={"history": "all"})
     assert answer.status_code == 200, answer.text
-
-
-async def bodies(
-    client: httpx.AsyncClient,
-    path: str = ALL,
-    sizes: Callable[[], int] = lambda: 2,
-    **query: Any,
-) -> list[str]:
-    """Read all pages of a list and return the bodies; all pages but the last must be full."""
-    found: list[str] = []
-    cursor: dict[str, str] = {}
-    while True:
-        limit = sizes()
-        answer = await client.get(path, params={"limit": limit, **query, **cursor})
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
-        found += [each["body"] for each in page["items"]]
-        if page["next"] is None:
-            return found
-        assert len(page["items"]) == limit
-        cursor = {"cursor": page["next"]}
 
 
 async def test_list_has_direct_and_group_messages_by_time(

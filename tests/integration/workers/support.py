@@ -259,3 +259,9 @@ def variables_of(container: StorageContainer) -> dict[str, str]:
         "CHAT_WARM_SECRET_KEY": SECRET_KEY,
         "CHAT_CHATS_INVITATIONS": container.settings.chats.invitations,
     }
+
+
+async def persist(container: StorageContainer) -> None:
+    """Run a persist worker until the backlog is empty."""
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))

@@ -16,6 +16,7 @@ from tests.integration.workers.support import (
     CAROL,
     Gateway,
     count_backlog,
+    empty_redis,
     make_group,
     persister_of,
     running,
@@ -39,13 +40,6 @@ async def group(container: StorageContainer) -> Audience:
 async def periods_of(container: StorageContainer, chat: ChatId, user: UserId) -> Periods:
     """Return the earlier membership periods of a member."""
     return await container.memberships.find_periods(chat, user)
-
-
-async def empty_redis(container: StorageContainer) -> None:
-    """Empty Redis, and wait until the process detects the new epoch."""
-    before = container.hot.get_epoch(0)
-    await container.hot.call("FLUSHDB")
-    await eventually(lambda: container.hot.get_epoch(0) not in {"", before}, 20, "another epoch")
 
 
 async def is_stored(container: StorageContainer) -> bool:

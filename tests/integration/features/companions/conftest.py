@@ -1,5 +1,23 @@
-"""Runs these tests with the throughput limits of AWS."""
+"""Fixtures of the companion tests, with the throughput limits of AWS."""
 
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.integration.features.companions.assistant_support import (
+    AssistantWorld,
+    open_assistant_world,
+)
+from tests.integration.warm.support import Tables
 from tests.support.servers.limits import dynamodb
 
 __all__ = ["dynamodb"]
+
+
+@pytest.fixture
+async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
+    """A user and an assistant worker."""
+    async with open_assistant_world(redis_url, tables.settings) as made:
+        yield made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,16 +16,9 @@ from tests.integration.features.companions.assistant_support import (
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import be_on_one_day
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 
 KEYS = CompanionKeys(1)
-
-
-@pytest.fixture
-async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
-    """A user and an assistant worker."""
-    async with open_assistant_world(redis_url, tables.settings) as made:
-        yield made
 
 
 async def test_assistant_tokens_per_day_are_limited(redis_url: str, tables: Tables) -> None:
@@ -76,10 +68,7 @@ async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld)
 
         await world.deltas.stop(chats[0])
 
-        async def is_answered() -> bool:
-            return len(await world.responses(other)) == 1
-
-        await eventually(is_answered)
+        await eventually_equal(lambda: world.responses(other), 1, of=len)
 
 
 async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> None:

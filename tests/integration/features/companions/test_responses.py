@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,16 +21,9 @@ from tests.integration.features.companions.assistant_support import (
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import persister_of, running, stored_of
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 
 KEYS = CompanionKeys(1)
-
-
-@pytest.fixture
-async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
-    """A user and an assistant worker."""
-    async with open_assistant_world(redis_url, tables.settings) as made:
-        yield made
 
 
 # a response
@@ -64,10 +56,7 @@ async def test_assistant_response_is_stored_with_its_metadata(world: AssistantWo
         await world.send(chat, "hello")
         (answer,) = await world.wait_for_responses(chat, 1)
 
-        async def is_stored() -> bool:
-            return len(await stored_of(world.container, chat)) == 2
-
-        await eventually(is_stored)
+        await eventually_equal(lambda: stored_of(world.container, chat), 2, of=len)
 
     assert (await stored_of(world.container, chat))[1] == answer
 
@@ -104,10 +93,7 @@ async def test_assistant_sessions_are_answered_concurrently(world: AssistantWorl
         await eventually(lambda: len(world.signals(slow)) >= 2)
         await world.send(quick, "hello")
 
-        async def is_answered() -> bool:
-            return len(await world.responses(quick)) == 1
-
-        await eventually(is_answered)
+        await eventually_equal(lambda: world.responses(quick), 1, of=len)
         assert await world.responses(slow) == []
 
 
@@ -118,11 +104,7 @@ async def test_assistant_answers_message_already_trimmed_from_the_backlog(
     chat = await world.session("echo")
     await world.send(chat, "anybody there?")
     async with running(persister_of(world.container).run()):
-
-        async def is_trimmed() -> bool:
-            return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)
-
-        await eventually(is_trimmed)
+        await eventually_equal(lambda: world.hot.call("XLEN", world.hot.keys.backlog(0)), 0)
     assert await world.pending.count() == 1
 
     async with world.running_worker():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -23,13 +22,6 @@ from tests.integration.warm.support import Tables
 from tests.support.servers.processes import eventually
 
 KEYS = CompanionKeys(1)
-
-
-@pytest.fixture
-async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
-    """A user and an assistant worker."""
-    async with open_assistant_world(redis_url, tables.settings) as made:
-        yield made
 
 
 async def send_and_wait(world: AssistantWorld, chat: ChatId, text: str) -> str:

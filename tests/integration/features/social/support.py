@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import httpx
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
@@ -142,3 +145,10 @@ def edges_of(rows: dict[tuple[str, str], Row]) -> tuple[set[tuple[str, str]], se
             case ["u", user, "following"]:
                 following.add((user, other))
     return followers, following
+
+
+async def call_api(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
+    """Make a request, check that it succeeds, and return the body."""
+    answer = await client.request(method, path, json=body)
+    assert answer.is_success, (method, path, answer.text)
+    return answer.json() if answer.content else None

@@ -9,17 +9,11 @@ import httpx
 from chatserver.client import ChatClient
 from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, problem_of, send
+from tests.integration.features.social.support import call_api
 from tests.support.rawchat import RawChat
 from tests.support.stack import NewName, Stack
 
 MESSAGES, POSTS = "/v1/me/favorites/messages", "/v1/me/favorites/posts"
-
-
-async def call_api(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
-    """Make a request, check that it succeeds, and return the body."""
-    answer = await client.request(method, path, json=body)
-    assert answer.is_success, (method, path, answer.text)
-    return answer.json() if answer.content else None
 
 
 async def read_all(client: httpx.AsyncClient, path: str) -> list[Any]:
@@ -74,8 +68,7 @@ async def test_saved_messages_are_listed_while_the_user_may_read_them(
 ) -> None:
     """They are listed with their edits, unless deleted, hidden, or in a chat that the user left."""
     as_alice, as_bob = caller(alice.user), caller(bob.user)
-    group = await alice.request("create_chat", members=[bob.user], name="Trip", ref="g")
-    chat = group["chat"]["chat"]
+    chat = await alice.create_group([bob.user], name="Trip")
     seqs = [(await send(as_alice, chat, f"m{number}")).json()["seq"] for number in range(5)]
     for seq in seqs:
         await call_api(as_bob, "PUT", f"{MESSAGES}/{chat}/{seq}")

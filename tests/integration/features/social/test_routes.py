@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 
 from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, problem_of
+from tests.integration.features.social.support import call_api
 from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
 
@@ -22,13 +22,6 @@ def social_worker(stack: Stack) -> Iterator[Server]:
     )
     yield worker
     worker.kill()
-
-
-async def call_api(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
-    """Make a request, check that it succeeds, and return the body."""
-    answer = await client.request(method, path, json=body)
-    assert answer.is_success, (method, path, answer.text)
-    return answer.json() if answer.content else None
 
 
 async def test_profile_of_a_user_who_is_not_discoverable_is_hidden_from_strangers(

@@ -16,19 +16,15 @@ from chatserver.errors import Unavailable
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import frames
 from chatserver.service.membership import group_membership, unstored_membership_changes
-from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,
     BOB,
     CAROL,
     Gateway,
     empty_redis,
-    is_drained,
     make_group,
     make_users,
-    open_container,
-    persister_of,
-    running,
+    persist,
     stored_of,
 )
 from tests.integration.workers.test_membership import inbox_of, list_entry_roles, make_request
@@ -40,23 +36,10 @@ INVITED, LEFT, NAMED = ("dave", "member"), ("bob", ""), (None, None)
 
 
 @pytest.fixture
-async def container(redis_url: str, tables: Tables) -> Any:
-    """A worker's container."""
-    async with open_container(redis_url, tables.settings) as container:
-        yield container
-
-
-@pytest.fixture
 async def group(container: StorageContainer) -> Audience:
     """A group of three; Dave has an account."""
     await make_users(container, DAVE)
     return await make_group(container, ALICE, BOB, CAROL)
-
-
-async def persist(container: StorageContainer) -> None:
-    """Persist all entries in Redis."""
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
 
 
 async def begin_epoch(container: StorageContainer) -> None:

@@ -1,5 +1,24 @@
-"""Runs these tests with the throughput limits of AWS."""
+"""Fixtures of the chat tests, with the throughput limits of AWS."""
 
+from __future__ import annotations
+
+import pytest
+
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.read_marks_and_hidden_messages import MemberState
+from tests.integration.warm.support import Tables
 from tests.support.servers.limits import dynamodb
 
 __all__ = ["dynamodb"]
+
+
+@pytest.fixture
+def directory(tables: Tables) -> Directory:
+    """The directory of the tables."""
+    return Directory(tables.client, tables.settings)
+
+
+@pytest.fixture
+def state(tables: Tables, directory: Directory) -> MemberState:
+    """The member state of the same tables."""
+    return MemberState(tables.client, directory)

@@ -18,18 +18,6 @@ NOW_MS = 1_795_000_000_500
 MEMBERS = [f"user-{n:03}" for n in range(255)]
 
 
-@pytest.fixture
-def directory(tables: Tables) -> Directory:
-    """The directory under test."""
-    return Directory(tables.client, tables.settings)
-
-
-@pytest.fixture
-def state(tables: Tables, directory: Directory) -> MemberState:
-    """The member state in the same tables."""
-    return MemberState(tables.client, directory)
-
-
 async def list_chat_pages(directory: Directory, user: str, limit: int = 50) -> list[list[str]]:
     """Return the ids of a user's chats, one list per page."""
     page = await directory.list_memberships(user, limit=limit)

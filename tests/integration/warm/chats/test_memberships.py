@@ -21,18 +21,6 @@ CHAT = "g-1"
 
 
 @pytest.fixture
-def directory(tables: Tables) -> Directory:
-    """A directory of the same tables."""
-    return Directory(tables.client, tables.settings)
-
-
-@pytest.fixture
-def state(tables: Tables, directory: Directory) -> MemberState:
-    """The member state of the same tables."""
-    return MemberState(tables.client, directory)
-
-
-@pytest.fixture
 async def memberships(tables: Tables, directory: Directory) -> Memberships:
     """The repository under test, with a group of alice, bob and carol."""
     await directory.create_group(CHAT, "alice", ["bob", "carol"], "Climbing", NOW)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -27,18 +26,11 @@ from tests.integration.workers.support import (
     texts,
 )
 from tests.support.servers.dynamodb_proxy import DynamoProxy, on_chat
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from workers.persist import worker
 from workers.persist.batch_changes import EntryWrite
 
 FLOOD = 2_500
-
-
-@pytest.fixture
-async def fault_proxy(dynamodb: str) -> Any:
-    """A fault-injecting proxy in front of DynamoDB."""
-    async with DynamoProxy(dynamodb) as made:
-        yield made
 
 
 async def get_stored_seq(container: StorageContainer, chat: ChatId) -> int:
@@ -189,12 +181,13 @@ async def test_next_persist_worker_continues_at_the_position_of_each_chat(
 
     partition = container.hot.keys.get_partition(busy.chat)
 
-    async def is_position_recorded() -> bool:
-        return (await Backlog(container.hot, partition).get_progress()).get(busy.chat) == 500
-
     async with open_behind_proxy(fault_proxy, container) as others:
         async with running(persister_of(others).run()):
-            await eventually(is_position_recorded, 60)
+            await eventually_equal(
+                Backlog(container.hot, partition).get_progress,
+                500,
+                of=lambda found: found.get(busy.chat),
+            )
         fault_proxy.rules.remove(rule)
         fault_proxy.calls.clear()
         async with running(persister_of(others, "w2").run()):

@@ -56,7 +56,7 @@ from tests.support.servers.dynamodb_proxy import (
     Storm,
     on_chat,
 )
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from workers.persist import batch_writer
 
 THROTTLED = Refuse("ProvisionedThroughputExceededException")
@@ -66,13 +66,6 @@ WARM_TIMEOUTS = {"call_timeout_s": 2.0}
 ATTEMPTS_MAX = 2
 pytestmark = pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": ATTEMPTS_MAX})
 PERSIST_TIMEOUTS = {"write_timeout_s": 2.5, "lease_s": 20.0}
-
-
-@pytest.fixture
-async def fault_proxy(dynamodb: str) -> AsyncIterator[DynamoProxy]:
-    """A fault-injecting proxy in front of DynamoDB."""
-    async with DynamoProxy(dynamodb) as made:
-        yield made
 
 
 @contextlib.asynccontextmanager
@@ -364,10 +357,7 @@ async def test_persist_after_a_takeover_stores_no_outdated_text(
             await expected_messages.send(slow, "slow")
             await expected_messages.send(other, "secret one", "secret two")
 
-            async def is_stored() -> bool:
-                return len(await stored_of(container, other.chat)) == 2
-
-            await eventually(is_stored)
+            await eventually_equal(lambda: stored_of(container, other.chat), 2, of=len)
             await expected_messages.edit(other, 1, "changed")
             await expected_messages.delete(other, 2)
 
@@ -408,11 +398,7 @@ async def test_persist_retried_batch_creates_each_dead_letter_once(
             await gateway.send(chat, "invalid", tail=swap(b'"body":"invalid"', b'"body":7'))
             await gateway.send(chat, "empty", tail=swap(b'"sender":"alice"', b'"sender":""'))
         async with running(persister_of(others).run()):
-
-            async def others_stored() -> bool:
-                return len(await stored_of(container, other.chat)) == 32
-
-            await eventually(others_stored)
+            await eventually_equal(lambda: stored_of(container, other.chat), 32, of=len)
             fault_proxy.rules.remove(rule)
             await eventually(lambda: is_drained(container))
 

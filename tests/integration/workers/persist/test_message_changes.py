@@ -28,12 +28,13 @@ from tests.integration.workers.support import (
     is_drained,
     make_group,
     open_container,
+    persist,
     persister_of,
     queries_of,
     running,
 )
 from tests.support.constants import constants
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 
 Entry = tuple[bytes, list[bytes]]
 
@@ -84,12 +85,6 @@ async def restore_backlog(container: StorageContainer, entries: list[Entry]) -> 
 async def items_of(tables: Tables) -> dict[str, Item]:
     """Return all items by seq."""
     return {item["seq"]["N"]: item for item in await tables.scan(MESSAGES.name)}
-
-
-async def persist(container: StorageContainer) -> None:
-    """Run a persist worker until the backlog is empty."""
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
 
 
 async def test_replay_from_every_point_ends_with_the_same_items(
@@ -170,14 +165,11 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
     async def fail(*_: object) -> None:
         raise Unavailable("simulated failure")
 
-    async def is_stored() -> bool:
-        return len(await container.messages.list_after(chat, 0, 200)) == 3
-
     with monkeypatch.context() as patch:
         for name in ("apply", "clear_edit"):
             patch.setattr(container.message_changes, name, fail)
         async with running(persister_of(container).run()):
-            await eventually(is_stored)
+            await eventually_equal(lambda: container.messages.list_after(chat, 0, 200), 3, of=len)
     (before,) = await container.messages.list_after(chat, 0, 1)
     await empty_redis(container)
     await gateway.send(await container.audiences.get(chat), "four", sender=BOB)
