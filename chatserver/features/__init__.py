@@ -7,7 +7,7 @@ All features use the same module names:
 - `hot`, `warm`, `cold`: data in Redis, DynamoDB and S3
 - `container`: dependencies, and implementations of the core's interfaces
 - `routes`, `worker`: HTTP routes and background jobs
-- `keys` and the folder `scripts`: Redis keys and Lua scripts
+- `keys`, `tables` and the folder `scripts`: Redis keys, DynamoDB attributes and Lua scripts
 - `settings`: the section of the settings; `doctor`: its checks for `chatserver doctor`
 - `audit_cli`: a command of `chatserver audit`
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from chatserver.domain.ids import ChatId
 from chatserver.features.analytics.model import Unit
+from chatserver.features.analytics.tables import ExportField as Field
 from chatserver.features.analytics.warm import encode_unit
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.directory_attributes import ExportField as Field
 from chatserver.warm.schema.tables import DIRECTORY, Table
 
 _UNIT: Final = Unit(ChatId("g-archived"), 1, 1000, "01KAJ6B9D3F5G7H1J2K4M6N8PQ")

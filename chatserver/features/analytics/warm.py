@@ -24,12 +24,12 @@ from chatserver.config import Warm
 from chatserver.domain.ids import ChatId
 from chatserver.errors import CorruptData, LostRace
 from chatserver.features.analytics.model import Unit
+from chatserver.features.analytics.tables import ExportField as Field
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import iter_pages, write_conditionally
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.schema.directory_attributes import ExportField as Field
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 
 _UNIT_PREFIX: Final = "p#"

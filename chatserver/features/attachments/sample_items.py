@@ -7,11 +7,11 @@ from typing import Final
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.attachments.model import File
+from chatserver.features.attachments.tables import FileField as Field
 from chatserver.features.attachments.warm import due_key, encode_file, owned_key
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
-from chatserver.warm.schema.tables import FileField as Field
 
 _S: Final = 1_795_000_000
 _CHAT: Final = ChatId("d-alice-bob")

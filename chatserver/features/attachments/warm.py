@@ -28,12 +28,12 @@ from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, CorruptData, RateLimited, TooLarge, Unavailable
 from chatserver.features.attachments.model import Bounds, File, Phase, Usage, check_size
+from chatserver.features.attachments.tables import FileField as Field
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
-from chatserver.warm.schema.tables import FileField as Field
 
 SHARDS: Final = 16  # number of partition keys of due items
 TRIES_MAX = 8

@@ -25,13 +25,13 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.features.chat_preferences.frames import ChatPreferences, Draft, PinnedChats
+from chatserver.features.chat_preferences.tables import ChatPreferencesField as Field
 from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.schema.directory_attributes import ChatPreferencesField as Field
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 
 PREFIX: Final = "preferences#"

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from chatserver.features.pins.model import PINS_MAX, Pin, PinCount, PinOutcome
+from chatserver.features.pins.tables import PinField as Field
 from chatserver.warm.chats.directory_items import chat_key
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.codecs import Codec, Stored
@@ -27,7 +28,6 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.messages.chat_partition_reads import build_key
 from chatserver.warm.messages.sharded_chats import ShardedChats
-from chatserver.warm.schema.directory_attributes import PinField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 
 PREFIX: Final = "pin#"

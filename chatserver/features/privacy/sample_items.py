@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from chatserver.features.privacy.model import Job
+from chatserver.features.privacy.tables import JobField as Field
 from chatserver.features.privacy.warm.jobs import (
     DAY_S,
     EXPORT_POINTER_TTL_S,
@@ -17,7 +18,6 @@ from chatserver.features.privacy.warm.jobs import (
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
-from chatserver.warm.schema.tables import JobField as Field
 
 _MS: Final = 1_795_000_000_000
 _S: Final = _MS // 1000

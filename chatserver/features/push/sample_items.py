@@ -7,11 +7,11 @@ from typing import Final
 
 from chatserver.domain.ids import UserId
 from chatserver.features.push.model import Subscription
+from chatserver.features.push.tables import PushField as Field
 from chatserver.features.push.warm.subscriptions import PREFIX, encode_subscription
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
-from chatserver.warm.schema.tables import PushField as Field
 
 _MS: Final = 1_795_000_000_000
 _PHONE: Final = Subscription("s1", UserId("alice"), "fcm", "fcm-token-of-the-phone", device="phone")

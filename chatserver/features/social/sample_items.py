@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from chatserver.features.social.model import Info, Post, PostId, PostRef
+from chatserver.features.social.tables import FanoutField
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import MERGED, encode_job
 from chatserver.features.social.warm.profiles import encode_info
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.directory_attributes import FanoutField
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, Table
 from chatserver.warm.schema.tables import SocialField as Field
 

@@ -30,13 +30,12 @@ from chatserver.errors import CorruptData
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.expressions import UnknownForm, find_comparisons
 from chatserver.warm.encryption.key_rows import Item, get_bytes
-from chatserver.warm.schema.directory_attributes import SummaryField
 from chatserver.warm.schema.tables import (
     CHAT_SESSION,
     DIRECTORY,
     MESSAGES,
     SOCIAL,
-    FileField,
+    DirectoryField,
     MessageField,
     SessionField,
     SocialField,
@@ -55,7 +54,7 @@ FIELDS: Final[dict[Table, frozenset[str]]] = {
             MessageField.ATTACHMENTS,
         }
     ),
-    DIRECTORY: frozenset({SummaryField.TEXT, FileField.NAME}),
+    DIRECTORY: frozenset({DirectoryField.TEXT, DirectoryField.FILE_NAME}),
     SOCIAL: frozenset({SocialField.CONTENT}),
     CHAT_SESSION: frozenset({SessionField.ENTRIES}),
 }

@@ -1,4 +1,4 @@
-"""Attributes that features, migrations and Streams store in table `directory`.
+"""Attributes that migrations, Streams and others store in table `directory`.
 
 `chatserver.warm.schema.tables` defines the table's other attributes. A prefix in a comment, such as
 "chats:", names the items that have the attribute.
@@ -7,18 +7,6 @@
 from __future__ import annotations
 
 from typing import Final
-
-
-class SummaryField:
-    """Attributes of companion session summaries, in `directory`."""
-
-    PK: Final = "PK"
-    SK: Final = "SK"
-    FIRST: Final = "first"  # chat seq: the first message that the summary covers
-    UPTO: Final = "upto"  # chat seq: the last message that the summary covers
-    TEXT: Final = "text"
-    REV: Final = "rev"  # 1, 2, 3 …: each write requires the previous revision
-    EXPIRES_AT: Final = "expires_at"  # seconds since 1970: TTL of the first message that expires
 
 
 class EncryptionField:
@@ -41,58 +29,6 @@ class ActiveDaysField:
     FIRST: Final = "first"  # days since 1970: the first day of the bitmap
     DAYS: Final = "days"  # bitmap, little-endian: bit n is day `first` + n
     EARLIER: Final = "earlier"  # the chat also has messages of unknown earlier days
-
-
-class PinField:
-    """Attributes of pinned messages, in `directory`."""
-
-    PK: Final = "PK"
-    SK: Final = "SK"
-    TS: Final = "ts"  # the message's ts, microseconds since 1970
-    PINNED_AT: Final = "pinned_at"  # milliseconds since 1970
-    PINS: Final = "pins"  # chats: number of pinned messages
-    REQUEST: Final = "request"  # chats: digest of the request that made the last change
-
-
-class ChatPreferencesField:
-    """Attributes of users' chat preferences and pinned chats, in `directory`."""
-
-    PK: Final = "PK"
-    SK: Final = "SK"
-    REV: Final = "rev"  # rises with each write
-    ARCHIVED: Final = "archived"  # true, or absent
-    MUTED_UNTIL: Final = "muted_until"  # end of the mute, seconds since 1970; 0 means forever
-    UNREAD: Final = "unread"  # true if the chat is marked as unread; otherwise absent
-    TEXT: Final = "text"  # the draft
-    DRAFT: Final = "draft"  # version of the draft
-    CLEARED: Final = "cleared"  # chat seq: messages up to it are not shown
-    PINNED_CHATS: Final = "pinned_chats"  # ids of the pinned chats, in order
-    EXPIRES_AT: Final = "expires_at"  # seconds since 1970: TTL of items with only default values
-
-
-class ExportField:
-    """Attributes of the analytics export, in `directory`. A unit is a range of a chat's entries."""
-
-    PK: Final = "PK"
-    SK: Final = "SK"
-    FIRST: Final = "first"  # export units: first chat seq
-    LAST: Final = "last"  # export units: last chat seq
-    BATCH: Final = "batch"  # export units: id of the batch, part of the names of its files
-    SHA256: Final = "sha256"  # export units: SHA-256 (hex) of their rows; absent until files exist
-    VERSION: Final = "version"  # export units: digest of the data that their rows were made from
-    EXPORTED: Final = "exported"  # archive segments: true if the export files contain them
-    TAG: Final = "tag"  # archive segments: suffix of the object's key
-
-
-class FanoutField:
-    """Attributes of pending post fan-outs to timelines, in `directory`."""
-
-    PK: Final = "PK"
-    SK: Final = "SK"
-    PLACE: Final = "place"  # last follower processed
-    FIRST: Final = "first"  # authors whose posts are merged on read: id of the first such post
-    LAST: Final = "last"  # authors whose posts are merged on read: id of the newest such post
-    CREATED: Final = "created"  # milliseconds since 1970
 
 
 class SchemaField:

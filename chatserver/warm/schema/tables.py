@@ -1,7 +1,8 @@
 """DynamoDB tables: keys, indexes and attribute names.
 
-Attribute names are defined only here and in `chatserver.warm.schema.directory_attributes`. A prefix
-in a comment, such as "chats:", names the items that have the attribute.
+Attribute names are defined only here, in `chatserver.warm.schema.directory_attributes` and in
+`tables.py` of features. A prefix in a comment, such as "chats:", names the items that have the
+attribute.
 
 | table          | keys           | indexes                                 | content           |
 |----------------|----------------|-----------------------------------------|-------------------|
@@ -172,41 +173,9 @@ class DirectoryField:
     RECEIPT: Final = "receipt"  # erased users: the erasure job
     # Users: false until a login ends or a block in either direction is added. Missing: unknown.
     RESTRICTED: Final = "restricted"
+    TEXT: Final = "text"  # drafts and summaries; encrypted
+    FILE_NAME: Final = "file_name"  # files: encrypted, unlike other names in this table
     WORDS: Final = "words"  # users who can be found by name: their search words
-
-
-class PushField:
-    """Attributes of push subscriptions, in `directory`."""
-
-    USER: Final = "user"  # lookup item: owner of the subscription
-    KIND: Final = "kind"  # web, fcm or apns
-    TARGET: Final = "target"  # browser endpoint or app token
-    P256DH: Final = "p256dh"  # the browser's public key
-    AUTH: Final = "auth"  # the browser's secret
-    DEVICE: Final = "device"  # device that registered the subscription
-    CREATED: Final = "created"  # latest registration, milliseconds since 1970
-    EXPIRES_AT: Final = "expires_at"  # seconds since 1970
-
-
-class JobField:
-    """Attributes of exports and erasures, in `directory`."""
-
-    KIND: Final = "kind"  # export or erasure
-    USER: Final = "user"
-    STATE: Final = "state"  # waiting, running, ready, done or failed
-    CREATED: Final = "created"  # milliseconds since 1970
-    CHANGED: Final = "changed"  # milliseconds since 1970
-    PROGRESS: Final = "progress"  # percent
-    STEPS: Final = "steps"  # erasures, JSON: completed steps by store
-    WHY: Final = "why"  # reason for failing or waiting
-    SIZE: Final = "size"  # exports: bytes
-    TRIES: Final = "tries"  # number of attempts by workers
-    HOLDER: Final = "holder"  # worker that runs the job
-    HELD_UNTIL: Final = "held_until"  # lease expiry, milliseconds since 1970
-    EXPIRES_AT: Final = "expires_at"  # seconds since 1970
-    JOB: Final = "job"  # users: the newest export
-    DAY: Final = "day"  # users: day of the newest export, in days since 1970
-    EXPORTS: Final = "exports"  # users: number of exports requested on `day`
 
 
 class SegmentField:
@@ -232,42 +201,6 @@ class UserPositionField:
 
     SENT_TS: Final = "sent_ts"  # microseconds since 1970
     RECEIVED_TS: Final = "received_ts"  # microseconds since 1970
-
-
-class FileField:
-    """Attributes of files and of users' upload counters, in `directory`."""
-
-    OWNER: Final = "owner"
-    CHAT: Final = "chat"
-    NAME: Final = "file_name"  # name of the file; encrypted, unlike other names in this table
-    TYPE: Final = "type"
-    SIZE: Final = "size"  # bytes
-    SHA256: Final = "sha256"  # hex
-    CREATED: Final = "created"  # milliseconds since 1970
-    DUE: Final = "due"  # seconds since 1970: when the file is removed
-    STATE: Final = "state"  # waiting or ready
-    SEQS: Final = "seqs"  # seqs of the messages that contain the file
-    WIDTH: Final = "width"
-    HEIGHT: Final = "height"
-    THUMB: Final = "thumb"  # a thumbnail exists
-    LOOKED_AT: Final = "looked_at"  # the file has been inspected; no thumbnail will be added later
-    REV: Final = "rev"  # number of writes
-    UPLOADS: Final = "uploads"  # users: number of uploads that are in no message yet
-    BYTES: Final = "bytes"  # users: total size of all their files
-
-
-class CompanionField:
-    """Attributes of companion versions, in `directory`."""
-
-    NAME: Final = "name"
-    VERSION: Final = "version"
-    CREATED: Final = "created"  # milliseconds since 1970
-    PROMPT: Final = "prompt"
-    PROVIDER: Final = "provider"  # bedrock, openai or scripted
-    MODEL: Final = "model"
-    CONTEXT_TOKENS: Final = "context_tokens"
-    ANSWER_TOKENS: Final = "answer_tokens"
-    OPTIONS: Final = "options"  # JSON
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

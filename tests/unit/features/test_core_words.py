@@ -35,7 +35,6 @@ MODULES = {
     "chatserver/telemetry/dynamodb_usage.py": "the labels of DynamoDB usage",
     "chatserver/telemetry/metrics.py": "every process exports every metric",
     "chatserver/warm/encryption/encrypted_fields.py": "the encrypted attributes of all tables",
-    "chatserver/warm/schema/directory_attributes.py": "the attributes of one table",
     "chatserver/warm/schema/tables.py": "a tenant is deleted with the items of removed features",
 }
 # Words that the rest of the core may use, and why.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from chatserver.feature_modules import iter_feature_modules
 from chatserver.warm.schema import directory_attributes, tables
 
 ROOT = Path(__file__).parents[3]
@@ -14,24 +15,9 @@ DOCUMENT = ROOT / "docs" / "data-model.md"
 LINK = re.compile(r"\[`([\w.]+)`\]\(([^)]+)\)")
 FIELDS = {
     name
-    for owner in (
-        tables.MessageField,
-        tables.SessionField,
-        tables.SocialField,
-        tables.DirectoryField,
-        tables.FileField,
-        tables.SegmentField,
-        tables.JobField,
-        tables.PushField,
-        tables.CompanionField,
-        directory_attributes.ActiveDaysField,
-        directory_attributes.FanoutField,
-        directory_attributes.SchemaField,
-        directory_attributes.ShardField,
-        directory_attributes.StreamField,
-        directory_attributes.SummaryField,
-        directory_attributes.TenantField,
-    )
+    for module in (tables, directory_attributes, *iter_feature_modules("tables"))
+    for owner in vars(module).values()
+    if isinstance(owner, type) and owner.__name__.endswith("Field")
     for constant, name in vars(owner).items()
     if constant.isupper()
 }

@@ -29,6 +29,7 @@ from chatserver.features.companions.companion_options import (
     parse_options,
 )
 from chatserver.features.companions.model import NO_COMPANION, Changes, Companion, Provider
+from chatserver.features.companions.tables import CompanionField as Field
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -36,7 +37,6 @@ from chatserver.warm.dynamo.item_attributes import get_number, get_text
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, read_page
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
-from chatserver.warm.schema.tables import CompanionField as Field
 
 PARTITION: Final = "companions"
 HEAD_PREFIX: Final = "companion#"

@@ -15,10 +15,10 @@ from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData
 from chatserver.features.companions.model import SessionSummary
+from chatserver.features.companions.tables import SummaryField as Field
 from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
-from chatserver.warm.schema.directory_attributes import SummaryField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
 PREFIX: Final = "summary#"

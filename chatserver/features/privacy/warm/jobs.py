@@ -28,6 +28,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.errors import Conflict, CorruptData, LostRace, NotFound, RateLimited
 from chatserver.features.privacy.model import Job, Kind, ReceiptLine, State
+from chatserver.features.privacy.tables import JobField as Field
 from chatserver.features.social.warm.social_items import INFO
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import row_key, user_key
@@ -35,7 +36,6 @@ from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number, get_text
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, DirectoryField
-from chatserver.warm.schema.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
 DAY_S: Final = 86_400

@@ -24,13 +24,13 @@ from chatserver.config import Warm
 from chatserver.domain.ids import UserId
 from chatserver.errors import CorruptData, NotFound, Unavailable
 from chatserver.features.push.model import Kind, Subscription
+from chatserver.features.push.tables import PushField as Field
 from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Key
-from chatserver.warm.schema.tables import PushField as Field
 
 SUBSCRIPTION_TTL_S: Final = 90 * 86_400
 PREFIX: Final = "push#"

@@ -22,11 +22,11 @@ from typing import Any, Final, Literal, cast
 from chatserver.config import Warm
 from chatserver.errors import CorruptData
 from chatserver.features.social.model import PostId, PostRef
+from chatserver.features.social.tables import FanoutField as Field
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.schema.directory_attributes import FanoutField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
 SHARDS: Final = 8

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from chatserver.feature_modules import iter_feature_modules
 from chatserver.warm.schema import directory_attributes, tables
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
 from deploy.documents.nosql_workbench_samples import samples
@@ -29,7 +30,7 @@ OBJECTS = {"FILE_OBJECT", "ARCHIVE_OBJECT"}
 SAMPLED = ("USER", "CHAT", "MEMBER", "MESSAGE", "CHAT_SESSION", "COMPANION", "PERSONA", "PROFILE")
 NAMES = {
     name
-    for module in (tables, directory_attributes)
+    for module in (tables, directory_attributes, *iter_feature_modules("tables"))
     for owner in vars(module).values()
     if isinstance(owner, type) and owner.__name__.endswith("Field")
     for constant, name in vars(owner).items()
