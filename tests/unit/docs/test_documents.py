@@ -189,7 +189,7 @@ def test_each_make_target_and_variable_in_a_document_exists(document: Document) 
 
 @each_document
 def test_each_module_run_in_a_document_exists_with_its_options(document: Document) -> None:
-    """Example: `python -m tests.benchmarks.sharded_reads --reads 120`."""
+    """Example: `python -m tests.benchmarks.idle_cpu --seconds 60`."""
     problems = []
     for line in code_of(document):
         for name, rest in re.findall(r"\bpython3? -m ([\w.]+)([^;&|]*)", line):
