@@ -109,12 +109,11 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
         open_s3(settings.cold) as store,
     ):
         client = dynamodb.for_feature("operations")
-        shards = ShardedChats(client, settings.warm)
+        shards = ShardedChats(client)
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), shards=shards)
-        repository = MessageRepository(client, settings.warm, shards=shards, bodies=bodies)
+        repository = MessageRepository(client, shards=shards, bodies=bodies)
         changes = MessageChanges(
             client,
-            settings.warm,
             shards=shards,
             retention=ItemRetention.by(settings.archive),
             bodies=bodies,

@@ -67,16 +67,16 @@ class TierContainer(CoreContainer, abc.ABC):
         self.store = store = connections.store
         self.outbound = connections.outbound
         directory, warm = dynamodb.for_feature("directory"), settings.warm
-        self.directory = Directory(directory, warm)
+        self.directory = Directory(directory)
         self.member_state = MemberState(directory, self.directory)
-        self.memberships = Memberships(dynamodb.for_feature("membership"), warm)
+        self.memberships = Memberships(dynamodb.for_feature("membership"))
         self.login_rows = LoginRows(dynamodb.for_feature("accounts"), warm)
-        self.holds = Holds(dynamodb.for_feature("moderation"), warm)
+        self.holds = Holds(dynamodb.for_feature("moderation"))
         self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"))
         self.body_files = BodyFiles(store, dynamodb.cipher)
         self.item_retention = ItemRetention.by(settings.archive)
-        self.manifests = Manifests(dynamodb.for_feature("archive"), warm)
-        self.restored = RestoredRows(dynamodb.for_feature("archive"), warm)
+        self.manifests = Manifests(dynamodb.for_feature("archive"))
+        self.restored = RestoredRows(dynamodb.for_feature("archive"))
         self.segments = SegmentStore(store, settings.archive, dynamodb.cipher)
 
     async def check_tables(self) -> None:
@@ -105,7 +105,7 @@ class TierContainer(CoreContainer, abc.ABC):
     @cached_property
     def write_shards(self) -> ShardedChats:
         usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
-        return ShardedChats(usage, self.settings.warm, self.clock)
+        return ShardedChats(usage, self.clock)
 
     @cached_property
     def long_bodies(self) -> LongBodies:
@@ -116,7 +116,6 @@ class TierContainer(CoreContainer, abc.ABC):
     def messages(self) -> MessageRepository:
         return MessageRepository(
             self.dynamodb.for_feature("persist"),
-            self.settings.warm,
             self.clock,
             self.write_shards,
             self.item_retention,
@@ -128,15 +127,13 @@ class TierContainer(CoreContainer, abc.ABC):
         return self._make_archivable(self.dynamodb.for_feature("archive"))
 
     def _make_archivable(self, client: DynamoClient) -> ArchivableEntries:
-        return ArchivableEntries(
-            client, self.settings.warm, self.clock, self.write_shards, self.long_bodies
-        )
+        return ArchivableEntries(client, self.clock, self.write_shards, self.long_bodies)
 
     @cached_property
     def cold_log(self) -> ColdLog:
         reads = self.dynamodb.for_feature("history")
         return ColdLog(
-            manifests=Manifests(reads, self.settings.warm),
+            manifests=Manifests(reads),
             segments=self.segments,
             items=self._make_archivable(reads),
             clock=self.clock,
@@ -146,7 +143,6 @@ class TierContainer(CoreContainer, abc.ABC):
     def older_tiers(self) -> WarmAndColdLog:
         messages = MessageRepository(
             self.dynamodb.for_feature("history"),
-            self.settings.warm,
             shards=self.write_shards,
             bodies=self.long_bodies,
         )
@@ -155,7 +151,7 @@ class TierContainer(CoreContainer, abc.ABC):
     @cached_property
     def user_positions(self) -> UserArchivePositions:
         usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "archive")
-        return UserArchivePositions(usage, self.settings.warm)
+        return UserArchivePositions(usage)
 
     @cached_property
     def active_days(self) -> ActiveDaysRepository:
@@ -166,7 +162,6 @@ class TierContainer(CoreContainer, abc.ABC):
     def message_indexes(self) -> MessageIndexes:
         return MessageIndexes(
             self.dynamodb.for_feature("patterns"),
-            self.settings.warm,
             self.clock,
             self.write_shards,
             self.long_bodies,
@@ -176,7 +171,6 @@ class TierContainer(CoreContainer, abc.ABC):
     def message_changes(self) -> MessageChanges:
         return MessageChanges(
             self.dynamodb.for_feature("persist"),
-            self.settings.warm,
             self.release_files,
             self.cold_log,
             self.holds,

@@ -189,7 +189,7 @@ class StorageContainer(TierContainer):
     def invitations(self) -> Invitations:
         chats = self.settings.chats
         return Invitations(
-            rows=InvitationRows(self.dynamodb.for_feature("membership"), self.settings.warm),
+            rows=InvitationRows(self.dynamodb.for_feature("membership")),
             follows=self.follow_graph,
             direct_chats=AnsweredDirectChats(
                 self.hot, self.load_chat, self.directory.find_existing
@@ -321,7 +321,6 @@ class StorageContainer(TierContainer):
             messages=self.message_indexes,
             files=ChatFiles(
                 self.dynamodb.for_feature("patterns"),
-                self.settings.warm,
                 self.clock,
                 self.long_bodies,
             ),
@@ -378,7 +377,7 @@ class StorageContainer(TierContainer):
 
 def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
     """Create the API key use cases, for the container and `chatserver keys`."""
-    return ApiKeys(ApiKeyRows(dynamodb.for_feature("accounts"), settings.warm), clock)
+    return ApiKeys(ApiKeyRows(dynamodb.for_feature("accounts")), clock)
 
 
 @contextlib.asynccontextmanager

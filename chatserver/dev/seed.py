@@ -24,7 +24,7 @@ async def seed(settings: Settings, clock: Clock) -> list[str]:
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("operations")
         changes = await apply_tables(client, settings.warm)
-        directory = Directory(client, settings.warm)
+        directory = Directory(client)
         for user in DEMO_USERS:
             await directory.put_user_if_absent(user, user.capitalize(), clock.time())
         for feature in list_features():

@@ -10,11 +10,12 @@ Owns, in table `directory`, without a tenant:
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from chatserver.config import Warm
-from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.directory_attributes import TenantField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -35,63 +36,37 @@ class TenantState(NamedTuple):
     receipt: str = ""
 
 
+TENANT_STATE: Final = Codec(
+    TenantState,
+    "tenants",
+    "tenant#{tenant}",
+    state=Field.STATE,
+    at_ms=Field.AT,
+    job=Field.JOB,
+    progress=Field.PROGRESS,
+    receipt=Stored(Field.RECEIPT, absent=""),
+)
+
+
 class TenantStates:
     """Repository of the records. The client must have no tenant."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        assert not settings.tenant
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        assert not client.settings.tenant
+        self._table = Table(client, DIRECTORY)
 
     async def find(self, tenant: str) -> TenantState | None:
         """Return the record of a tenant, or None. Strongly consistent."""
-        item = await find_item(self._client, self._table, _key(tenant))
-        return None if item is None else _decode(item)
+        item = await self._table.find(TENANT_STATE.key(tenant=tenant))
+        return None if item is None else TENANT_STATE.decode(item)
 
     async def put(self, record: TenantState) -> None:
         """Replace the record of a tenant. Idempotent."""
-        request = {"TableName": self._table, "Item": encode_record(record)}
-        await self._client.call("put_item", request)
+        await self._table.put(TENANT_STATE.encode(record))
 
     async def list_all(self, after: str, limit: int) -> list[TenantState]:
         """Return at most `limit` records with names greater than `after`, by name."""
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
-            "ExpressionAttributeValues": {
-                ":pk": {"S": PARTITION},
-                ":low": {"S": f"{PREFIX}{after}\x01"},
-                ":high": {"S": f"{PREFIX}\U0010ffff"},
-            },
-            "Limit": limit,
-        }
-        return [_decode(item) for item in (await self._client.call("query", request))["Items"]]
-
-
-def encode_record(record: TenantState) -> Item:
-    item = _key(record.tenant) | {
-        Field.STATE: {"S": record.state},
-        Field.AT: {"N": str(record.at_ms)},
-        Field.JOB: {"S": record.job},
-        Field.PROGRESS: {"S": record.progress},
-    }
-    if record.receipt:
-        item[Field.RECEIPT] = {"S": record.receipt}
-    return item
-
-
-def _key(tenant: str) -> Item:
-    return {Field.PK: {"S": PARTITION}, Field.SK: {"S": PREFIX + tenant}}
-
-
-def _decode(item: Item) -> TenantState:
-    state: Any = item[Field.STATE]["S"]
-    return TenantState(
-        item[Field.SK]["S"].removeprefix(PREFIX),
-        state,
-        int(item[Field.AT]["N"]),
-        item[Field.JOB]["S"],
-        item[Field.PROGRESS]["S"],
-        item.get(Field.RECEIPT, {"S": ""})["S"],
-    )
+        between = f"{PREFIX}{after}\x01", f"{PREFIX}\U0010ffff"
+        span = Span(DIRECTORY, PARTITION, between=between)
+        items = await self._table.query(span, limit=limit, is_consistent=False)
+        return list(map(TENANT_STATE.decode, items))

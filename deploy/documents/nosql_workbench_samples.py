@@ -24,7 +24,7 @@ from chatserver.encryption.key_wrapping import WrappedKey
 from chatserver.features.registry import list_features, load
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import build_shredded_tombstone
-from chatserver.warm.api_keys import KeyRow
+from chatserver.warm.api_keys import KEY, KeyRow
 from chatserver.warm.archive import manifests, restored_ranges
 from chatserver.warm.chats import directory_items, legal_holds
 from chatserver.warm.chats.directory_items import (
@@ -36,7 +36,7 @@ from chatserver.warm.chats.directory_items import (
     row_key,
     user_key,
 )
-from chatserver.warm.chats.invitations import TRUST_PREFIX, encode_invitation
+from chatserver.warm.chats.invitations import INVITATION, TRUST_PREFIX
 from chatserver.warm.chats.logins import encode_login
 from chatserver.warm.chats.moderation import BAN, BLOCK, REPORT, Ban, Block, Report
 from chatserver.warm.dynamo.client import Item
@@ -63,7 +63,7 @@ from chatserver.warm.schema.tables import (
     Table,
     UserPositionField,
 )
-from chatserver.warm.tenant_states import TenantState, encode_record
+from chatserver.warm.tenant_states import TENANT_STATE, TenantState
 
 # Fixed timestamps, so that each run generates the same NoSQL Workbench model.
 TS: Final = 1_795_000_000_000_000
@@ -154,9 +154,9 @@ def _make_users() -> Iterable[Item]:
         yield User(user, name, MS).encode()
     yield encode_login(Login("alice", "phone", "Phone", MS, MS + 60_000, "c2VlZA", S + 2_592_000))
     key = KeyRow("k1", "billing", MS, frozenset({"chats:read", "users:read"}), "9f86d081884c7d65")
-    yield key.encode()
+    yield KEY.encode(key)
     invitation = Invitation("eve", LEFT, "alice", "member", "Walks", MS, S + 604_800)
-    yield encode_invitation(invitation)
+    yield INVITATION.encode(invitation)
     yield row_key(user_key("bob"), TRUST_PREFIX + "alice") | {
         DirectoryField.CREATED: _make_number(MS)
     }
@@ -190,7 +190,7 @@ def _make_moderation() -> Iterable[Item]:
     report = Report(TEAM, 1, "bob", MS, "spam")
     yield from (REPORT.encode(report), row_key(*report.line_key), row_key(*report.link_key))
     hold = legal_holds.Hold(DIRECT, "case 17", "k1", MS, "in_force")
-    yield from (legal_holds.encode_hold(hold), row_key(legal_holds.HOLDS, DIRECT))
+    yield from (legal_holds.HOLD.encode(hold), row_key(legal_holds.HOLDS, DIRECT))
 
 
 def _make_archive() -> Iterable[Item]:
@@ -200,13 +200,11 @@ def _make_archive() -> Iterable[Item]:
         SegmentField.LAST_TS: _make_number(_SEGMENT.last_ts),
     }
     yield row_key(partition, partition) | last
-    segment = manifests.encode_segment(_SEGMENT)
-    yield row_key(partition, manifests.segment_sort(OLD, 1000)) | segment
-    replaced = dataclasses.replace(_SEGMENT, tag="a1b2")
-    dead = manifests.encode_segment(replaced) | {SegmentField.IS_DEAD: {"BOOL": True}}
-    yield row_key(partition, manifests.orphan_sort(replaced)) | dead
+    yield manifests.SEGMENT.encode(_SEGMENT)
+    replaced = manifests.ORPHAN.encode(dataclasses.replace(_SEGMENT, tag="a1b2"))
+    yield replaced | {SegmentField.IS_DEAD: {"BOOL": True}}
     restored = Restored(Seq(1), Seq(1000), _SEGMENT.first_ts, _SEGMENT.last_ts, S + 86_400, 400)
-    yield restored_ranges.build_key(OLD, restored) | restored_ranges.encode_restored(restored)
+    yield restored_ranges.RANGE.encode(restored, chat=OLD)
     for list_ in ("a#restored", "a#late"):
         yield row_key(list_, f"{list_}#{OLD}") | {SegmentField.AT: _make_number(MS)}
 
@@ -217,7 +215,7 @@ def _make_operations() -> Iterable[Item]:
     yield encode_key(StoredKey(1, None, MS, MS + 60_000))
     yield encode_key(StoredKey(2, wrapped, MS))
     yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": '{"version":2}'}}
-    yield encode_record(TenantState("acme", "blocked", MS, "j3"))
+    yield TENANT_STATE.encode(TenantState("acme", "blocked", MS, "j3"))
     process = {SchemaField.ACTS_BY: _make_number(1), SchemaField.SEEN: _make_number(MS)}
     process[SchemaField.EXPIRES_AT] = _make_number(S + 86_400)
     yield build_key(f"{PROCESS_PREFIX}api-1") | process

@@ -327,7 +327,7 @@ class Stack:
     async def add_users(self, users: Iterable[str]) -> None:
         """Create accounts."""
         async with open_dynamodb(self.warm) as client:
-            directory = Directory(client, self.warm)
+            directory = Directory(client)
             for user in users:
                 await directory.put_user_if_absent(user, user, SystemClock().time())
 

@@ -38,7 +38,7 @@ class ArchiveContainer:
             classifier=TtlRemovalClassifier(core.manifests, core.segments, core.clock),
             manifests=core.manifests,
             archivable=core.archivable,
-            items=RemovedItems(self._client, core.settings.warm, core.long_bodies),
+            items=RemovedItems(self._client, core.long_bodies),
             changes=core.message_changes,
             entries=core.older_tiers,
             clock=core.clock,

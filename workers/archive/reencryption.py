@@ -113,7 +113,7 @@ class Reencryption:
             for item in page:
                 await self._run_object(item.key, version)
             on_progress(self._counts)
-        async for chats in iter_chats(self._raw, self._warm):
+        async for chats in iter_chats(self._raw):
             for chat in chats:
                 await self._run_segments(chat)
             on_progress(self._counts)

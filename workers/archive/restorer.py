@@ -229,17 +229,17 @@ async def open_restorer(
     """Connect to DynamoDB and S3, and build a restorer."""
     async with open_dynamodb(settings.warm) as dynamodb, open_s3(settings.cold) as store:
         client = dynamodb.for_feature("archive")
-        manifests = Manifests(client, settings.warm)
-        shards = ShardedChats(client, settings.warm, clock)
+        manifests = Manifests(client)
+        shards = ShardedChats(client, clock)
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), clock, shards)
-        archivable = ArchivableEntries(client, settings.warm, clock, shards, bodies)
+        archivable = ArchivableEntries(client, clock, shards, bodies)
         objects = SegmentStore(store, settings.archive, client.cipher)
         yield Restorer(
             manifests=manifests,
-            rows=RestoredRows(client, settings.warm),
+            rows=RestoredRows(client),
             cold=ColdLog(manifests=manifests, segments=objects, items=archivable, clock=clock),
             archivable=archivable,
-            directory=Directory(client, settings.warm),
+            directory=Directory(client),
             pace=RateLimiter(write_units_per_s, clock),
             clock=clock,
         )

@@ -83,7 +83,7 @@ class Audit:
         Guarantees:
             At most `CHATS_AT_ONCE` calls run at the same time.
         """
-        async for page in iter_chats(self.client, self.settings.warm, part, parts):
+        async for page in iter_chats(self.client, part, parts):
             await map_concurrently(audit_chat, page, in_flight_max=CHATS_AT_ONCE, name="audit-chat")
 
     async def audit_all_objects(
@@ -120,10 +120,10 @@ def make_audit(
 ) -> Audit:
     """Build the auditors. All their DynamoDB reads share one rate limit."""
     paced = PacedClient(client, RateLimiter(read_units_per_s, clock))
-    manifests = Manifests(paced, settings.warm)
-    shards = ShardedChats(paced, settings.warm, clock)
+    manifests = Manifests(paced)
+    shards = ShardedChats(paced, clock)
     bodies = LongBodies(paced, settings.warm, BodyFiles(store, client.cipher), clock, shards)
-    archivable = ArchivableEntries(paced, settings.warm, clock, shards, bodies)
+    archivable = ArchivableEntries(paced, clock, shards, bodies)
     # A cache of one byte holds no object, so every object is read from the bucket.
     archive = settings.archive.model_copy(update={"cache_bytes_max": 1})
     objects = SegmentStore(store, archive, client.cipher)

@@ -104,7 +104,7 @@ async def list_tenants(
                     add(prefix, "s3")
             after = prefixes[-1]
     async with open_dynamodb(shared.warm) as dynamodb:
-        records = TenantStates(dynamodb.for_feature("operations"), shared.warm)
+        records = TenantStates(dynamodb.for_feature("operations"))
         after = ""
         while records_page := await records.list_all(after, 1000):
             for record in records_page:

@@ -115,7 +115,7 @@ async def open_tenant(
             objects=TenantObjects(bucket),
             bucket=bucket,
             schema=SchemaRows(dynamodb.for_feature("schema"), own.warm),
-            records=TenantStates(unprefixed.for_feature("operations"), shared.warm),
+            records=TenantStates(unprefixed.for_feature("operations")),
             features=features,
             units_per_s=units_per_s,
         )

@@ -112,7 +112,7 @@ async def _trace(
         client = dynamodb.for_feature("operations")
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher))
         segments = SegmentStore(store, settings.archive, client.cipher)
-        older = WarmTrace(client=client, settings=settings.warm, bodies=bodies, segments=segments)
+        older = WarmTrace(client=client, bodies=bodies, segments=segments)
         message_trace = MessageTrace(
             hot=hot, older=older, clock=SystemClock(), chats_max=chats_max, members_max=members_max
         )

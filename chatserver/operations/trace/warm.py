@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from chatserver.cold.segment_store import SegmentStore
-from chatserver.config import Warm
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.errors import CorruptData, Unavailable
@@ -39,23 +38,20 @@ SEGMENTS_MAX = 8  # maximum segments read per chat
 
 
 class WarmTrace:
-    def __init__(
-        self, *, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentStore
-    ) -> None:
+    def __init__(self, *, client: DynamoClient, bodies: LongBodies, segments: SegmentStore) -> None:
         self._client = client
-        self._settings = settings
         self._bodies = bodies
         self._segments = segments
-        self._rows = ChatPartitionReads(client, settings)
-        self._manifests = Manifests(client, settings)
-        self._memberships = Memberships(client, settings)
-        self._directory = Directory(client, settings)
-        self._holds = Holds(client, settings)
+        self._rows = ChatPartitionReads(client)
+        self._manifests = Manifests(client)
+        self._memberships = Memberships(client)
+        self._directory = Directory(client)
+        self._holds = Holds(client)
 
     # search
 
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
-        async for page in iter_chats(self._client, self._settings):
+        async for page in iter_chats(self._client):
             yield page
 
     async def list_chats(self, user: UserId, limit: int) -> list[ChatId]:

@@ -13,15 +13,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.conditions import Attr, Condition
+from chatserver.warm.dynamo.conditions import Attr, Condition, Raw
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.checksums import Verdict, verify
@@ -65,17 +65,15 @@ class ArchivableEntries:
     def __init__(
         self,
         client: DynamoClient,
-        settings: Warm,
         clock: Clock | None = None,
         shards: ShardedChats | None = None,
         bodies: Bodies | None = None,
     ) -> None:
         self._client = client
         self._bodies = bodies or NoBodies()
-        self._settings = settings
         self._clock = clock or SystemClock()
-        self._table = MESSAGES.name_in(settings)
-        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
+        self._table = Table(client, MESSAGES)
+        self._rows = ChatPartitionReads(client, self._clock, shards)
 
     async def list_between(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
@@ -208,26 +206,15 @@ class ArchivableEntries:
         return len(removed) - sum(removed)
 
     async def _remove(self, entry: Message) -> bool:
-        request = {
-            "TableName": self._table,
-            "Key": await self._rows.build_key(entry.chat, entry.ts),
-            "ConditionExpression": (
-                "(attribute_not_exists(#rev) OR #rev = :rev) "
-                "AND (attribute_not_exists(#restored) OR #restored <= :now)"
-            ),
-            "ExpressionAttributeNames": {"#rev": Field.REV, "#restored": Field.RESTORED},
-            "ExpressionAttributeValues": {
-                ":rev": {"N": str(entry.rev or 1)},
-                ":now": {"N": str(int(self._clock.time()))},
-            },
-            "ReturnValues": "ALL_OLD",
-        }
+        is_unchanged = Attr(Field.REV).is_absent | (Attr(Field.REV) == (entry.rev or 1))
+        now_s = int(self._clock.time())
+        is_archived = Attr(Field.RESTORED).is_absent | (Attr(Field.RESTORED) <= now_s)
+        place = await self._rows.build_key(entry.chat, entry.ts)
         try:
-            response = await self._client.call("delete_item", request)
+            removed = await self._table.delete(place, "old", if_=is_unchanged & is_archived)
         except ConditionFailed:
             return False
-        removed: Item | None = response.get("Attributes")
-        if removed is not None and (key := get_object_key(removed)) is not None:
+        if (key := get_object_key(removed)) is not None:
             await self._bodies.drop(key)
         return True
 
@@ -241,16 +228,12 @@ class ArchivableEntries:
         """
         (short,) = await self._bodies.offload([encode_item(item)])
         encoded = await self._rows.add_partition_key(short)
-        request = {
-            "TableName": self._table,
-            "Item": encoded | {Field.RESTORED: {"N": str(until)}},
-            "ConditionExpression": "attribute_not_exists(#rev) OR #rev <= :rev",
-            "ExpressionAttributeNames": {"#rev": Field.REV},
-            "ExpressionAttributeValues": {":rev": encoded[Field.REV]},
-            "ReturnConsumedCapacity": "TOTAL",
-        }
+        is_older = Attr(Field.REV).is_absent | (Attr(Field.REV) <= Raw(encoded[Field.REV]))
+        put = self._table.put_action(encoded, {Field.RESTORED: until}, if_=is_older)["Put"]
         try:
-            response = await self._client.call("put_item", request)
+            response = await self._client.call(
+                "put_item", put | {"ReturnConsumedCapacity": "TOTAL"}
+            )
         except ConditionFailed:
             return 1.0
         return float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))

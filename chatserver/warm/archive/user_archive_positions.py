@@ -12,16 +12,15 @@ leave the table, and its timestamps never decrease.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from chatserver.config import Warm
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.chats.directory_items import row_key, user_key
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.chats.directory_items import user_key
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.item_attributes import find_number
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import UserPositionField as Field
 
@@ -37,9 +36,8 @@ _WRITES_IN_FLIGHT_MAX: Final = 16
 class UserArchivePositions:
     """Repository of users' archive positions."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, DIRECTORY)
 
     async def record(self, direction: Direction, newest: Mapping[str, int]) -> None:
         """Record the ts of each user's newest archived message.
@@ -56,16 +54,9 @@ class UserArchivePositions:
         )
 
     async def _record(self, direction: Direction, user: str, ts: int) -> None:
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": _build_key(user),
-            "UpdateExpression": "SET #at = :ts",
-            "ConditionExpression": "attribute_not_exists(#at) OR #at < :ts",
-            "ExpressionAttributeNames": {"#at": _ATTRIBUTES[direction]},
-            "ExpressionAttributeValues": {":ts": {"N": str(ts)}},
-        }
-        with contextlib.suppress(ConditionFailed):  # the stored position is at least as recent
-            await self._client.call("update_item", request)
+        position = _ATTRIBUTES[direction]
+        is_older = Attr(position).is_absent | (Attr(position) < ts)
+        await try_write(self._table.update(_build_key(user), {position: ts}, if_=is_older))
 
     async def find(self, direction: Direction, user: str) -> int | None:
         """Return the ts of the user's newest archived message; None if there is none.
@@ -75,9 +66,9 @@ class UserArchivePositions:
             because it had been archived.
             Cost: a GetItem of one read unit.
         """
-        item = await find_item(self._client, self._table, _build_key(user)) or {}
+        item = await self._table.find(_build_key(user)) or {}
         return find_number(item, _ATTRIBUTES[direction])
 
 
-def _build_key(user: str) -> Item:
-    return row_key(user_key(user), f"archive#{user}")
+def _build_key(user: str) -> Key:
+    return user_key(user), f"archive#{user}"

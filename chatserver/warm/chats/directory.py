@@ -20,9 +20,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId
 from chatserver.domain.membership_rules import Role
@@ -31,10 +30,10 @@ from chatserver.protocol.frames import MEMBERS_MAX
 from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.directory_items import Chat, Member, User
 from chatserver.warm.dynamo.batched_reads import BatchedReads
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -61,11 +60,10 @@ class Membership(NamedTuple):
 class Directory:
     """Repository of table `directory`. `now` is in seconds since 1970."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+    def __init__(self, client: DynamoClient) -> None:
         self._client = client
-        self._settings = settings
-        self._table = DIRECTORY.name_in(settings)
-        self._reads = BatchedReads(client, self._table)
+        self._table = Table(client, DIRECTORY)
+        self._reads = BatchedReads(client, self._table.name)
 
     # Users.
 
@@ -93,15 +91,9 @@ class Directory:
         return await self._put_if_absent(User(user, name, int(now * 1000)))
 
     async def _put_if_absent(self, wanted: User) -> User:
-        request = {
-            "TableName": self._table,
-            "Item": wanted.encode(),
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        is_absent = Attr(Field.PK).is_absent
         try:
-            await self._client.call("put_item", request)
+            await self._table.put(wanted.encode(), if_=is_absent, keeps_stored=True)
         except ConditionFailed as exc:
             stored = exc.stored[0]
             return User.decode(stored) if stored else await self.get_user(wanted.user)
@@ -113,7 +105,7 @@ class Directory:
         Raises:
             NotFound: the user does not exist.
         """
-        item = await self._find_row(directory_items.user_key(user), directory_items.user_key(user))
+        item = await self._find_row(directory_items.user_key(user))
         record = None if item is None else User.decode(item)
         if record is None or record.erased_ms is not None:
             raise NotFound(f"user {user}: does not exist")
@@ -122,8 +114,7 @@ class Directory:
     async def find_known(self, users: Collection[str]) -> set[str]:
         """Return which of `users` exist. Strongly consistent. Cost: one call per 100 users."""
         names = map(directory_items.user_key, set(users))
-        keys = [directory_items.row_key(name, name) for name in names]
-        items = await get_items(self._client, self._table, keys)
+        items = await self._table.get_items([(name, name) for name in names])
         stored = [User.decode(item) for item in items]
         return {user.user for user in stored if user.erased_ms is None}
 
@@ -134,7 +125,7 @@ class Directory:
             Unavailable: DynamoDB does not respond.
             ConfigError: the table does not exist or access is denied.
         """
-        await self._find_row(directory_items.user_key("-"), directory_items.user_key("-"))
+        await self._find_row(directory_items.user_key("-"))
 
     # Chats.
 
@@ -159,19 +150,15 @@ class Directory:
         Strongly consistent.
         """
         key = directory_items.chat_key(chat)
-        keys = [
-            directory_items.row_key(key, sort) for sort in (key, directory_items.member_key(user))
-        ]
-        chats = {item[Field.SK]["S"] for item in await get_items(self._client, self._table, keys)}
-        return key in chats, len(chats) == len(keys)
+        items = await self._table.get_items([(key, key), (key, directory_items.member_key(user))])
+        chats = {item[Field.SK]["S"] for item in items}
+        return key in chats, len(chats) == 2
 
     async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
         """Return which of `chats` exist. Strongly consistent. Cost: one call per 100 chats."""
         keys = [directory_items.chat_key(chat) for chat in chats]
-        rows = [directory_items.row_key(key, key) for key in keys]
-        existing = {
-            item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)
-        }
+        items = await self._table.get_items([(key, key) for key in keys])
+        existing = {item[Field.PK]["S"] for item in items}
         return [chat for chat, key in zip(chats, keys, strict=True) if key in existing]
 
     async def add_to_chat_list(self, chat: str, user: str) -> bool:
@@ -183,22 +170,13 @@ class Directory:
             Unavailable: the chat may have been added.
         """
         key = directory_items.chat_key(chat)
-        put = {
-            "TableName": self._table,
-            "Item": Member(chat, user, "member").encode(),
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-        }
-        check = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(key, key),
-            "ConditionExpression": "contains(#users, :user)",
-            "ExpressionAttributeNames": {"#users": Field.USERS},
-            "ExpressionAttributeValues": {":user": {"S": user}},
-        }
-        actions = [{"ConditionCheck": check}, {"Put": put}]
+        is_absent = Attr(Field.PK).is_absent
+        actions = [
+            self._table.check_action((key, key), if_=Attr(Field.USERS).contains(user)),
+            self._table.put_action(Member(chat, user, "member").encode(), if_=is_absent),
+        ]
         try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
+            await self._client.transact(actions)
         except ConditionFailed:
             return (await self.find_direct(chat, user))[1]
         return True
@@ -277,43 +255,27 @@ class Directory:
             for index in starts:
                 state = directory_items.READY if index == starts[-1] else directory_items.FORMING
                 actions = [self._put_if_forming(chat.encode(state, origin), origin)]
-                actions += [
-                    {"Put": {"TableName": self._table, "Item": member}}
-                    for member in members[index : index + MEMBERS_IN_TRANSACTION]
-                ]
+                batch = members[index : index + MEMBERS_IN_TRANSACTION]
+                actions += map(self._table.put_action, batch)
                 started_s = time.monotonic()
                 try:
-                    await self._client.call("transact_write_items", {"TransactItems": actions})
+                    await self._client.transact(actions)
                 except ConditionFailed as exc:
                     return await self._get_existing(chat.chat, origin, exc.stored[0])
                 if index != starts[-1]:
                     await asyncio.sleep(min(time.monotonic() - started_s, PAUSE_S_MAX))
         return chat
 
-    def _put_if_forming(self, row: Item, origin: str) -> dict[str, Any]:
-        put = {
-            "TableName": self._table,
-            "Item": row,
-            "ConditionExpression": (
-                "attribute_not_exists(#pk) OR (#state = :forming AND #origin = :origin)"
-            ),
-            "ExpressionAttributeNames": {
-                "#pk": Field.PK,
-                "#state": Field.STATE,
-                "#origin": Field.ORIGIN,
-            },
-            "ExpressionAttributeValues": {
-                ":forming": {"S": directory_items.FORMING},
-                ":origin": {"S": origin},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return {"Put": put}
+    def _put_if_forming(self, row: Item, origin: str) -> Action:
+        is_same = Attr(Field.ORIGIN) == origin
+        is_forming = (Attr(Field.STATE) == directory_items.FORMING) & is_same
+        return self._table.put_action(
+            row, if_=Attr(Field.PK).is_absent | is_forming, keeps_stored=True
+        )
 
     async def _get_existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
         """Return the existing chat if the same request created it. Raises Conflict, Unavailable."""
-        key = directory_items.chat_key(chat)
-        row = stored or await self._find_row(key, key)
+        row = stored or await self._find_row(directory_items.chat_key(chat))
         if row is None:
             raise Unavailable(f"chat {chat}: changed while being created; try again")
         if directory_items.get_origin(row) != origin:
@@ -326,7 +288,7 @@ class Directory:
         Raises:
             NotFound: the chat does not exist.
         """
-        row = await self._find_row(directory_items.chat_key(chat), directory_items.chat_key(chat))
+        row = await self._find_row(directory_items.chat_key(chat))
         if row is None or not directory_items.is_ready(row):
             raise NotFound(f"chat {chat}: does not exist")
         return Chat.decode(row)
@@ -348,12 +310,10 @@ class Directory:
         key = directory_items.chat_key(chat)
         # The chat's own item sorts before its members' items.
         span = Span(DIRECTORY, key, between=(key, directory_items.AFTER_MEMBERS))
-        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
         rows: list[Item] = []
         async with self._client.deadline():
-            while True:
-                response = await self._client.call("query", request)
-                rows += response["Items"]
+            async for page in self._table.iter_query(span):
+                rows += page
                 if (
                     not rows
                     or rows[0][Field.SK]["S"] != key
@@ -363,11 +323,9 @@ class Directory:
                 members = [row for row in rows[1:] if _is_member(row)]
                 if len(members) > MEMBERS_READ_MAX:
                     raise CorruptData(f"chat {chat}: has more than {MEMBERS_READ_MAX} members")
-                if (last := response.get("LastEvaluatedKey")) is None:
-                    chat_row = Chat.decode(rows[0])
-                    listed = [Member.decode(row) for row in members]
-                    return chat_row, directory_items.with_unlisted(chat_row, listed)
-                request["ExclusiveStartKey"] = last
+        chat_row = Chat.decode(rows[0])
+        listed = [Member.decode(row) for row in members]
+        return chat_row, directory_items.with_unlisted(chat_row, listed)
 
     async def list_memberships(
         self, user: str, *, limit: int, start: Token | None = None
@@ -380,7 +338,7 @@ class Directory:
             Cost: one index Query, and one BatchGetItem per 50 chats.
         """
         span = Span(DIRECTORY, directory_items.member_key(user), MEMBER_INDEX)
-        query = span.query(self._settings)
+        query = self._table.build_query(span)
         return await read_page(
             self._client, span, query, self._load_memberships, limit=limit, start=start
         )
@@ -395,16 +353,10 @@ class Directory:
         """
         # In descending order, companion sessions come after all other chats, newest first.
         span = Span(DIRECTORY, directory_items.member_key(user), MEMBER_INDEX, _CHATS)
-        request: dict[str, Any] = {
-            **span.query(self._settings),
-            "ScanIndexForward": False,
-            "Limit": _ROWS_IN_PAGE,
-        }
+        pages = self._table.iter_query(span, is_newest_first=True, limit=_ROWS_IN_PAGE)
         memberships: list[Membership] = []
         sessions = 0
-        while True:
-            response = await self._client.call("query", request)
-            rows = response["Items"]
+        async for rows in pages:
             for start in range(0, len(rows), _ROWS_IN_BATCH):
                 for membership in await self._load_memberships(
                     rows[start : start + _ROWS_IN_BATCH]
@@ -416,9 +368,7 @@ class Directory:
                             return memberships
                         sessions += 1
                     memberships.append(membership)
-            if (last := response.get("LastEvaluatedKey")) is None:
-                return memberships
-            request["ExclusiveStartKey"] = last
+        return memberships
 
     async def _load_memberships(self, rows: list[Item]) -> list[Membership | None]:
         keys: list[Item] = []
@@ -440,8 +390,8 @@ class Directory:
                 memberships.append(Membership(Chat.decode(chat), Member.decode(member)))
         return memberships
 
-    async def _find_row(self, partition: str, sort: str) -> Item | None:
-        return await find_item(self._client, self._table, directory_items.row_key(partition, sort))
+    async def _find_row(self, key: str) -> Item | None:
+        return await self._table.find((key, key))
 
 
 def _is_member(row: Item) -> bool:

@@ -17,29 +17,26 @@ version is written before the version is removed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
 
 import msgspec
 
-from chatserver.config import Warm
 from chatserver.errors import CorruptData, NotFound
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import build_shredded_tombstone
-from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item, write_conditionally
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.codecs import Codec
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 State = Literal["starting", "in_force", "ending"]
-# This sort key follows all member keys, so member queries do not read it.
-HOLD_ROW: Final = "on_hold"
 HOLDS: Final = "holds"
 _SUFFIX: Final = "#held"
 
@@ -55,17 +52,17 @@ class Hold:
     state: State = "starting"
 
 
-def _key(chat: str) -> Item:
-    return row_key(chat_key(chat), HOLD_ROW)
-
-
-def encode_hold(hold: Hold) -> Item:
-    return _key(hold.chat) | {
-        Field.REASON: {"S": hold.reason},
-        Field.AUTHOR: {"S": hold.by},
-        Field.CREATED: {"N": str(hold.since_ms)},
-        Field.STATE: {"S": hold.state},
-    }
+# This sort key follows all member keys, so member queries do not read it.
+HOLD: Final = Codec(
+    Hold,
+    "c#{chat}",
+    "on_hold",
+    reason=Field.REASON,
+    by=Field.AUTHOR,
+    since_ms=Field.CREATED,
+    state=Field.STATE,
+)
+_MAY_BE_REPLACED: Final = Attr(Field.PK).is_absent | (Attr(Field.STATE) == "ending")
 
 
 def encode_copy(version: Message) -> Item:
@@ -108,11 +105,10 @@ def decode_copy(item: Item) -> Message:
 class Holds:
     """Repository of legal holds, and of the message versions that they preserve."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+    def __init__(self, client: DynamoClient) -> None:
         self._client = client
-        self._settings = settings
-        self._table = DIRECTORY.name_in(settings)
-        self._messages = MESSAGES.name_in(settings)
+        self._table = Table(client, DIRECTORY)
+        self._messages = Table(client, MESSAGES)
 
     async def put(self, chat: str, reason: str, set_by: str, now: float) -> Hold:
         """Put a chat under a legal hold; return the new or existing hold.
@@ -123,20 +119,11 @@ class Holds:
             Idempotent. A hold in state `ending` is started again.
         """
         hold = Hold(chat, reason, set_by, int(now * 1000))
-        put = {
-            "TableName": self._table,
-            "Item": encode_hold(hold),
-            "ConditionExpression": "attribute_not_exists(#pk) OR #state = :ending",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#state": Field.STATE},
-            "ExpressionAttributeValues": {":ending": {"S": "ending"}},
-        }
-        line = {"TableName": self._table, "Item": row_key(HOLDS, chat)}
-        actions = [{"Put": put}, {"Put": line}]
-        try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
-        except ConditionFailed:
-            return await self.get(chat)
-        return hold
+        actions = [
+            self._table.put_action(HOLD.encode(hold), if_=_MAY_BE_REPLACED),
+            self._table.put_action((HOLDS, chat)),
+        ]
+        return hold if await try_write(self._client.transact(actions)) else await self.get(chat)
 
     async def end(self, chat: str) -> None:
         """End a hold. Nothing more is copied, and a worker deletes the copies. Idempotent.
@@ -150,17 +137,8 @@ class Holds:
 
     async def find(self, chat: str) -> Hold | None:
         """Return a chat's hold, or None. Strongly consistent."""
-        item = await find_item(self._client, self._table, _key(chat))
-        if item is None:
-            return None
-        try:
-            state = cast(State, item[Field.STATE]["S"])
-            since = int(item[Field.CREATED]["N"])
-            return Hold(chat, item[Field.REASON]["S"], item[Field.AUTHOR]["S"], since, state)
-        except (KeyError, ValueError) as exc:
-            raise CorruptData(
-                f"table directory: the legal hold of {chat} is invalid: {exc!r}"
-            ) from exc
+        item = await self._table.find(HOLD.key(chat=chat))
+        return None if item is None else HOLD.decode(item)
 
     async def get(self, chat: str) -> Hold:
         """Return a chat's hold. Strongly consistent. Raises NotFound."""
@@ -176,29 +154,17 @@ class Holds:
 
     async def set_state(self, chat: str, before: State, after: State) -> bool:
         """Change a hold's state from `before` to `after`; return False if it is not in `before`."""
-        request = {
-            "TableName": self._table,
-            "Key": _key(chat),
-            "UpdateExpression": "SET #state = :after",
-            "ConditionExpression": "#state = :before",
-            "ExpressionAttributeNames": {"#state": Field.STATE},
-            "ExpressionAttributeValues": {":after": {"S": after}, ":before": {"S": before}},
-        }
-        return await write_conditionally(self._client, "update_item", request)
+        is_before = Attr(Field.STATE) == before
+        key = HOLD.key(chat=chat)
+        return await try_write(self._table.update(key, {Field.STATE: after}, if_=is_before))
 
     async def remove(self, chat: str) -> None:
         """Delete a hold that is ending and has no copies left. Idempotent."""
-        ending: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": _key(chat),
-            "ConditionExpression": "attribute_not_exists(#pk) OR #state = :ending",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#state": Field.STATE},
-            "ExpressionAttributeValues": {":ending": {"S": "ending"}},
-        }
-        line = {"TableName": self._table, "Key": row_key(HOLDS, chat)}
-        actions = [{"Delete": ending}, {"Delete": line}]
-        with contextlib.suppress(ConditionFailed):  # the hold has been started again
-            await self._client.call("transact_write_items", {"TransactItems": actions})
+        actions = [
+            self._table.delete_action(HOLD.key(chat=chat), if_=_MAY_BE_REPLACED),
+            self._table.delete_action((HOLDS, chat)),
+        ]
+        await try_write(self._client.transact(actions))  # fails if the hold was started again
 
     async def list_chats(self, limit: int, start: Token | None = None) -> Page[str]:
         """Return a page of the chats under a legal hold, sorted by id."""
@@ -207,7 +173,7 @@ class Holds:
         async def load(rows: list[Item]) -> Sequence[str]:
             return [row[Field.SK]["S"] for row in rows]
 
-        query = {**span.query(self._settings), "ConsistentRead": True}
+        query = self._table.build_query(span)
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
     # Copies.
@@ -224,7 +190,7 @@ class Holds:
         }
         unique = list(copies.values())
         for start in range(0, len(unique), WRITES_MAX):
-            await put_items(self._client, self._messages, unique[start : start + WRITES_MAX])
+            await put_items(self._client, self._messages.name, unique[start : start + WRITES_MAX])
 
     async def list_copies(self, chat: str, limit: int, start: Token | None = None) -> Page[Message]:
         """Return a page of a chat's copies, oldest first. Strongly consistent."""
@@ -233,11 +199,9 @@ class Holds:
         async def load(rows: list[Item]) -> Sequence[Message]:
             return [decode_copy(row) for row in rows]
 
-        query = {**span.query(self._settings), "ConsistentRead": True}
+        query = self._messages.build_query(span)
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
     async def remove_copy(self, version: Message) -> None:
         """Delete the copy of a message version. Idempotent."""
-        copy = encode_copy(version)
-        key = {name: copy[name] for name in MESSAGES.key.names}
-        await self._client.call("delete_item", {"TableName": self._messages, "Key": key})
+        await self._messages.delete((version.chat + _SUFFIX, version.edited_ts or version.ts))

@@ -13,12 +13,10 @@ another process can complete it after a crash.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import DIRECT_PREFIX, Seq, UserId
 from chatserver.domain.membership_periods import FormerMember, Periods
@@ -27,10 +25,10 @@ from chatserver.errors import NotFound
 from chatserver.warm.chats import directory_items, moderation
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.directory_items import Chat, Member
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item, write_conditionally
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.conditions import Add, Attr, Change, Changes
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -41,11 +39,10 @@ _FIXES_IN_FLIGHT_MAX = 16
 class Memberships:
     """Repository of memberships and their changes."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+    def __init__(self, client: DynamoClient, clock: Clock | None = None) -> None:
         self._client = client
-        self._settings = settings
-        self._table = DIRECTORY.name_in(settings)
-        self._directory = Directory(client, settings)
+        self._table = Table(client, DIRECTORY)
+        self._directory = Directory(client)
         self._moderation = moderation.Moderation(client)
         self._clock = clock or SystemClock()
 
@@ -66,11 +63,8 @@ class Memberships:
         row = await self._directory.get_chat(chat)
         if row.count is None:
             row = dataclasses.replace(row, count=len(await self._directory.list_members(chat)))
-        key = directory_items.chat_key(chat)
-        keys = [
-            directory_items.row_key(key, directory_items.member_key(user)) for user in set(users)
-        ]
-        members = [Member.decode(item) for item in await get_items(self._client, self._table, keys)]
+        items = await self._table.get_items([_member_row(chat, user) for user in set(users)])
+        members = [Member.decode(item) for item in items]
         return row, {member.user: member for member in members}
 
     async def list_seniority(self, chat: str) -> list[tuple[str, Role]]:
@@ -89,8 +83,7 @@ class Memberships:
         """
         key = directory_items.chat_key(chat)
         span = Span(DIRECTORY, key, between=(key, directory_items.AFTER_MEMBERS))
-        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
-        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        rows = await self._table.query(span, limit=limit + 1)
         if not rows or rows[0][Field.SK]["S"] != key or not directory_items.is_ready(rows[0]):
             raise NotFound(f"chat {chat}: does not exist")
         chat_row = Chat.decode(rows[0])
@@ -108,8 +101,7 @@ class Memberships:
         )
         span = Span(DIRECTORY, key, between=(first, directory_items.AFTER_MEMBERS))
         # Read one more, because bounds are inclusive and `after` itself is dropped.
-        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
-        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        rows = await self._table.query(span, limit=limit + 1)
         members = [Member.decode(row) for row in rows if row[Field.SK]["S"] != first]
         return members[:limit]
 
@@ -120,19 +112,21 @@ class Memberships:
     async def find_banned(self, chat: str, users: Collection[str]) -> set[str]:
         """Return which of `users` are banned from a chat. Strongly consistent."""
         key = directory_items.chat_key(chat)
-        keys = [directory_items.row_key(key, moderation.ban_key(user)) for user in set(users)]
-        items = await get_items(self._client, self._table, keys)
+        items = await self._table.get_items(
+            [(key, moderation.ban_key(user)) for user in set(users)]
+        )
         return {moderation.BAN.decode(item).user for item in items}
 
     async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
         """Return the former membership of each of `users` who has left. Strongly consistent."""
-        keys = [directory_items.left_key(chat, user) for user in users]
-        items = await get_items(self._client, self._table, keys)
+        items = await self._table.get_items(
+            [directory_items.left_key(chat, user) for user in users]
+        )
         return dict(map(directory_items.decode_former, items))
 
     async def find_periods(self, chat: str, user: str) -> Periods:
         """Return a member's earlier membership periods; may be empty. Strongly consistent."""
-        row = await find_item(self._client, self._table, self._member_row(chat, user))
+        row = await self._table.find(_member_row(chat, user))
         return () if row is None else Member.decode(row).periods
 
     async def find_spans(
@@ -148,13 +142,10 @@ class Memberships:
             Strongly consistent.
             Cost: one BatchGetItem per 50 chats.
         """
-        keys: list[Item] = []
+        keys: list[Key] = []
         for key in map(directory_items.chat_key, set(chats)):
-            keys += [
-                directory_items.row_key(key, key),
-                directory_items.row_key(key, directory_items.member_key(user)),
-            ]
-        items = await get_items(self._client, self._table, keys)
+            keys += [(key, key), (key, directory_items.member_key(user))]
+        items = await self._table.get_items(keys)
         is_earlier_history_readable: dict[str, bool] = {}
         joined: dict[str, tuple[int, Periods]] = {}
         for item in items:
@@ -214,14 +205,13 @@ class Memberships:
         )
         actions = [self._make_chat_update(after, settings)]
         actions += self._make_member_writes(chat.chat, added, roles, removed, former or {})
-        actions += [
-            self._make_mute(chat.chat, user, until) for user, until in (muted or {}).items()
-        ]
-        actions += [
-            self._make_ban(chat.chat, user, actor) for user, actor in (banned or {}).items()
-        ]
+        for user, until in (muted or {}).items():
+            actions.append(self._change_member(chat.chat, user, {Field.MUTED_UNTIL: until}))
+        for user, actor in (banned or {}).items():
+            ban = moderation.Ban(chat.chat, user, actor, int(self._clock.time() * 1000))
+            actions.append(self._table.put_action(moderation.BAN.encode(ban)))
         try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
+            await self._client.transact(actions)
         except ConditionFailed as exc:
             stored = Chat.decode(exc.stored[0]) if exc.stored and exc.stored[0] else None
             if stored is None or (stored.version, stored.change) != (after.version, change):
@@ -233,73 +223,34 @@ class Memberships:
 
         Return False if the lifetime is unchanged or the direct chat does not exist.
         """
-        key = directory_items.chat_key(chat)
-        request = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(key, key),
-            "UpdateExpression": "SET #version = #version + :one, #retention = :s",
-            "ConditionExpression": "#kind = :direct AND (attribute_not_exists(#retention) "
-            "OR #retention <> :s)",
-            "ExpressionAttributeNames": {
-                "#kind": Field.KIND,
-                "#version": Field.VERSION,
-                "#retention": Field.RETENTION_S,
-            },
-            "ExpressionAttributeValues": {
-                ":one": {"N": "1"},
-                ":s": {"N": str(retention_s)},
-                ":direct": {"S": "direct"},
-            },
-        }
-        return await write_conditionally(self._client, "update_item", request)
-
-    def _make_ban(self, chat: str, user: str, actor: str) -> dict[str, Any]:
-        ban = moderation.Ban(chat, user, actor, int(self._clock.time() * 1000))
-        return {"Put": {"TableName": self._table, "Item": moderation.BAN.encode(ban)}}
+        is_direct = Attr(Field.KIND) == "direct"
+        is_new = Attr(Field.RETENTION_S).is_absent | (Attr(Field.RETENTION_S) != retention_s)
+        changes: Changes = {Field.VERSION: Add(1), Field.RETENTION_S: retention_s}
+        return await try_write(self._table.update(_chat_row(chat), changes, if_=is_direct & is_new))
 
     async def delete_ban(self, chat: str, user: str) -> None:
         """Remove a ban. Idempotent."""
         await self._moderation.delete_ban(chat, user)
 
-    def _make_mute(self, chat: str, user: str, until: int | None) -> dict[str, Any]:
-        update: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": self._member_row(chat, user),
-            "UpdateExpression": "REMOVE #until" if until is None else "SET #until = :until",
-            "ConditionExpression": "attribute_exists(#role)",
-            "ExpressionAttributeNames": {"#until": Field.MUTED_UNTIL, "#role": Field.ROLE},
-        }
-        if until is not None:
-            update["ExpressionAttributeValues"] = {":until": {"N": str(until)}}
-        return {"Update": update}
+    def _change_member(self, chat: str, user: str, changes: Changes) -> Action:
+        return self._table.update_action(
+            _member_row(chat, user), changes, if_=Attr(Field.ROLE).exists
+        )
 
-    def _make_chat_update(self, after: Chat, settings: Mapping[str, str | int]) -> dict[str, Any]:
-        key = directory_items.chat_key(after.chat)
-        values: dict[str, dict[str, str]] = {
-            Field.VERSION: {"N": str(after.version)},
-            Field.MEMBERS: {"N": str(after.count)},
-            Field.CHANGE: {"S": after.change or ""},
-            Field.UNSTORED: {"S": after.unstored or ""},
-            Field.LARGE: {"N": str(after.large)},
-            **{
-                name: {"N": str(value)} if isinstance(value, int) else {"S": value}
-                for name, value in settings.items()
-            },
+    def _make_chat_update(self, after: Chat, settings: Mapping[str, str | int]) -> Action:
+        changes: dict[str, Change] = {
+            Field.VERSION: after.version,
+            Field.MEMBERS: after.count,
+            Field.CHANGE: after.change or "",
+            Field.UNSTORED: after.unstored or "",
+            Field.LARGE: after.large,
+            **settings,
         }
-        update = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(key, key),
-            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
-            "ConditionExpression": f"#{Field.VERSION} = :before AND #{Field.STATE} = :ready",
-            "ExpressionAttributeNames": {f"#{name}": name for name in (*values, Field.STATE)},
-            "ExpressionAttributeValues": {
-                ":before": {"N": str(after.version - 1)},
-                ":ready": {"S": directory_items.READY},
-                **{f":{name}": value for name, value in values.items()},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return {"Update": update}
+        is_unchanged = Attr(Field.VERSION) == after.version - 1
+        is_ready = Attr(Field.STATE) == directory_items.READY
+        return self._table.update_action(
+            _chat_row(after.chat), changes, if_=is_unchanged & is_ready, keeps_stored=True
+        )
 
     def _make_member_writes(
         self,
@@ -308,8 +259,8 @@ class Memberships:
         roles: Mapping[str, Role],
         removed: Collection[str],
         former: Mapping[str, FormerMember],
-    ) -> list[dict[str, Any]]:
-        actions: list[dict[str, Any]] = []
+    ) -> list[Action]:
+        actions: list[Action] = []
         for user, (role, joined) in added.items():
             former_member = former.get(user, FormerMember())
             row = Member(
@@ -324,31 +275,21 @@ class Memberships:
                 quiet_until=former_member.quiet_until,
                 periods=former_member.periods,
             )
-            actions.append({"Put": {"TableName": self._table, "Item": row.encode()}})
-        for user, role in roles.items():
-            update = {
-                "TableName": self._table,
-                "Key": self._member_row(chat, user),
-                "UpdateExpression": "SET #role = :role",
-                "ConditionExpression": "attribute_exists(#role)",
-                "ExpressionAttributeNames": {"#role": Field.ROLE},
-                "ExpressionAttributeValues": {":role": {"S": role}},
-            }
-            actions.append({"Update": update})
+            actions.append(self._table.put_action(row.encode()))
+        actions += [
+            self._change_member(chat, user, {Field.ROLE: role}) for user, role in roles.items()
+        ]
         for user in removed:
-            delete: dict[str, Any] = {"TableName": self._table, "Key": self._member_row(chat, user)}
-            if user in former:
-                delete |= _make_hidden_condition(former[user].hidden)
-            actions.append({"Delete": delete})
-            if user in former:
-                item = directory_items.encode_former(chat, user, former[user])
-                actions.append({"Put": {"TableName": self._table, "Item": item}})
+            key = _member_row(chat, user)
+            if user not in former:
+                actions.append(self._table.delete_action(key))
+                continue
+            hidden = frozenset(former[user].hidden) or None
+            actions += [
+                self._table.delete_action(key, if_=Attr(Field.HIDDEN).matches(hidden)),
+                self._table.put_action(directory_items.encode_former(chat, user, former[user])),
+            ]
         return actions
-
-    def _member_row(self, chat: str, user: str) -> Item:
-        return directory_items.row_key(
-            directory_items.chat_key(chat), directory_items.member_key(user)
-        )
 
     # After a commit.
 
@@ -367,16 +308,9 @@ class Memberships:
                     raise outcome
 
     async def _record_join_seq(self, chat: str, user: str, seq: int) -> None:
-        request = {
-            "TableName": self._table,
-            "Key": self._member_row(chat, user),
-            "UpdateExpression": "SET #joined = :seq",
-            # If the item does not exist, its attribute is missing, so the condition is false too.
-            "ConditionExpression": "#joined < :seq",
-            "ExpressionAttributeNames": {"#joined": Field.JOINED},
-            "ExpressionAttributeValues": {":seq": {"N": str(seq)}},
-        }
-        await self._client.call("update_item", request)
+        # If the item does not exist, its attribute is missing, so the condition is false too.
+        is_lower = Attr(Field.JOINED) < seq
+        await self._table.update(_member_row(chat, user), {Field.JOINED: seq}, if_=is_lower)
 
     async def record_leave_seq(
         self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
@@ -386,23 +320,11 @@ class Memberships:
         `joined` is the seq at which the membership began; None keeps the stored value. A later
         membership of the user is not changed. Idempotent.
         """
-        names = {"#left": Field.LEFT, "#mid": Field.MID}
-        values = {":seq": {"N": str(seq)}, ":mid": {"S": mid}}
-        update = "SET #left = :seq"
+        changes: dict[str, Change] = {Field.LEFT: seq}
         if joined is not None:
-            update += ", #joined = :joined"
-            names["#joined"] = Field.JOINED
-            values[":joined"] = {"N": str(joined)}
-        request = {
-            "TableName": self._table,
-            "Key": directory_items.left_key(chat, user),
-            "UpdateExpression": update,
-            "ConditionExpression": "#mid = :mid",
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", request)
+            changes[Field.JOINED] = joined
+        key = directory_items.left_key(chat, user)
+        await try_write(self._table.update(key, changes, if_=Attr(Field.MID) == mid))
 
     async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
         """Set the seqs at which members joined; return False if `version` is outdated.
@@ -418,69 +340,34 @@ class Memberships:
             return False
         for user, seq in joined.items():
             if user in members and members[user].joined != seq:
-                actions = self._build_joined_actions(chat, version, user, seq)
-                try:
-                    await self._client.call("transact_write_items", {"TransactItems": actions})
-                except ConditionFailed:
+                is_unchanged, is_member = Attr(Field.VERSION) == version, Attr(Field.JOINED).exists
+                actions = [
+                    self._table.check_action(_chat_row(chat), if_=is_unchanged),
+                    self._table.update_action(
+                        _member_row(chat, user), {Field.JOINED: seq}, if_=is_member
+                    ),
+                ]
+                if not await try_write(self._client.transact(actions)):
                     return False
         return True
 
-    def _build_joined_actions(
-        self, chat: str, version: int, user: UserId, seq: Seq
-    ) -> list[dict[str, Any]]:
-        key = directory_items.chat_key(chat)
-        check = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(key, key),
-            "ConditionExpression": "#version = :version",
-            "ExpressionAttributeNames": {"#version": Field.VERSION},
-            "ExpressionAttributeValues": {":version": {"N": str(version)}},
-        }
-        update = {
-            "TableName": self._table,
-            "Key": self._member_row(chat, user),
-            "UpdateExpression": "SET #joined = :seq",
-            "ConditionExpression": "attribute_exists(#joined)",
-            "ExpressionAttributeNames": {"#joined": Field.JOINED},
-            "ExpressionAttributeValues": {":seq": {"N": str(seq)}},
-        }
-        return [{"ConditionCheck": check}, {"Update": update}]
-
     async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
         """Replace attribute `unstored` of a chat's item, unless the chat has a newer version."""
-        await self._set_unless_changed(
-            chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
-        )
+        await self._set_unless_changed(chat, version, {Field.UNSTORED: unstored})
 
     async def clear_change(self, chat: str, version: int) -> None:
         """Delete the completed change from the chat's item, unless the chat has a newer version."""
-        await self._set_unless_changed(chat, version, "REMOVE #name", Field.CHANGE, {})
+        await self._set_unless_changed(chat, version, {Field.CHANGE: None})
 
-    async def _set_unless_changed(
-        self, chat: str, version: int, update: str, name: str, values: Item
-    ) -> None:
-        key = directory_items.chat_key(chat)
-        request = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(key, key),
-            "UpdateExpression": update,
-            "ConditionExpression": "#version = :version",
-            "ExpressionAttributeNames": {"#name": name, "#version": Field.VERSION},
-            "ExpressionAttributeValues": {":version": {"N": str(version)}, **values},
-        }
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", request)
+    async def _set_unless_changed(self, chat: str, version: int, changes: Changes) -> None:
+        is_unchanged = Attr(Field.VERSION) == version
+        await try_write(self._table.update(_chat_row(chat), changes, if_=is_unchanged))
 
 
-def _make_hidden_condition(hidden: Sequence[int]) -> dict[str, Any]:
-    names = {"#hidden": Field.HIDDEN}
-    if not hidden:
-        return {
-            "ConditionExpression": "attribute_not_exists(#hidden)",
-            "ExpressionAttributeNames": names,
-        }
-    return {
-        "ConditionExpression": "#hidden = :hidden",
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": {":hidden": {"NS": [str(seq) for seq in hidden]}},
-    }
+def _chat_row(chat: str) -> Key:
+    key = directory_items.chat_key(chat)
+    return key, key
+
+
+def _member_row(chat: str, user: str) -> Key:
+    return directory_items.chat_key(chat), directory_items.member_key(user)

@@ -43,8 +43,8 @@ class WriteOptions(TypedDict, total=False):
 class Selection(TypedDict, total=False):
     """Options of a Query or Scan, except its limits.
 
-    `only` is the attributes to return; the default is all. Reads of a table are strongly consistent
-    unless `is_consistent` is false.
+    `only` is the attributes to return; the default is all. By default, a Query of a table is
+    strongly consistent, and a Scan is not.
     """
 
     where: Condition | None
@@ -172,16 +172,20 @@ class Table:
             if count_max is not None:
                 request["Limit"] = count_max - count
 
+    def build_scan(
+        self, part: int = 0, parts: int = 1, **options: Unpack[ReadOptions]
+    ) -> dict[str, Any]:
+        """Return the Scan of part `part` of `parts`. It is eventually consistent by default."""
+        request = self._build_read(Expressions(), options)
+        request |= {"Segment": part, "TotalSegments": parts}
+        request["ConsistentRead"] = options.get("is_consistent", False)
+        return request
+
     def iter_scan(
         self, part: int = 0, parts: int = 1, **options: Unpack[ReadOptions]
     ) -> AsyncIterator[list[Item]]:
-        """Yield the pages of a Scan of part `part` of `parts`; a page may be empty.
-
-        Eventually consistent.
-        """
-        request = self._build_read(Expressions(), options)
-        request |= {"Segment": part, "TotalSegments": parts}
-        return iter_pages(self.client, "scan", request)
+        """Yield the pages of a Scan; a page may be empty. See `build_scan`."""
+        return iter_pages(self.client, "scan", self.build_scan(part, parts, **options))
 
     def _build_read(self, expressions: Expressions, options: ReadOptions) -> dict[str, Any]:
         expressions.add_condition("FilterExpression", options.get("where"))
@@ -194,6 +198,10 @@ class Table:
         if options.get("is_newest_first"):
             request["ScanIndexForward"] = False
         return request
+
+    def get_key(self, item: Item) -> Item:
+        """Return the key of an item, or of a row of an index."""
+        return {name: item[name] for name in self.schema.key.names}
 
     def encode_key(self, key: Key) -> Item:
         """Return a key in DynamoDB's format."""

@@ -7,14 +7,13 @@ so that index `files` (`files_of`, `ts`) contains only these messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.protocol.frames import Message
-from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.message_indexes import ReaderView, apply_view, decode_present
 from chatserver.warm.messages.seq_search import TS_MAX
@@ -28,15 +27,13 @@ class ChatFiles:
     def __init__(
         self,
         client: DynamoClient,
-        settings: Warm,
         clock: Clock | None = None,
         bodies: Bodies | None = None,
     ) -> None:
         self._client = client
         self._bodies = bodies or NoBodies()
-        self._settings = settings
         self._clock = clock or SystemClock()
-        self._table = MESSAGES.name_in(settings)
+        self._table = Table(client, MESSAGES)
 
     async def list_with_files(
         self,
@@ -62,10 +59,9 @@ class ChatFiles:
             Unavailable: DynamoDB did not respond in time.
         """
         span = Span(MESSAGES, chat, FILES_INDEX, (from_ts, to_ts))
-        query: dict[str, Any] = span.query(self._settings) | {"ScanIndexForward": not newest_first}
-        query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
-        query["ExpressionAttributeValues"] |= {":now": {"N": str(int(self._clock.time()))}}
-        query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
+        now_s = int(self._clock.time())
+        is_current = Attr(Field.EXPIRES_AT).is_absent | (Attr(Field.EXPIRES_AT) > now_s)
+        query = self._table.build_query(span, where=is_current, is_newest_first=newest_first)
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
             return await apply_view(view, await self._load(rows))
@@ -73,10 +69,8 @@ class ChatFiles:
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
     async def _load(self, rows: list[Item]) -> list[Message | None]:
-        keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
-        items_by_ts = {
-            item[Field.TS]["N"]: item for item in await get_items(self._client, self._table, keys)
-        }
+        keys = [self._table.get_key(row) for row in rows]
+        items_by_ts = {item[Field.TS]["N"]: item for item in await self._table.get_items(keys)}
         items = [items_by_ts.get(row[Field.TS]["N"]) for row in rows]
         with_files = [
             None if item is None or Field.ATTACHMENTS not in item else item for item in items

@@ -15,7 +15,6 @@ import math
 from collections.abc import Collection
 from typing import Any, Unpack
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.domain.write_sharding import (
     Layout,
@@ -41,14 +40,13 @@ class ChatPartitionReads:
     def __init__(
         self,
         client: DynamoClient,
-        settings: Warm,
         clock: Clock | None = None,
         shards: ShardedChats | None = None,
     ) -> None:
         """`shards` is the process's `ShardedChats`; the default is a new one."""
         self._client = client
         self._table = Table(client, MESSAGES)
-        self._shards = shards or ShardedChats(client, settings, clock)
+        self._shards = shards or ShardedChats(client, clock)
 
     async def get_layouts(self, upto_ts: int) -> Layouts:
         """Return the sharding layouts for entries with a ts up to `upto_ts`. Raises Unavailable."""

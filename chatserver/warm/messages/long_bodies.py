@@ -108,7 +108,7 @@ class LongBodies:
         self._client = client
         self._objects = objects
         self._clock = clock or SystemClock()
-        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
+        self._rows = ChatPartitionReads(client, self._clock, shards)
         self._table = MESSAGES.name_in(settings)
         self._inline_max = settings.body_inline_bytes_max
         self._timeout_s = BODY_PUT_TIMEOUT_S

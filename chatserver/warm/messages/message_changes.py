@@ -13,15 +13,16 @@ already have items.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item, write_conditionally
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, Change, Raw
+from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.message_repository import (
@@ -68,7 +69,6 @@ class MessageChanges:
     def __init__(
         self,
         client: DynamoClient,
-        settings: Warm,
         release: Release | None = None,
         archived: Archived | None = None,
         holds: VersionCopies | None = None,
@@ -87,12 +87,11 @@ class MessageChanges:
         self._holds = holds
         self._retention = retention
         self._clock = clock or SystemClock()
-        self._client = client
         self._archived = archived
         self._bodies = bodies or NoBodies()
         self._release = release
-        self._table = MESSAGES.name_in(settings)
-        self._rows = ChatPartitionReads(client, settings, None, shards)
+        self._table = Table(client, MESSAGES)
+        self._rows = ChatPartitionReads(client, None, shards)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
         """Apply `entries`, sorted by seq, to the message at `ts`, if that message exists.
@@ -128,28 +127,16 @@ class MessageChanges:
         """
         (short,) = await self._bodies.offload([encode_item(item)])
         encoded = await self._rows.add_partition_key(short)
-        request = {
-            "TableName": self._table,
-            "Item": encoded,
-            "ConditionExpression": (
-                "(#rev = :seq AND #deleted = :yes AND (attribute_not_exists(#ttl) OR #ttl > :old))"
-                " OR (#mid = :mid AND #rev = :rev)"
-            ),
-            "ExpressionAttributeNames": {
-                "#rev": Field.REV,
-                "#deleted": Field.DELETED,
-                "#mid": Field.MID,
-                "#ttl": Field.TTL,
-            },
-            "ExpressionAttributeValues": {
-                ":seq": {"N": str(item.message.seq)},
-                ":yes": {"BOOL": True},
-                ":mid": encoded[Field.MID],
-                ":rev": encoded[Field.REV],
-                ":old": {"N": str(self._retention.get_archived_ttl_max(self._clock.time()))},
-            },
-        }
-        return await write_conditionally(self._client, "put_item", request)
+        archived_ttl_max = self._retention.get_archived_ttl_max(self._clock.time())
+        is_tombstone = (
+            (Attr(Field.REV) == item.message.seq)
+            & (Attr(Field.DELETED) == True)  # noqa: E712  # a condition
+            & (Attr(Field.TTL).is_absent | (Attr(Field.TTL) > archived_ttl_max))
+        )
+        is_stored = (Attr(Field.MID) == Raw(encoded[Field.MID])) & (
+            Attr(Field.REV) == Raw(encoded[Field.REV])
+        )
+        return await try_write(self._table.put(encoded, if_=is_tombstone | is_stored))
 
     async def clear_edit(self, chat: str, ts: int, rev: int) -> None:
         """Remove the body of the edit at `ts`, because the entry with seq `rev` has replaced it.
@@ -164,9 +151,9 @@ class MessageChanges:
 
     async def _apply(self, chat: str, ts: int, change: Callable[[Message], Message]) -> None:
         key = await self._rows.build_key(chat, ts)
-        place = {"TableName": self._table, "Key": key}
-        for _ in range(TRIES_MAX):
-            item = await find_item(self._client, self._table, key)
+
+        async def attempt() -> None:
+            item = await self._table.find(key)
             message = await self._find_archived(chat, ts) if item is None else decode_item(item)
             if message is None:
                 return
@@ -189,23 +176,21 @@ class MessageChanges:
             is_pinned = item is not None and Field.PINNED in item
             if self._release_pin is not None and is_pinned and changed.deleted:
                 await self._release_pin(chat, message.seq, ts)
-            try:
-                if item is None:
-                    await self._put_late(changed)
-                else:
-                    is_late = self._retention.may_be_archived(item, self._clock.time())
-                    if (is_late or Field.RESTORED in item) and self._archived is not None:
-                        # The archive segment contains this entry too and needs the change.
-                        await self._archived.record_late(chat)
-                    await self._update(place, item, message, changed, is_late=is_late)
-            except ConditionFailed:
-                continue
-            return
-        raise Unavailable(f"message at {ts} in {chat}: too many concurrent changes; try again")
+            if item is None:
+                await self._put_late(changed)
+                return
+            is_late = self._retention.may_be_archived(item, self._clock.time())
+            if (is_late or Field.RESTORED in item) and self._archived is not None:
+                # The archive segment contains this entry too and needs the change.
+                await self._archived.record_late(chat)
+            await self._update(key, item, message, changed, is_late=is_late)
+
+        error = Unavailable(f"message at {ts} in {chat}: too many concurrent changes; try again")
+        await retry_lost_races(attempt, error, attempts_max=TRIES_MAX)
 
     async def _update(
         self,
-        place: dict[str, Any],
+        key: Item,
         item: Item,
         message: Message,
         changed: Message,
@@ -225,8 +210,10 @@ class MessageChanges:
             wanted.pop(Field.SUM, None)
         else:
             (wanted,) = await self._bodies.offload([wanted])
-        update = _make_update(item, wanted, is_late=is_late)
-        await self._client.call("update_item", {**place, **update})
+        is_unchanged = Attr(Field.REV) == Raw(item[Field.REV])
+        await self._table.update(
+            key, _build_changes(item, wanted, is_late=is_late), if_=is_unchanged
+        )
         if old is not None and old != get_object_key(wanted):
             await self._bodies.drop(old)
 
@@ -246,36 +233,22 @@ class MessageChanges:
         if self._archived is not None:
             await self._archived.record_late(changed.chat)
         (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
-        request = {
-            "TableName": self._table,
-            "Item": await self._rows.add_partition_key(short),
-            "ConditionExpression": "attribute_not_exists(#chat)",
-            "ExpressionAttributeNames": {"#chat": Field.CHAT},
-        }
-        await self._client.call("put_item", request)
+        entry = await self._rows.add_partition_key(short)
+        await self._table.put(entry, if_=Attr(Field.CHAT).is_absent)
 
 
-def _make_update(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
-    """Return the update from `item` to `wanted`, conditional on `rev` being unchanged.
+def _build_changes(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Change]:
+    """Return the changes from `item` to `wanted`.
 
     Attributes unknown to this release are kept, because a newer release added them. `ttl` is kept
     too, unless the entry may have been archived (`is_late`).
     """
     wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # the item stays in its shard
     wanted.pop(Field.TTL, None)
-    new = {name: value for name, value in wanted.items() if item.get(name) != value}
     attributes = _KNOWN if is_late else _KNOWN - {Field.TTL}
     # Includes attributes that `item` lacks: a migration may have added them without a new `rev`.
-    removed = sorted(attributes - wanted.keys())
-    names = {f"#{n}": name for n, name in enumerate([*new, *removed])}
-    sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))
-    removes = ", ".join(f"#{len(new) + n}" for n in range(len(removed)))
-    return {
-        "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if removed else ""),
-        "ConditionExpression": "#rev = :rev",
-        "ExpressionAttributeNames": {**names, "#rev": Field.REV},
-        "ExpressionAttributeValues": {
-            **{f":{n}": value for n, value in enumerate(new.values())},
-            ":rev": item[Field.REV],
-        },
-    }
+    changes: dict[str, Change] = dict.fromkeys(sorted(attributes - wanted.keys()))
+    for name, value in wanted.items():
+        if item.get(name) != value:
+            changes[name] = Raw(value)
+    return changes

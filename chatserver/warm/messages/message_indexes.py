@@ -19,11 +19,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import Message
-from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
@@ -75,17 +73,15 @@ class MessageIndexes:
     def __init__(
         self,
         client: DynamoClient,
-        settings: Warm,
         clock: Clock | None = None,
         shards: ShardedChats | None = None,
         bodies: Bodies | None = None,
     ) -> None:
         self._client = client
         self._bodies = bodies or NoBodies()
-        self._settings = settings
         self._clock = clock or SystemClock()
-        self._table = MESSAGES.name_in(settings)
-        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
+        self._table = Table(client, MESSAGES)
+        self._rows = ChatPartitionReads(client, self._clock, shards)
 
     async def list_chat(
         self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
@@ -128,7 +124,7 @@ class MessageIndexes:
         """
         keys = await self._rows.list_keys(dict.fromkeys(places))
         now_s = int(self._clock.time())
-        items = await get_items(self._client, self._table, keys)
+        items = await self._table.get_items(keys)
         unexpired = [item for item in items if not _has_expired(item, now_s)]
         messages = await decode_items(unexpired, self._bodies)
         return {(message.chat, message.ts): message for message in messages}
@@ -164,7 +160,7 @@ class MessageIndexes:
             return await apply_view(view, await self._load(rows, span.index, now_s))
 
         is_by_chat = span.index in (None, STATUS_INDEX)
-        query = Table(self._client, MESSAGES).build_query(span, **options)
+        query = self._table.build_query(span, **options)
         source = await self._rows.open(span, start, **options) if is_by_chat else None
         return await read_page(
             self._client, span, query, load, limit=limit, start=start, choose=choose, source=source
@@ -177,7 +173,7 @@ class MessageIndexes:
         strong consistency, because other reads may miss an item that already has an index row.
         """
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
-        items = await get_items(self._client, self._table, keys)
+        items = await self._table.get_items(keys)
         items_by_key = {_get_key(item): item for item in items if not _has_expired(item, now_s)}
         still = [
             item

@@ -41,7 +41,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.errors import CorruptData
@@ -256,7 +255,6 @@ class MessageRepository:
     def __init__(
         self,
         client: DynamoClient,
-        settings: Warm,
         clock: Clock | None = None,
         shards: ShardedChats | None = None,
         retention: ItemRetention = NO_EXPIRY,
@@ -264,11 +262,10 @@ class MessageRepository:
     ) -> None:
         self._client = client
         self._bodies = bodies or NoBodies()
-        self._settings = settings
         self._clock = clock or SystemClock()
         self._retention = retention
-        self._table = MESSAGES.name_in(settings)
-        self._rows = ChatPartitionReads(client, settings, self._clock, shards)
+        self._table = MESSAGES.name_in(client.settings)
+        self._rows = ChatPartitionReads(client, self._clock, shards)
 
     async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
         """Store messages with sequential calls of 25 items each.

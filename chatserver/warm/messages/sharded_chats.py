@@ -31,11 +31,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import (
     PERIODS_MAX,
@@ -51,9 +49,10 @@ from chatserver.domain.write_sharding import (
 from chatserver.errors import Unavailable
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, Change, Changes, Condition, Default, Element
 from chatserver.warm.dynamo.item_attributes import get_number
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -97,10 +96,10 @@ _NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)
 class ShardedChats:
     """Cached copy of all chats' sharding layouts. Use one instance per process."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+    def __init__(self, client: DynamoClient, clock: Clock | None = None) -> None:
         self._client = client
         self._clock = clock or SystemClock()
-        self._table = DIRECTORY.name_in(settings)
+        self._table = Table(client, DIRECTORY)
         self._copy = _NO_COPY
         self._reading = asyncio.Lock()
         self._reads_begun = 0
@@ -186,12 +185,13 @@ class ShardedChats:
         )
 
     async def _move_horizon(self, upto: int) -> None:
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", self._make_horizon_update(self._copy.rev, upto))
-            self._copy = self._copy._replace(upto=upto, rev=self._copy.rev + 1)
+        rev = self._copy.rev
+        changes = _change_horizon(rev, upto, Default(0))
+        if await try_write(self._table.update(HORIZON_KEY, changes, if_=_has_rev(rev))):
+            self._copy = self._copy._replace(upto=upto, rev=rev + 1)
 
     async def _get_horizon(self) -> _Horizon:
-        item = await find_item(self._client, self._table, HORIZON_KEY) or {}
+        item = await self._table.find(HORIZON_KEY) or {}
         if not item:
             return _Horizon(0, -1, 0)
         names = (Field.REV, Field.UPTO, Field.CHANGED)
@@ -199,7 +199,7 @@ class ShardedChats:
 
     async def _get_layouts(self) -> tuple[Layouts, int]:
         """Return `(layouts, changed)`: the stored layouts, and the `rev` of their last change."""
-        item = await find_item(self._client, self._table, LAYOUTS_KEY) or {}
+        item = await self._table.find(LAYOUTS_KEY) or {}
         if Field.CHANGED not in item:
             return Layouts(), 0
         chats, floors = item[Field.CHATS]["M"], item[Field.FLOORS]["M"]
@@ -208,32 +208,6 @@ class ShardedChats:
             {chat: parse_floor(text["S"]) for chat, text in floors.items()},
         )
         return layouts, get_number(item, Field.CHANGED)
-
-    def _make_horizon_update(
-        self, rev: int, upto: int, *, is_layout_change: bool = False
-    ) -> dict[str, Any]:
-        changed = (
-            "#changed = :next"
-            if is_layout_change
-            else ("#changed = if_not_exists(#changed, :zero)")
-        )
-        values: Item = {":next": {"N": str(rev + 1)}, ":upto": {"N": str(upto)}}
-        if not is_layout_change:
-            values[":zero"] = {"N": "0"}
-        if rev:
-            values[":rev"] = {"N": str(rev)}
-        return {
-            "TableName": self._table,
-            "Key": HORIZON_KEY,
-            "UpdateExpression": f"SET #rev = :next, #upto = :upto, {changed}",
-            "ConditionExpression": "#rev = :rev" if rev else "attribute_not_exists(#rev)",
-            "ExpressionAttributeNames": {
-                "#rev": Field.REV,
-                "#upto": Field.UPTO,
-                "#changed": Field.CHANGED,
-            },
-            "ExpressionAttributeValues": values,
-        }
 
     async def reshard(
         self,
@@ -307,37 +281,28 @@ class ShardedChats:
     ) -> None:
         """Write a chat's layout. Raises ConditionFailed if `horizon` is outdated."""
         await self._prepare_layouts()
-        changes, names = ["#changed = :next"], {"#changed": Field.CHANGED, "#chat": chat}
-        values: Item = {":next": {"N": str(horizon.rev + 1)}}
+        rev = horizon.rev
+        changes: dict[str, Change] = {Field.CHANGED: rev + 1}
         if layout:
-            changes.append("#chats.#chat = :layout")
-            names["#chats"] = Field.CHATS
-            values[":layout"] = {"S": layout.encode()}
+            changes[Element(Field.CHATS, chat)] = layout.encode()
         if floor is not None:
-            changes.append("#floors.#chat = :floor")
-            names["#floors"] = Field.FLOORS
-            values[":floor"] = {"S": floor.encode()}
-        update = {
-            "TableName": self._table,
-            "Key": LAYOUTS_KEY,
-            "UpdateExpression": f"SET {', '.join(changes)}",
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
-        moved = self._make_horizon_update(horizon.rev, horizon.upto, is_layout_change=True)
-        actions = [{"Update": moved}, {"Update": update}]
-        await self._client.call("transact_write_items", {"TransactItems": actions})
+            changes[Element(Field.FLOORS, chat)] = floor.encode()
+        move = _change_horizon(rev, horizon.upto, rev + 1)
+        actions: list[Action] = [
+            self._table.update_action(HORIZON_KEY, move, if_=_has_rev(rev)),
+            self._table.update_action(LAYOUTS_KEY, changes),
+        ]
+        await self._client.transact(actions)
 
     async def _prepare_layouts(self) -> None:
-        request = {
-            "TableName": self._table,
-            "Key": LAYOUTS_KEY,
-            "UpdateExpression": (
-                "SET #chats = if_not_exists(#chats, :none), #floors = if_not_exists(#floors, :none)"
-            ),
-            "ConditionExpression": "attribute_not_exists(#floors)",
-            "ExpressionAttributeNames": {"#chats": Field.CHATS, "#floors": Field.FLOORS},
-            "ExpressionAttributeValues": {":none": {"M": {}}},
-        }
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", request)
+        changes: Changes = {Field.CHATS: Default({}), Field.FLOORS: Default({})}
+        is_absent = Attr(Field.FLOORS).is_absent
+        await try_write(self._table.update(LAYOUTS_KEY, changes, if_=is_absent))
+
+
+def _change_horizon(rev: int, upto: int, changed: Change) -> Changes:
+    return {Field.REV: rev + 1, Field.UPTO: upto, Field.CHANGED: changed}
+
+
+def _has_rev(rev: int) -> Condition:
+    return Attr(Field.REV).matches(rev or None)

@@ -6,14 +6,14 @@ Also removes expired items on servers without TTL.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from chatserver.config import Warm
 from chatserver.protocol.frames import Message
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, Raw
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.message_repository import (
     PersistItem,
@@ -30,14 +30,14 @@ PAGE_ITEMS: Final = 500
 class RemovedItems:
     """Items of table `messages` that TTL has removed or may remove."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, bodies: Bodies | None = None) -> None:
+    def __init__(self, client: DynamoClient, bodies: Bodies | None = None) -> None:
         self._client = client
         self._bodies = bodies or NoBodies()
-        self._table = MESSAGES.name_in(settings)
+        self._table = Table(client, MESSAGES)
 
     async def decrypt(self, removed: Sequence[Item]) -> list[Item]:
         """Decrypt items from the Stream. Raises Unavailable."""
-        return await self._client.decrypt(self._table, removed)
+        return await self._client.decrypt(self._table.name, removed)
 
     async def restore(self, item: Item, message: Message) -> bool:
         """Restore a removed item, with `message` as content; return False if a newer item exists.
@@ -49,28 +49,13 @@ class RemovedItems:
             the archive, without the changes in the removed item.
         """
         wanted = await self._make_item(item, message)
-        put: dict[str, Any] = {"TableName": self._table, "Item": wanted}
-        is_absent = {
-            "ConditionExpression": "attribute_not_exists(#chat)",
-            "ExpressionAttributeNames": {"#chat": Field.CHAT},
-        }
-        key = {name: item[name] for name in MESSAGES.key.names}
-        try:
-            await self._client.call("put_item", {**put, **is_absent})
-        except ConditionFailed:
-            existing = await find_item(self._client, self._table, key)
-            if existing is None or (stored := decode_item(existing)).rev > message.rev:
-                return False
-            return stored == message or await self._replace(existing, put)
-        return True
-
-    async def _replace(self, existing: Item, put: dict[str, Any]) -> bool:
-        is_as_read = {
-            "ConditionExpression": "#rev = :rev",
-            "ExpressionAttributeNames": {"#rev": Field.REV},
-            "ExpressionAttributeValues": {":rev": existing[Field.REV]},
-        }
-        return await write_conditionally(self._client, "put_item", {**put, **is_as_read})
+        if await try_write(self._table.put(wanted, if_=Attr(Field.CHAT).is_absent)):
+            return True
+        existing = await self._table.find(self._table.get_key(item))
+        if existing is None or (stored := decode_item(existing)).rev > message.rev:
+            return False
+        is_as_read = Attr(Field.REV) == Raw(existing[Field.REV])
+        return stored == message or await try_write(self._table.put(wanted, if_=is_as_read))
 
     async def load(self, item: Item) -> Message:
         """Return the message of an item with its long body. Raises Unavailable."""
@@ -103,22 +88,9 @@ class RemovedItems:
 
     def iter_expired(self, now_s: float) -> AsyncIterator[list[Item]]:
         """Iterate over the items whose `ttl` has passed, page by page. Scans the whole table."""
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Limit": PAGE_ITEMS,
-            "FilterExpression": "#ttl <= :now",
-            "ExpressionAttributeNames": {"#ttl": Field.TTL},
-            "ExpressionAttributeValues": {":now": {"N": str(int(now_s))}},
-        }
-        return iter_pages(self._client, "scan", request)
+        return self._table.iter_scan(where=Attr(Field.TTL) <= int(now_s), limit=PAGE_ITEMS)
 
     async def remove(self, item: Item) -> bool:
         """Remove an item if it is unchanged; return False if it has been changed or deleted."""
-        request = {
-            "TableName": self._table,
-            "Key": {name: item[name] for name in MESSAGES.key.names},
-            "ConditionExpression": "#ttl = :ttl AND #rev = :rev",
-            "ExpressionAttributeNames": {"#ttl": Field.TTL, "#rev": Field.REV},
-            "ExpressionAttributeValues": {":ttl": item[Field.TTL], ":rev": item[Field.REV]},
-        }
-        return await write_conditionally(self._client, "delete_item", request)
+        has_ttl, has_rev = (Attr(name) == Raw(item[name]) for name in (Field.TTL, Field.REV))
+        return await try_write(self._table.delete(self._table.get_key(item), if_=has_ttl & has_rev))

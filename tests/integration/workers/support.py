@@ -190,7 +190,7 @@ async def make_group(container: StorageContainer, *users: UserId, ref: str = "g"
 
 def queries_of(container: StorageContainer) -> MessageIndexes:
     """Return the queries on the messages that the workers write."""
-    return MessageIndexes(container.messages._client, container.messages._settings)
+    return MessageIndexes(container.messages._client)
 
 
 async def stored_of(container: StorageContainer, chat: ChatId) -> list[frames.Message]:

@@ -120,7 +120,7 @@ class ExportPass:
                 break
         if with_warm:
             client = self._container.dynamodb.for_feature("analytics")
-            async for chats in iter_chats(client, self._container.settings.warm):
+            async for chats in iter_chats(client):
                 for chat in chats:
                     await self._run_part(chat, functools.partial(self._add_stored, chat))
         await self._exporter.flush()

@@ -47,7 +47,7 @@ class PersonalRows:
         self._client = client
         self._bodies = bodies or NoBodies()
         self._settings = settings
-        self._rows = ChatPartitionReads(client, settings, None, shards)
+        self._rows = ChatPartitionReads(client, None, shards)
         self._directory = DIRECTORY.name_in(settings)
         self._messages = MESSAGES.name_in(settings)
 

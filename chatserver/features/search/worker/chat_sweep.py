@@ -101,9 +101,7 @@ class ChatSweep:
                     after += IDLE_PAGE
             return
         client = self._container.dynamodb.for_feature("search")
-        async for chats in iter_chats(
-            client, self._container.settings.warm, part, self.progress.parts
-        ):
+        async for chats in iter_chats(client, part, self.progress.parts):
             yield [chat for chat in chats if keys.get_partition(chat) in self._partitions]
 
     async def _iter_entries(self, chat: ChatId) -> AsyncIterator[list[Message]]:

@@ -33,7 +33,7 @@ def make_session(
 
 async def open_chat(tables: Tables, session: CompanionSession) -> None:
     """Write the chat of a session, as the service does."""
-    directory = Directory(tables.client, tables.settings)
+    directory = Directory(tables.client)
     await directory.create_session_chat(session.chat, session.user, session.companion, "Ada", NOW_S)
 
 
@@ -127,7 +127,7 @@ async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> Non
             "delete_time": {"N": str(NOW_MS + 9000)},
         }
     ]
-    chat = await Directory(tables.client, tables.settings).get_chat(session.chat)
+    chat = await Directory(tables.client).get_chat(session.chat)
     assert (chat.ended_ms, chat.version) == (NOW_MS + 9000, 2)
 
 

@@ -53,7 +53,7 @@ class SocialRows:
 
     async def make_users(self, *users: str) -> None:
         """Create accounts."""
-        directory = Directory(self.tables.client, self.tables.settings)
+        directory = Directory(self.tables.client)
         for user in users:
             await directory.put_user_if_absent(user, f"Name of {user}", 1.0)
 

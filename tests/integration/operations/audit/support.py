@@ -114,9 +114,6 @@ class FaultInjector:
         segment, data = encode_segment(entries, new_id().lower())
         await self.world.store.call("put_object", Key=segment.key, Body=data)
         if with_row:
-            item = manifests.encode_segment(segment) | {
-                "PK": {"S": f"a#{segment.chat}"},
-                "SK": {"S": f"s#{segment.last:020d}#{segment.chat}"},
-            }
+            item = manifests.SEGMENT.encode(segment)
             await self.world.client.call("put_item", {"TableName": self._directory, "Item": item})
         return segment

@@ -368,7 +368,7 @@ async def test_batch_with_unprocessed_items_costs_each_item_once(tables: Tables)
     tables.faults.leave_unprocessed(3, 0, 4)
     items = batch(*(message(seq) for seq in range(1, 11)))
 
-    await MessageRepository(client, tables.settings).put_batch(items, 20)
+    await MessageRepository(client).put_batch(items, 20)
 
     spent = client.meter.usage.drain()
     # The write shards of chats are read from `directory` too.

@@ -171,7 +171,7 @@ class Chats:
         archiver = Archiver(
             manifests=core.manifests,
             objects=SegmentStore(self.world.store, archive),
-            archivable=ArchivableEntries(self.world.client, core.settings.warm, clock),
+            archivable=ArchivableEntries(self.world.client, clock),
             settings=archive,
             clock=clock,
             restored=core.restored,
@@ -189,7 +189,7 @@ class Chats:
         indexes = ArchivingIndexes(core.message_indexes, self)
         queries = MessageQueries(
             messages=indexes,  # type: ignore[arg-type]  # a wrapper
-            files=ChatFiles(self.world.client, core.settings.warm, core.clock),
+            files=ChatFiles(self.world.client, core.clock),
             members=core.members,
             memberships=core.memberships,
             log=core.chat_log,

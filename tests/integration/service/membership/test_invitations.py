@@ -109,7 +109,7 @@ async def test_page_of_only_expired_or_declined_invitations_has_a_next_page(
     container: StorageContainer,
 ) -> None:
     """Later pages still return the pending invitations."""
-    rows = InvitationRows(container.dynamodb, container.settings.warm)
+    rows = InvitationRows(container.dynamodb)
     chats = sorted([(await create(container, BOB)).chat for _ in range(4)])
     expired, declined, *others = chats
     invitation = await container.invitations.get(BOB, ChatId(expired))

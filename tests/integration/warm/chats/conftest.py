@@ -15,7 +15,7 @@ __all__ = ["dynamodb"]
 @pytest.fixture
 def directory(tables: Tables) -> Directory:
     """The directory of the tables."""
-    return Directory(tables.client, tables.settings)
+    return Directory(tables.client)
 
 
 @pytest.fixture

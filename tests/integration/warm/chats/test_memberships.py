@@ -25,7 +25,7 @@ async def memberships(tables: Tables, directory: Directory) -> Memberships:
     """The repository under test, with a group of alice, bob and carol."""
     await directory.create_group(CHAT, "alice", ["bob", "carol"], "Climbing", NOW)
     tables.faults.requests.clear()
-    return Memberships(tables.client, tables.settings)
+    return Memberships(tables.client)
 
 
 async def test_commit_writes_members_settings_and_change_at_once(

@@ -21,7 +21,7 @@ MEMBERS = [f"user-{n:03}" for n in range(255)]
 @pytest.fixture
 async def directory(tables: Tables) -> Directory:
     """A directory with chat d-1 of alice and bob."""
-    directory = Directory(tables.client, tables.settings)
+    directory = Directory(tables.client)
     await directory.create_direct("d-1", "alice", "bob", NOW)
     return directory
 

@@ -21,7 +21,7 @@ class Rows:
 
     def __init__(self, tables: Tables) -> None:
         client, settings = tables.client, tables.settings
-        self.directory = Directory(client, settings)
+        self.directory = Directory(client)
         self.logins = LoginRows(client, settings)
         self.moderation = Moderation(client)
         self.restrictions = RestrictionRows(client, self.moderation)
@@ -83,7 +83,7 @@ async def test_block_is_not_written_if_the_flag_cannot_be_set(rows: Rows, tables
 async def test_user_item_without_the_flag_counts_as_restricted(rows: Rows, tables: Tables) -> None:
     """Items of earlier releases do not have the flag."""
     request = {
-        "TableName": rows.directory._table,
+        "TableName": rows.directory._table.name,
         "Key": {"PK": {"S": "u#alice"}, "SK": {"S": "u#alice"}},
         "UpdateExpression": "REMOVE restricted",
     }

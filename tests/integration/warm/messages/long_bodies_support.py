@@ -59,14 +59,14 @@ class LongBodyWorld(World):
 
     def archivable_with_bodies(self) -> ArchivableEntries:
         """Return the reader of archivable messages, which reads long bodies."""
-        warm, clock = self.container.settings.warm, self.container.clock
-        return ArchivableEntries(self.client, warm, clock, bodies=self.container.long_bodies)
+        clock = self.container.clock
+        return ArchivableEntries(self.client, clock, bodies=self.container.long_bodies)
 
     def repository(self, files: BodyFiles, **changes: Any) -> MessageRepository:
         """Return a message repository with another object client."""
         warm = self.container.settings.warm.model_copy(update=changes)
         made = LongBodies(self.client, warm, files, self.container.clock)
-        return MessageRepository(self.client, warm, bodies=made)
+        return MessageRepository(self.client, bodies=made)
 
     def changes(self) -> MessageChanges:
         """Return the message changes of the persist worker."""

@@ -34,7 +34,7 @@ def ts_of(seq: int) -> int:
 @pytest.fixture
 def repository(tables: Tables) -> MessageRepository:
     """The repository under test, with a fixed clock."""
-    return MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
+    return MessageRepository(tables.client, FixedClock(NOW_S))
 
 
 @pytest.fixture

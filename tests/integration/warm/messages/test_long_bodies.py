@@ -48,7 +48,7 @@ async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBody
     await world.assert_consistent()
     assert len(await world.keys()) == 2
     warm, clock = world.container.settings.warm, world.container.clock
-    patterns = MessageIndexes(world.client, warm, clock, bodies=world.container.long_bodies)
+    patterns = MessageIndexes(world.client, clock, bodies=world.container.long_bodies)
     lists = {
         "down": await world.container.messages.list_before(world.chat, None, 10),
         "up": await world.container.messages.list_after(world.chat, 0, 10),
@@ -60,7 +60,7 @@ async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBody
     }
     for name, found in lists.items():
         assert encoded(list(found)) == encoded(sent), name
-    with_files = ChatFiles(world.client, warm, clock, bodies=world.container.long_bodies)
+    with_files = ChatFiles(world.client, clock, bodies=world.container.long_bodies)
     assert encoded((await with_files.list_with_files(world.chat, limit=9)).items) == encoded(
         sent[1:2]
     )

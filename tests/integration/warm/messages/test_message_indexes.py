@@ -38,13 +38,13 @@ EXPIRED_AT, EXPIRES_LATER_AT = NOW_S - 1, NOW_S + 1
 @pytest.fixture
 def repository(tables: Tables) -> MessageRepository:
     """The repository that writes the items."""
-    return MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
+    return MessageRepository(tables.client, FixedClock(NOW_S))
 
 
 @pytest.fixture
 def queries(tables: Tables) -> MessageIndexes:
     """The queries under test, with a clock that does not advance."""
-    return MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
+    return MessageIndexes(tables.client, FixedClock(NOW_S))
 
 
 async def list_pages(
@@ -196,7 +196,7 @@ async def test_index_page_with_endlessly_unprocessed_keys_is_unavailable(
 ) -> None:
     """A page is complete or an error, and never short without an error."""
     tables.client.settings = tables.settings.model_copy(update={"call_timeout_s": 0.5})
-    queries_with_timeout = MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
+    queries_with_timeout = MessageIndexes(tables.client, FixedClock(NOW_S))
 
     def none_yet(body: Any) -> tuple[int, dict[str, Any]]:
         return 200, {"Responses": {}, "UnprocessedKeys": body["RequestItems"]}
@@ -459,9 +459,9 @@ async def test_files_are_listed_by_their_index_until_they_are_deleted(
     await repository.put_batch(
         batch(*(message(seq, attachments=[file] if seq % 2 else []) for seq in range(1, 9))), 20.0
     )
-    changes = MessageChanges(tables.client, tables.settings)
+    changes = MessageChanges(tables.client)
     await changes.apply("d-1", message(3).ts, [message(9, kind="delete", body="", target=3)])
-    files = ChatFiles(tables.client, tables.settings, FixedClock(NOW_S))
+    files = ChatFiles(tables.client, FixedClock(NOW_S))
     tables.faults.requests.clear()
 
     found = await list_pages(files.list_with_files, "d-1", limit=2)

@@ -16,13 +16,13 @@ NOW_S = START_TS // 1_000_000 + 10_000
 @pytest.fixture
 def repository(tables: Tables) -> MessageRepository:
     """The repository under test, with a fixed clock."""
-    return MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
+    return MessageRepository(tables.client, FixedClock(NOW_S))
 
 
 @pytest.fixture
 def queries(tables: Tables) -> MessageIndexes:
     """Queries that read the written messages."""
-    return MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
+    return MessageIndexes(tables.client, FixedClock(NOW_S))
 
 
 # put_batch
@@ -64,7 +64,7 @@ async def test_batch_put_twice_changes_nothing(
     await repository.put_batch(items, timeout_s=20)
     before = await tables.scan("messages")
 
-    later = MessageRepository(tables.client, tables.settings, FixedClock(NOW_S + 86_400))
+    later = MessageRepository(tables.client, FixedClock(NOW_S + 86_400))
     await later.put_batch(items, timeout_s=20)
 
     assert await tables.scan("messages") == before

@@ -46,7 +46,7 @@ def text_of(start: int = START_TS, step: int = STEP_US) -> str:
 async def sharded(tables: Tables) -> MessageRepository:
     """The repository, with the messages of chat `d-1` in all its partitions."""
     await put_layouts(tables.client, tables.settings, d_1=text_of())
-    repository = MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
+    repository = MessageRepository(tables.client, FixedClock(NOW_S))
     items = [PersistItem(made(seq), "bob" if seq % 3 else "alice") for seq in range(1, COUNT + 1)]
     await repository.put_batch(items, timeout_s=20)
     await repository.put_batch(items[::7], timeout_s=20)  # as a restarted worker does
@@ -56,7 +56,7 @@ async def sharded(tables: Tables) -> MessageRepository:
 @pytest.fixture
 def queries(sharded: MessageRepository, tables: Tables) -> MessageIndexes:
     """The queries on the chat."""
-    return MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
+    return MessageIndexes(tables.client, FixedClock(NOW_S))
 
 
 async def test_entries_are_stored_once_in_the_shards_of_their_period(
@@ -134,7 +134,7 @@ async def test_queries_list_each_message_once_in_order(
 ) -> None:
     """Tested by chat, status, sender, receiver and files, in both directions."""
     every = list(range(1, COUNT + 1))
-    files = ChatFiles(tables.client, tables.settings, FixedClock(NOW_S))
+    files = ChatFiles(tables.client, FixedClock(NOW_S))
     wanted = {
         "chat": (queries.list_chat, "d-1", every),
         "active": (queries.list_active, "d-1", every),
@@ -179,9 +179,9 @@ async def test_page_token_stays_valid_after_resharding(
     begin = START_TS + (COUNT + 1) * STEP_US
     await put_layouts(tables.client, tables.settings, d_1=f"{text_of()},{begin}:8")
     newer = [PersistItem(message(seq), None) for seq in range(COUNT + 1, COUNT + 21)]
-    writer = MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
+    writer = MessageRepository(tables.client, FixedClock(NOW_S))
     await writer.put_batch(newer, 20)
-    reader = MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
+    reader = MessageIndexes(tables.client, FixedClock(NOW_S))
 
     rest = await reader.list_chat("d-1", limit=200, start=first.next, newest_first=False)
 
@@ -197,7 +197,7 @@ async def test_messages_are_found_and_changed_in_every_period(
 
     The partition of an item does not change.
     """
-    changes = MessageChanges(tables.client, tables.settings)
+    changes = MessageChanges(tables.client)
     before = await raw_seqs(tables.client, tables.settings, "d-1")
     positions = [("d-1", made(seq).ts) for seq in EDGES]
     assert seqs(list((await queries.get_many(positions)).values())) != []
@@ -225,7 +225,7 @@ async def test_replayed_dead_letter_replaces_its_tombstone_in_a_shard(
     sharded: MessageRepository, tables: Tables
 ) -> None:
     """A replay without a tombstone is refused."""
-    changes = MessageChanges(tables.client, tables.settings)
+    changes = MessageChanges(tables.client)
     seq = 130
     dead = message(seq, body="", rev=seq, deleted=True)
     await sharded.put_batch([PersistItem(dead, None)], 20)
@@ -256,7 +256,7 @@ async def test_old_entries_are_read_in_order_and_removed_as_read(
     sharded: MessageRepository, tables: Tables
 ) -> None:
     """These are the queries of the archive worker and the auditor."""
-    archivable = ArchivableEntries(tables.client, tables.settings, FixedClock(NOW_S))
+    archivable = ArchivableEntries(tables.client, FixedClock(NOW_S))
     oldest = await archivable.find_oldest("d-1")
     run = (await archivable.list_consecutive("d-1", 0, 0, made(COUNT).ts, 120)).entries
 

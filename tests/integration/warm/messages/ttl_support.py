@@ -49,9 +49,8 @@ class TtlWorld:
 
     async def put(self, *messages: Message) -> None:
         """Write entries as the persist worker does soon after they were sent."""
-        warm = self.world.container.settings.warm
         clock = FixedClock(min(each.ts for each in messages) / 1e6)
-        repository = MessageRepository(self.world.client, warm, clock, retention=RETENTION)
+        repository = MessageRepository(self.world.client, clock, retention=RETENTION)
         await repository.put_batch([PersistItem(each, "bob") for each in messages], 20)
 
     async def archive_old(self) -> int:
@@ -98,8 +97,8 @@ class TtlWorld:
 async def ttl_world(archive_world: World) -> AsyncIterator[TtlWorld]:
     """A chat that no other test uses, whose items TTL deletes."""
     container, client = archive_world.container, archive_world.client
-    warm, settings = container.settings.warm, container.settings.archive.model_copy(update=SETTINGS)
-    manifests = Manifests(client, warm)
+    settings = container.settings.archive.model_copy(update=SETTINGS)
+    manifests = Manifests(client)
     objects = SegmentStore(archive_world.store, settings)
     archiver = Archiver(
         manifests=manifests,
@@ -111,7 +110,7 @@ async def ttl_world(archive_world: World) -> AsyncIterator[TtlWorld]:
         users=container.user_positions,
     )
     cold = container.message_changes._archived  # the archive reader of the message changes
-    changes = MessageChanges(client, warm, None, cold, retention=RETENTION, clock=container.clock)
+    changes = MessageChanges(client, None, cold, retention=RETENTION, clock=container.clock)
     removals = dataclasses.replace(
         container.get(ArchiveContainer).removals, settle_s=0.0, changes=changes
     )

@@ -155,10 +155,9 @@ class Writer:
     """Writes and changes messages like the current release."""
 
     def __init__(self, tables: Tables, chat: str, rng: random.Random) -> None:
-        settings = tables.settings
-        self.shards = ShardedChats(tables.client, settings)
-        self._messages = MessageRepository(tables.client, settings, shards=self.shards)
-        self._changes = MessageChanges(tables.client, settings, shards=self.shards)
+        self.shards = ShardedChats(tables.client)
+        self._messages = MessageRepository(tables.client, shards=self.shards)
+        self._changes = MessageChanges(tables.client, shards=self.shards)
         self._chat = chat
         self._dice = rng
         self.head = 0

@@ -129,10 +129,8 @@ class ArchiveStub:
 async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tables) -> None:
     """TTL must not delete an unarchived change. Recent and expiring items keep their `ttl`."""
     clock, archive = FixedClock(NOW_S), ArchiveStub()
-    messages = MessageRepository(tables.client, tables.settings, clock, retention=RETENTION)
-    changes = MessageChanges(
-        tables.client, tables.settings, None, archive, retention=RETENTION, clock=clock
-    )
+    messages = MessageRepository(tables.client, clock, retention=RETENTION)
+    changes = MessageChanges(tables.client, None, archive, retention=RETENTION, clock=clock)
     await messages.put_batch(batch(message(1), message(2, expires_at=ENDS), message(3)), 20)
     edit = message(9, kind="edit", body="other", target=1)
 
@@ -153,8 +151,8 @@ async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tabl
 async def test_change_of_a_tombstone_that_may_be_archived_is_ignored(tables: Tables) -> None:
     """TTL has not deleted the item yet, and the archive ignores an item with an older `rev`."""
     clock = FixedClock(NOW_S)
-    messages = MessageRepository(tables.client, tables.settings, clock, retention=RETENTION)
-    changes = MessageChanges(tables.client, tables.settings, retention=RETENTION, clock=clock)
+    messages = MessageRepository(tables.client, clock, retention=RETENTION)
+    changes = MessageChanges(tables.client, retention=RETENTION, clock=clock)
     tombstones = [message(seq, body="", deleted=True, rev=seq) for seq in (2, 3)]
     await messages.put_batch(batch(*tombstones), 20)
 

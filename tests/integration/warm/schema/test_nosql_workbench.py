@@ -75,10 +75,10 @@ def make_reads(tables: Tables) -> dict[str, Read]:
     client, settings = tables.client, tables.settings
     arguments = (client, settings)
     clock = FixedClock(NOW)
-    shards = ShardedChats(client, settings, clock)
-    messages = MessageIndexes(client, settings, clock, shards)
+    shards = ShardedChats(client, clock)
+    messages = MessageIndexes(client, clock, shards)
     jobs, personal = JobRows(*arguments), PersonalRows(client=client, settings=settings)
-    manifests, migrations = Manifests(*arguments), MigrationRows(*arguments)
+    manifests, migrations = Manifests(client), MigrationRows(*arguments)
     pushes = PushSubscriptions(client, settings, 10)
     files = Attachments(*arguments)
 
@@ -108,13 +108,13 @@ def make_reads(tables: Tables) -> dict[str, Read]:
             messages.list_active("g-team", limit=50), 2
         ),
         "Index files: messages of a chat with files, by time": lambda: has_items(
-            ChatFiles(client, settings, clock).list_with_files("d-alice-bob", limit=50), 1
+            ChatFiles(client, clock).list_with_files("d-alice-bob", limit=50), 1
         ),
         "Index GSI1_chat: the session of a chat": lambda: SessionRows(*arguments).find_by_chat(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
         "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: has_items(
-            Directory(*arguments).list_memberships("alice", limit=50), 3
+            Directory(client).list_memberships("alice", limit=50), 3
         ),
         "Likecount": lambda: SocialLikes(*arguments).find_stored_count(POST),
         "Reference of a favorite": lambda: SocialFavorites(*arguments).find_saved(
@@ -122,11 +122,11 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         ),
         "Entry of the user search": lambda: SearchEntries(*arguments).find(["alice", "sm"]),
         "Password": lambda: AccountRows(*arguments).find_credential("alice"),
-        "Trust": lambda: InvitationRows(*arguments).find_trusting("alice", ["bob"]),
+        "Trust": lambda: InvitationRows(client).find_trusting("alice", ["bob"]),
         "Companion": lambda: CompanionRows(*arguments).get_newest(CompanionId(UserId("ai-ada"))),
         "Block": lambda: Moderation(client).list_blocks("bob", None, 10),
-        "Legal hold": lambda: Holds(*arguments).find("d-alice-bob"),
-        "Chats under a hold": lambda: has_items(Holds(*arguments).list_chats(10), 1),
+        "Legal hold": lambda: Holds(client).find("d-alice-bob"),
+        "Chats under a hold": lambda: has_items(Holds(client).list_chats(10), 1),
         "Pins of a chat": lambda: PinRows(client, shards).get_count("g-team"),
         "Report of a user": names("bob", REPORTED_PREFIX),
         "Open report": lambda: first(Moderation(client).list_open_reports(None, 10)),
@@ -141,7 +141,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
         "Schema": lambda: SchemaRows(*arguments).get_state(),
-        "Tenant": lambda: TenantStates(*arguments).find("acme"),
+        "Tenant": lambda: TenantStates(client).find("acme"),
         "Process": lambda: SchemaRows(*arguments).list_processes(NOW),
         "Sharded chats": sharded,
         "Horizon of write sharding": sharded,
@@ -153,11 +153,9 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Uploads of a user": names("bob", "uploads#"),
         "Like of a user": names("bob", LIKED_PREFIX),
         "Archive of a chat": lambda: manifests.get_top("g-archived"),
-        "Chat with restored ranges": RestoredRows(*arguments).list_due,
+        "Chat with restored ranges": RestoredRows(client).list_due,
         "Chat with late changes": manifests.list_late,
-        "Archive position of a user": lambda: UserArchivePositions(*arguments).find(
-            "sent", "alice"
-        ),
+        "Archive position of a user": lambda: UserArchivePositions(client).find("sent", "alice"),
         "Archived segments of a user": names("alice", "archived#"),
     }
 

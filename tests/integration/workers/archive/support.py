@@ -58,7 +58,7 @@ class World:
     @property
     def archivable(self) -> ArchivableEntries:
         """The reader of archivable entries in the warm tier."""
-        return ArchivableEntries(self.client, self.container.settings.warm, self.container.clock)
+        return ArchivableEntries(self.client, self.container.clock)
 
     def old(self, seq: int, **changes: Any) -> Message:
         """Create a message of the chat, sent in 2020."""

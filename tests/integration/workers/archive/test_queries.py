@@ -56,9 +56,7 @@ class Tiers:
         archive = self.archive_world.container.settings.archive.model_copy(
             update={"segment_entries_max": self.random.choice([3, 7, 20])}
         )
-        archivable = ArchivableEntries(
-            self.archive_world.client, self.archive_world.container.settings.warm, clock
-        )
+        archivable = ArchivableEntries(self.archive_world.client, clock)
         core = self.archive_world.container
         archiver = Archiver(
             manifests=core.manifests,
@@ -81,10 +79,10 @@ class Tiers:
     def queries(self, older: WarmAndColdLog | None = None, **changes: Any) -> MessageQueries:
         """Return the use cases; entries are archived before and after each read of DynamoDB."""
         core = self.archive_world.container
-        client, warm = self.archive_world.client, core.settings.warm
+        client = self.archive_world.client
         parts: dict[str, Any] = {
-            "messages": ArchivingQueries(MessageIndexes(client, warm, core.clock), self.move),
-            "files": ArchivingQueries(ChatFiles(client, warm, core.clock), self.move),
+            "messages": ArchivingQueries(MessageIndexes(client, core.clock), self.move),
+            "files": ArchivingQueries(ChatFiles(client, core.clock), self.move),
             "members": core.members,
             "memberships": core.memberships,
             "log": core.chat_log,
@@ -303,8 +301,8 @@ async def test_lists_of_a_user_report_the_start_of_their_complete_range(
 ) -> None:
     """It is the ts after the newest archived message that the user sent or received."""
     tiers = await make_tiers(archive_world, 11)
-    client, warm = archive_world.client, archive_world.container.settings.warm
-    queries = tiers.queries(messages=MessageIndexes(client, warm, archive_world.container.clock))
+    client = archive_world.client
+    queries = tiers.queries(messages=MessageIndexes(client, archive_world.container.clock))
     before = await queries.list_sent(tiers.a, tiers.a, TimeRange(), 200, None)
 
     await tiers.archive_upto(COUNT // 2)

@@ -65,9 +65,7 @@ def restorer_of(archive_world: World) -> Restorer:
 def archiver_of(archive_world: World, clock: Clock) -> Archiver:
     """Return an archiver with another clock."""
     archive = archive_world.container.settings.archive.model_copy(update={"segment_entries_max": 5})
-    archivable = ArchivableEntries(
-        archive_world.client, archive_world.container.settings.warm, clock
-    )
+    archivable = ArchivableEntries(archive_world.client, clock)
     objects, rows = SegmentStore(archive_world.store, archive), archive_world.container.restored
     users = archive_world.container.user_positions
     return Archiver(

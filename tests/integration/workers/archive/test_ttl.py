@@ -191,7 +191,7 @@ async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
     await ttl_world.put(*sent)
     await ttl_world.archive_old()
     longer = ItemRetention(10**9, 0, is_by_ttl=True)
-    changes = MessageChanges(world.client, world.container.settings.warm, retention=longer)
+    changes = MessageChanges(world.client, retention=longer)
     other = dataclasses.replace(ttl_world, changes=changes)
     await other.change("edit", sent[1], 6, "better")
     removed = await ttl_world.delete_by_ttl(2)

@@ -197,7 +197,7 @@ async def assert_complete(
         before = down[0].seq if down else None
         down = [*await container.messages.list_before(team.chat, before, 150), *down]
     assert [each.seq for each in down] == every
-    queries = MessageIndexes(tables.client, container.settings.warm)
+    queries = MessageIndexes(tables.client)
 
     async def seqs_of(read: Any, of: str, sender: UserId | None = None) -> None:
         found: list[int] = []

@@ -85,7 +85,7 @@ async def test_repeated_command_extends_the_time_or_changes_the_number(
             for arguments in (["2"], ["2", "--for", "3d"], ["8"], ["3"], ["2", "--for", "soon"])
         ]
         missing = await run_shards_set(container, "nothing", "2")
-        layouts = await ShardedChats(tables.client, tables.settings).get_for_keys(2**53)
+        layouts = await ShardedChats(tables.client).get_for_keys(2**53)
 
     assert codes == [0, 0, 0, 2, 2]
     assert missing[0] == 1

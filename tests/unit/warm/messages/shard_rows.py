@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
-from chatserver.warm.dynamo.client import ConditionFailed, Item
+from chatserver.config import Warm
+from chatserver.warm.dynamo.client import Action, ConditionFailed, Item
 from chatserver.warm.messages.sharded_chats import LAYOUTS_KEY
 
 US = 1_000_000
@@ -16,6 +18,7 @@ class Rows:
     """A fake DynamoDB client with both rows. Each call waits twice at `gate`, if it is set."""
 
     def __init__(self) -> None:
+        self.settings = Warm()
         self.horizon: Item | None = None
         self.layouts: Item = {}
         self.gate: Callable[[bool], Awaitable[None]] | None = None
@@ -45,19 +48,23 @@ class Rows:
             return {"Item": self.layouts} if self.layouts else {}
         return {} if self.horizon is None else {"Item": self.horizon}
 
+    async def transact(self, actions: list[Action]) -> None:
+        await self.call("transact_write_items", {"TransactItems": actions})
+
     def update_item(self, request: dict[str, Any]) -> dict[str, Any] | ConditionFailed:
-        values = request["ExpressionAttributeValues"]
         if request["Key"] == LAYOUTS_KEY:
             self.layouts = {"chats": {"M": {}}, "floors": {"M": {}}} | self.layouts
             return {}
         self.writes += 1
+        values = _list_values(request)
         held = None if self.horizon is None else self.horizon["rev"]
-        if held != values.get(":rev"):
+        rev, *expected = values["rev"]
+        if expected != ([] if held is None else [held]):
             return ConditionFailed("rev", [None])
-        changed = values[":next"]
-        if ":zero" in values:
-            changed = self.horizon["changed"] if self.horizon else values[":zero"]
-        self.horizon = {"rev": values[":next"], "upto": values[":upto"], "changed": changed}
+        (changed,), (upto,) = values["changed"], values["upto"]
+        if self.horizon is not None and "if_not_exists" in request["UpdateExpression"]:
+            changed = self.horizon["changed"]
+        self.horizon = {"rev": rev, "upto": upto, "changed": changed}
         return {}
 
     def transact_write_items(self, request: dict[str, Any]) -> dict[str, Any] | ConditionFailed:
@@ -65,13 +72,22 @@ class Rows:
         response = self.update_item(horizon)
         if isinstance(response, Exception):
             return response
-        names, values = layouts["ExpressionAttributeNames"], layouts["ExpressionAttributeValues"]
-        item = {**self.layouts, "changed": values[":next"]}
-        for field, value in (("chats", ":layout"), ("floors", ":floor")):
-            if value in values:
-                item[field] = {"M": {**item[field]["M"], names["#chat"]: values[value]}}
+        values = _list_values(layouts)
+        item = {**self.layouts, "changed": values.pop("changed")[0]}
+        (chat,) = set(layouts["ExpressionAttributeNames"].values()) - {"changed", "chats", "floors"}
+        for field, (value,) in values.items():
+            item[field] = {"M": {**item[field]["M"], chat: value}}
         self.layouts = item
         return {}
+
+
+def _list_values(request: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of each attribute: first those in the update, then in the condition."""
+    values: dict[str, list[Any]] = {}
+    for placeholder, value in request["ExpressionAttributeValues"].items():
+        name = request["ExpressionAttributeNames"][re.sub(r":(\d+).*", r"#\1", placeholder)]
+        values.setdefault(name, []).append(value)
+    return values
 
 
 class Time:

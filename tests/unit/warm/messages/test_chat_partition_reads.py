@@ -109,7 +109,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 def reader_of(table: Table) -> ChatPartitionReads:
     """Return a reader of the table with its layouts."""
-    return ChatPartitionReads(cast(Any, table), Warm(), None, cast(Any, table))
+    return ChatPartitionReads(cast(Any, table), None, cast(Any, table))
 
 
 def span_of(low: int, high: int, *, is_status: bool) -> Span:

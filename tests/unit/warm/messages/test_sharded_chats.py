@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatserver.config import Warm
 from chatserver.domain.write_sharding import (
     PERIODS_MAX,
     PERIODS_RESERVED,
@@ -42,8 +41,7 @@ class World:
     def __init__(self, processes: int, seed: int) -> None:
         self.random = random.Random(seed)
         self.row, self.time = Rows(), Time()
-        warm = Warm()
-        self.lists = [ShardedChats(cast(Any, self.row), warm, self.time) for _ in range(processes)]
+        self.lists = [ShardedChats(cast(Any, self.row), self.time) for _ in range(processes)]
         self.last_ts = 0
         self.placed: list[tuple[int, str]] = []
         self.outcomes: list[str] = []
@@ -154,7 +152,7 @@ async def test_simulation_changes_the_sharding_often() -> None:
 
 def open_shard_list(rows: Rows, time: Time) -> ShardedChats:
     """Return the list of one process."""
-    return ShardedChats(cast(Any, rows), Warm(), time)
+    return ShardedChats(cast(Any, rows), time)
 
 
 def now_of(time: Time) -> Callable[[], Awaitable[int]]:

@@ -29,11 +29,11 @@ from chatserver.features.privacy.warm.jobs import decode_job
 from chatserver.features.push.warm.subscriptions import decode_subscription
 from chatserver.features.social.warm import fanouts, favorites
 from chatserver.features.social.warm import social_items as social
-from chatserver.warm.api_keys import KeyRow
-from chatserver.warm.archive.manifests import decode_segment
-from chatserver.warm.archive.restored_ranges import decode_range
+from chatserver.warm.api_keys import KEY
+from chatserver.warm.archive.manifests import ORPHAN, SEGMENT
+from chatserver.warm.archive.restored_ranges import RANGE
 from chatserver.warm.chats.directory_items import Chat, Member, User, decode_former
-from chatserver.warm.chats.invitations import decode_invitation
+from chatserver.warm.chats.invitations import INVITATION
 from chatserver.warm.chats.legal_holds import decode_copy
 from chatserver.warm.chats.logins import decode_login
 from chatserver.warm.chats.moderation import BAN, REPORT
@@ -226,8 +226,8 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Timeline": social.decode_entry,
     "User": User.decode,
     "Login": decode_login,
-    "API key": KeyRow.decode,
-    "Invitation": decode_invitation,
+    "API key": KEY.decode,
+    "Invitation": INVITATION.decode,
     "Chat that a user left": decode_former,
     "Chat": Chat.decode,
     "Member": Member.decode,
@@ -246,9 +246,9 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Post in fan-out": fanouts.decode_job,
     "Likes of a deleted post": fanouts.decode_job,
     "Author merged on read": fanouts._decode_merged,
-    "Segment": decode_segment,
-    "Record of an object": decode_segment,
-    "Restored range": decode_range,
+    "Segment": SEGMENT.decode,
+    "Record of an object": ORPHAN.decode,
+    "Restored range": RANGE.decode,
     "Exported range": analytics._decode_unit,
 }
 

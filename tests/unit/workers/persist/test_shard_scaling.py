@@ -180,7 +180,7 @@ async def test_sharding_starts_within_two_seconds_of_load(
 ) -> None:
     """This holds for any phase of the window; batches arrive every 50 ms, and late."""
     rows, time = Rows(), Time()
-    shards = ShardedChats(cast(Any, rows), Warm(), time)
+    shards = ShardedChats(cast(Any, rows), time)
     onset_s = time.now_s + 5 + phase_s
     loads = iter_load(1, time.now_s, onset_s), iter_load(rate, onset_s, onset_s + 2.5)
     entries = itertools.chain(*loads)
