@@ -26,7 +26,7 @@ def keys() -> None:
 async def _open_keys() -> AsyncIterator[ApiKeys]:
     from chatserver.container.storage import make_api_keys
     from chatserver.domain.clock import SystemClock
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
 
     settings = prepare("keys")
     with handle_errors(usage=(ClientError,)):

@@ -95,7 +95,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     from chatserver.cold.client import open_s3
     from chatserver.cold.long_bodies import BodyFiles
     from chatserver.hot.redis.factory import open_hot
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.messages.long_bodies import LongBodies
     from chatserver.warm.messages.message_changes import MessageChanges
     from chatserver.warm.messages.message_repository import MessageRepository

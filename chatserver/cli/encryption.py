@@ -177,14 +177,14 @@ def _format_date(ms: int | None) -> str:
 
 @contextlib.asynccontextmanager
 async def _open_keys(settings: Settings) -> AsyncIterator[tuple[DataKeyRows, KeyRing | None]]:
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.encryption.cipher_factory import make_key_ring
     from chatserver.warm.encryption.key_rows import DataKeyRows
 
     async with open_dynamodb(settings.warm) as dynamodb, contextlib.AsyncExitStack() as stack:
         client = dynamodb.for_feature("operations")
         ring = make_key_ring(client, settings.warm, stack)
-        yield DataKeyRows(client, settings.warm), ring
+        yield DataKeyRows(client), ring
 
 
 def _describe(counts: Counts) -> str:

@@ -29,7 +29,7 @@ def migrate() -> None:
 async def status() -> None:
     """Show all migrations, and the schema version that each process uses."""
     from chatserver.domain.clock import SystemClock
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.migrations import MIGRATIONS
     from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows
@@ -39,11 +39,11 @@ async def status() -> None:
     now = SystemClock().time()
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
-        rows = SchemaRows(client, settings.warm)
+        rows = SchemaRows(client)
         state = await rows.get_state()
         statuses = await list_statuses(client, settings.warm, state, MIGRATIONS)
         processes = await rows.list_processes(now)
-        holder = await MigrationRows(client, settings.warm).find_holder(now)
+        holder = await MigrationRows(client).find_holder(now)
     for line in status_lines(state, statuses, processes, holder, now):
         click.echo(line)
 
@@ -59,7 +59,7 @@ async def plan(
     ] = None,
 ) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.migrations import MIGRATIONS
     from chatserver.warm.schema.migrations.cost_estimate import estimate
@@ -67,7 +67,7 @@ async def plan(
     settings = prepare("migrate")
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
-        state = await SchemaRows(client, settings.warm).get_state()
+        state = await SchemaRows(client).get_state()
         pending = [migration for migration in MIGRATIONS if migration.number > state.version]
         estimates = await estimate(client, settings.warm, pending)
     for line in plan_lines(estimates, max_write_units):
@@ -100,7 +100,7 @@ async def up(
     from chatserver.cli.progress import open_report
     from chatserver.domain.clock import SystemClock
     from chatserver.telemetry.failpoints import arm_failpoint
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.schema.migrations import MIGRATIONS
     from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
 

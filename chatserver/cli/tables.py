@@ -25,14 +25,15 @@ async def apply(
     """Create the tables and the bucket if they are missing. Deletes nothing; safe to run again."""
     from chatserver.cold.bucket import apply_bucket
     from chatserver.cold.client import open_s3
-    from chatserver.warm.dynamo.client import TableMissing, open_dynamodb
+    from chatserver.warm.dynamo.client import TableMissing
+    from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.provisioning import apply_tables
 
     settings = prepare("tables")
 
     async with open_dynamodb(settings.warm) as dynamodb:
-        schema = SchemaRows(dynamodb.for_feature("schema"), settings.warm)
+        schema = SchemaRows(dynamodb.for_feature("schema"))
         with contextlib.suppress(TableMissing):
             if blocked := (await schema.get_state()).blocked:
                 raise ConfigError([f"{blocked}; see `chatserver tenants list`"])

@@ -61,7 +61,8 @@ from chatserver.telemetry.process_stats import BusyChats
 from chatserver.warm.api_keys import ApiKeyRows
 from chatserver.warm.chats.invitations import InvitationRows
 from chatserver.warm.chats.restrictions import RestrictionRows
-from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.encryption.key_rows import require_provider
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.schema.active_version import watch_schema
@@ -404,7 +405,7 @@ async def open_storage_container(
             await stack.enter_async_context(usage)
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, role, clock))
-            await require_provider(schema, settings.warm)
+            await require_provider(schema)
         store = await stack.enter_async_context(open_s3(settings.cold))
         outbound = await stack.enter_async_context(open_outbound(settings.outbound))
         container = StorageContainer(

@@ -15,7 +15,7 @@ from chatserver.dev.process_plan import DEMO_USERS
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.features.registry import list_features, load
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 
 

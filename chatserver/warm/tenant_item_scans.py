@@ -11,14 +11,15 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.errors import DYNAMODB_DOWN, Unavailable
 from chatserver.warm.dynamo.batches import WRITES_MAX
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.dynamo.table import Table
+from chatserver.warm.schema import tables
 from chatserver.warm.schema.active_version import SCHEMA_KEY, build_key
 from chatserver.warm.schema.directory_attributes import SchemaField
-from chatserver.warm.schema.tables import DIRECTORY, Index, Table
+from chatserver.warm.schema.tables import DIRECTORY, Index
 
 SCAN_ITEMS_MAX: Final = 10_000  # maximum items per page; a page also ends at 1 MB
 BATCHES_AT_ONCE: Final = 16
@@ -38,36 +39,26 @@ class ScanPage(NamedTuple):
 class TenantItems:
     """Scans and batch writes for the tenant in the settings; without a tenant, for all items."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, pace: RateLimiter) -> None:
+    def __init__(self, client: DynamoClient, pace: RateLimiter) -> None:
         self._client = client
-        self._settings = settings
         self._pace = pace
         self.units = 0.0
 
     async def iter_pages(
         self,
-        table: Table,
+        table: tables.Table,
         *,
         start: Item | None = None,
         is_keys_only: bool = False,
         is_consistent: bool = True,
     ) -> AsyncIterator[ScanPage]:
         """Yield all items of the table in pages. At most 1 MB is read for each page."""
-        request: dict[str, Any] = {
-            "TableName": table.name_in(self._settings),
-            "ConsistentRead": is_consistent,
-            "Limit": SCAN_ITEMS_MAX,
-            "ReturnConsumedCapacity": "TOTAL",
-        }
-        if is_keys_only:
-            names = {f"#key{place}": name for place, name in enumerate(table.key.names)}
-            request |= {
-                "ProjectionExpression": ", ".join(names),
-                "ExpressionAttributeNames": names,
-            }
+        stored, only = Table(self._client, table), table.key.names if is_keys_only else ()
         while True:
-            if start is not None:
-                request["ExclusiveStartKey"] = start
+            request = stored.build_scan(
+                only=only, limit=SCAN_ITEMS_MAX, start=start, is_consistent=is_consistent
+            )
+            request["ReturnConsumedCapacity"] = "TOTAL"
             await self._pace.acquire(0.0)
             response = await self._client.call("scan", request)
             self._record_units(response)
@@ -76,32 +67,31 @@ class TenantItems:
             if start is None:
                 return
 
-    async def delete(self, table: Table, items: Sequence[Item]) -> int:
+    async def delete(self, table: tables.Table, items: Sequence[Item]) -> int:
         """Delete items by their keys, and return how many. Idempotent."""
         keys = [{name: item[name] for name in table.key.names} for item in items]
         await self._write(table, [{"DeleteRequest": {"Key": key}} for key in keys])
         return len(keys)
 
-    async def put(self, table: Table, items: Sequence[Item]) -> int:
+    async def put(self, table: tables.Table, items: Sequence[Item]) -> int:
         """Put items, and return how many. Idempotent."""
         await self._write(table, [{"PutRequest": {"Item": item}} for item in items])
         return len(items)
 
     async def put_block(self, reason: str) -> None:
         """Block the tenant: replace its schema version item with one that has only the `reason`."""
-        item = build_key(SCHEMA_KEY) | {SchemaField.BLOCKED: {"S": reason}}
-        table = DIRECTORY.name_in(self._settings)
-        await self._client.call("put_item", {"TableName": table, "Item": item})
+        directory = Table(self._client, DIRECTORY)
+        await directory.put(build_key(SCHEMA_KEY), {SchemaField.BLOCKED: reason})
 
-    async def _write(self, table: Table, writes: Sequence[dict[str, Any]]) -> None:
+    async def _write(self, table: tables.Table, writes: Sequence[dict[str, Any]]) -> None:
         batches = _split(writes)
         for start in range(0, len(batches), BATCHES_AT_ONCE):
             async with asyncio.TaskGroup() as group:
                 for batch in batches[start : start + BATCHES_AT_ONCE]:
                     group.create_task(self._write_batch(table, batch))
 
-    async def _write_batch(self, table: Table, writes: list[dict[str, Any]]) -> None:
-        name = table.name_in(self._settings)
+    async def _write_batch(self, table: tables.Table, writes: list[dict[str, Any]]) -> None:
+        name = table.name_in(self._client.settings)
         unprocessed: dict[str, Any] = {name: writes}
 
         async def attempt() -> None:
@@ -144,7 +134,7 @@ def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return batches
 
 
-def is_block(table: Table, item: Item) -> bool:
+def is_block(table: tables.Table, item: Item) -> bool:
     """Return whether an item only blocks a deleted tenant. Its keys have no tenant prefix."""
     if table is not DIRECTORY or any(item[name]["S"] != SCHEMA_KEY for name in table.key.names):
         return False
@@ -183,7 +173,7 @@ def _compute_value_bytes(value: dict[str, Any]) -> int:
             return 1
 
 
-def index_bytes(table: Table, index: Index, item: Item) -> int:
+def index_bytes(table: tables.Table, index: Index, item: Item) -> int:
     """Return the size of an item's index entry, including overhead; 0 if it has no entry."""
     if any(name not in item for name in index.key.names):
         return 0

@@ -46,7 +46,7 @@ from chatserver.warm.messages.active_days import ActiveDays, encode_days, get_da
 from chatserver.warm.messages.long_bodies import build_pointer
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
-from chatserver.warm.schema.active_version import PROCESS_PREFIX, build_key, make_schema_item
+from chatserver.warm.schema.active_version import PROCESS, Process, build_key, make_schema_item
 from chatserver.warm.schema.directory_attributes import (
     EncryptionField,
     SchemaField,
@@ -216,16 +216,15 @@ def _make_operations() -> Iterable[Item]:
     yield encode_key(StoredKey(2, wrapped, MS))
     yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": '{"version":2}'}}
     yield TENANT_STATE.encode(TenantState("acme", "blocked", MS, "j3"))
-    process = {SchemaField.ACTS_BY: _make_number(1), SchemaField.SEEN: _make_number(MS)}
-    process[SchemaField.EXPIRES_AT] = _make_number(S + 86_400)
-    yield build_key(f"{PROCESS_PREFIX}api-1") | process
+    expiry = {SchemaField.EXPIRES_AT: _make_number(S + 86_400)}
+    yield PROCESS.encode(Process("api-1", 1, MS)) | expiry
     lock = {
         SchemaField.HOLDER: {"S": "migrate-1"},
         SchemaField.HELD_UNTIL: _make_number(MS + 30_000),
     }
     yield build_key(migrations.LOCK) | lock | {SchemaField.TURN: _make_number(3)}
-    run = {SchemaField.STATE: {"S": "running"}, SchemaField.STARTED: _make_number(MS)}
-    yield build_key(migrations.migration_key(2)) | run | {SchemaField.SEGMENTS: _make_number(4)}
+    started = migrations.Progress(migrations.RUNNING, MS, 0, 4)
+    yield migrations.PROGRESS.encode(started, number=2)
     progress = msgspec.json.encode(migrations.Segment(0, read=1200, filled=300)).decode()
     segment = {SchemaField.PROGRESS: {"S": progress}, SchemaField.TURN: _make_number(3)}
     yield build_key(migrations.segment_key(2, 0)) | segment

@@ -26,7 +26,8 @@ from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.messages.removed_message_markers import encode_marker

@@ -62,7 +62,8 @@ from chatserver.features.social.worker import counters, timeline_fanout
 from chatserver.features.social.worker.counters import run_counters
 from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
-from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.benchmarks.output import out_option, write_figures
 from tests.integration.warm.support import settings_for

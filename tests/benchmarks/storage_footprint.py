@@ -24,7 +24,7 @@ from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Ack, Event, Message
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.benchmarks.output import out_option, write_figures
 from tests.integration.warm.support import settings_for

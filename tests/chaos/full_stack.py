@@ -25,7 +25,7 @@ from chatserver.config import Cold
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server, ministack_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.chaos.conftest import SETTINGS
 from tests.support.clocks import SkewedClock, find_faketime
 from tests.support.links import Links

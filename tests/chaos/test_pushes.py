@@ -12,7 +12,7 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.servers.push_service import Browser, PushService, open_push_service
 from tests.support.servers.tcp_proxy import TcpProxy

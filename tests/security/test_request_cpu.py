@@ -27,7 +27,7 @@ from chatserver.features.accounts.warm.search_entries import PARTS, READ_MAX, en
 from chatserver.features.chat_preferences.frames import PINNED_CHATS_MAX
 from chatserver.protocol.frames import PAGE_MAX
 from chatserver.requests.registry import list_operations
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.tables import DIRECTORY
 from tests.security import test_authorization_frames as frame_matrix
 from tests.security import test_authorization_http as http_matrix

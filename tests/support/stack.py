@@ -41,7 +41,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ConfigError
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.support.fork_server import CLI, ForkedServer
 from tests.support.observations import Row
 from tests.support.rawchat import RawChat

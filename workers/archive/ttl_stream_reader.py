@@ -28,12 +28,8 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.dynamo.client import (
-    IteratorExpired,
-    StreamTrimmed,
-    TableMissing,
-    open_dynamodb_streams,
-)
+from chatserver.warm.dynamo.client import IteratorExpired, StreamTrimmed, TableMissing
+from chatserver.warm.dynamo.connections import open_dynamodb_streams
 from chatserver.warm.streams.checkpoints import LeaseLost, ShardLease, StreamCheckpoints
 from chatserver.warm.streams.reader import Record, StreamReader
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan

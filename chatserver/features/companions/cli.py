@@ -77,7 +77,7 @@ async def _open_companions() -> AsyncIterator[Companions]:
     from chatserver.domain.clock import SystemClock
     from chatserver.features.companions.service.companions import Companions
     from chatserver.features.companions.warm.companions import CompanionRows
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
 
     settings = prepare("companion")
     with handle_errors(usage=(ClientError,)):

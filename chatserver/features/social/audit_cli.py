@@ -31,7 +31,7 @@ async def audit_social(
     from chatserver.features.social.hot import CountQueue
     from chatserver.features.social.warm.audit import SocialAudit
     from chatserver.hot.redis.factory import open_hot
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
 
     settings = prepare("audit")
     require_redis(settings.redis)

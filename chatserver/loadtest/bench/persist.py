@@ -37,7 +37,7 @@ from chatserver.loadtest.bench.server_stack import (
 )
 from chatserver.loadtest.machine import read_cpu_s, read_rss_bytes
 from chatserver.protocol import codec, frames
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 
 _CHATS = 200

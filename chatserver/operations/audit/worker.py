@@ -34,7 +34,8 @@ from chatserver.telemetry import metrics
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.chat_scan import iter_chats
-from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.paced_client import PacedClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.active_days import ActiveDaysRepository

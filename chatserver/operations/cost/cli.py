@@ -119,7 +119,7 @@ async def _read_dynamodb(
 ) -> tuple[list[Capacity], list[Stored]]:
     from chatserver.operations.cost import report as costs
     from chatserver.operations.cost.stored_sizes import list_sizes
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
 
     try:
         async with open_dynamodb(settings.warm) as dynamodb:

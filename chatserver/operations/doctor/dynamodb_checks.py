@@ -7,7 +7,8 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.errors import ChatError, ConfigError
 from chatserver.operations.doctor.model import Finding, make_finding
-from chatserver.warm.dynamo.client import DynamoClient, TableMissing, open_dynamodb
+from chatserver.warm.dynamo.client import DynamoClient, TableMissing
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.active_version import NEWEST, SchemaRows
 from chatserver.warm.schema.provisioning import find_problems
 from chatserver.warm.schema.tables import TABLES, Table
@@ -113,7 +114,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
 
 
 async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
-    state = await SchemaRows(client, settings).get_state()
+    state = await SchemaRows(client).get_state()
     message = f"the tables have schema {NEWEST}, the newest of this release"
     fix = f"they have {state.version}; run `chatserver migrate status`, then `migrate up`"
     is_new = state.version >= NEWEST

@@ -126,7 +126,7 @@ async def _run_checks(settings: Settings, names: Names, report: Report) -> None:
     from chatserver.operations.selftest.redis_checks import RedisChecks
     from chatserver.operations.selftest.s3_checks import S3Checks
     from chatserver.operations.selftest.worker import ChatChecks
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
 
     own, clock = resources.build_isolated_settings(settings, names), SystemClock()
     async with contextlib.AsyncExitStack() as stack:

@@ -11,12 +11,8 @@ from chatserver.config import Settings
 from chatserver.errors import ChatError
 from chatserver.operations.selftest.model import Check, Failed, Skipped, require
 from chatserver.warm.dynamo.batches import get_items, put_items
-from chatserver.warm.dynamo.client import (
-    ConditionFailed,
-    DynamoClient,
-    Item,
-    open_dynamodb_streams,
-)
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.connections import open_dynamodb_streams
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX, MESSAGES, TABLES

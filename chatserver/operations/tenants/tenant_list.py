@@ -23,7 +23,7 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import TooLarge
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
 from chatserver.operations.tenants.tenant_stores import get_tenant_settings
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import Table
@@ -59,7 +59,7 @@ async def open_all_items(
     shared = get_tenant_settings(settings, "")
     async with open_dynamodb(shared.warm) as dynamodb:
         pace = RateLimiter(units_per_s, clock)
-        yield TenantItems(dynamodb.for_feature("operations"), shared.warm, pace)
+        yield TenantItems(dynamodb.for_feature("operations"), pace)
 
 
 async def list_tenants(

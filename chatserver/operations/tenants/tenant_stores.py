@@ -16,7 +16,7 @@ from chatserver.domain.access.tenants import RemainingData, TenantStore
 from chatserver.domain.clock import Clock
 from chatserver.hot.redis.tenant_redis import TenantRedis, open_tenant_redis
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.tables import TABLES, Table
@@ -111,10 +111,10 @@ async def open_tenant(
             settings=own,
             clock=clock,
             redis=redis,
-            items=TenantItems(dynamodb.for_feature("operations"), own.warm, pace),
+            items=TenantItems(dynamodb.for_feature("operations"), pace),
             objects=TenantObjects(bucket),
             bucket=bucket,
-            schema=SchemaRows(dynamodb.for_feature("schema"), own.warm),
+            schema=SchemaRows(dynamodb.for_feature("schema")),
             records=TenantStates(unprefixed.for_feature("operations")),
             features=features,
             units_per_s=units_per_s,

@@ -96,7 +96,7 @@ async def _trace(
     from chatserver.operations.trace.hot import HotTrace
     from chatserver.operations.trace.service import MessageTrace
     from chatserver.operations.trace.warm import WarmTrace
-    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.messages.long_bodies import LongBodies
 
     problems: list[str] = []

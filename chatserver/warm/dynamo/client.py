@@ -20,18 +20,12 @@ import contextlib
 import copy
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import aioboto3
 import aiohttp
-from aiobotocore.config import AioConfig
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from chatserver.aws_errors import translate_no_response
-from chatserver.aws_session import create_session
 from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import add_jitter
@@ -45,27 +39,20 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.telemetry.dynamodb_usage import Feature
-from chatserver.warm.dynamo.http_transport import (
-    ITEM_OPERATIONS,
-    HttpTransport,
-    open_http_transport,
-)
+from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS, HttpTransport
 from chatserver.warm.dynamo.metering import Failure, Meter, request_consumed_capacity
 from chatserver.warm.dynamo.tenancy import Tenancy
-from chatserver.warm.encryption.cipher_factory import make_key_ring
 from chatserver.warm.encryption.encrypted_fields import EncryptedFields
 
 if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
-CONNECTIONS_MAX = 32
 ATTEMPTS_MAX = 5  # maximum attempts per call, except after `Throttled` and `Contended`
 
 T = TypeVar("T")
 Action = dict[str, dict[str, Any]]  # one action of a transaction: {"Put": {"TableName": …, …}}
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
 
-CONNECT_TIMEOUT_S = 2.0
 RETRY_WAIT_S = 0.1  # upper limit of the random pause after the first attempt; then doubles
 RETRY_WAIT_S_MAX = 1.0
 
@@ -306,68 +293,6 @@ def _backoff_s(attempt: int) -> float:
     """
     longest_s = RETRY_WAIT_S * 2.0 ** min(attempt - 1, 10)
     return add_jitter(min(longest_s, RETRY_WAIT_S_MAX), 0)
-
-
-@contextlib.asynccontextmanager
-async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
-    """Create a DynamoDB client, which connects on its first call.
-
-    Raises:
-        ConfigError: the endpoint is not a URL, or only one of access key and secret key is set.
-    """
-    async with contextlib.AsyncExitStack() as stack:
-        opening = _open(settings, "dynamodb", settings.endpoint)
-        session, sdk = await stack.enter_async_context(opening)
-        transport = open_http_transport(
-            session,
-            sdk.meta.endpoint_url,
-            sdk.meta.region_name,
-            connections_max=CONNECTIONS_MAX,
-            connect_timeout_s=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
-            read_timeout_s=settings.call_timeout_s / 2,
-        )
-        client = DynamoClient(sdk, settings, await stack.enter_async_context(transport))
-        yield client.with_cipher(make_key_ring(client, settings, stack))
-
-
-@contextlib.asynccontextmanager
-async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
-    """Create a client for DynamoDB Streams, which has its own endpoint on AWS.
-
-    Raises:
-        ConfigError: the endpoint is not a URL, or only one of access key and secret key is set.
-    """
-    endpoint = settings.streams_endpoint or settings.endpoint
-    async with _open(settings, "dynamodbstreams", endpoint) as (_, sdk):
-        yield DynamoClient(sdk, settings)
-
-
-@contextlib.asynccontextmanager
-async def _open(
-    settings: Warm, service: Literal["dynamodb", "dynamodbstreams"], endpoint: str | None
-) -> AsyncIterator[tuple[aioboto3.Session, Any]]:
-    if (settings.access_key is None) != (settings.secret_key is None):
-        raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
-    config = AioConfig(
-        connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
-        # Half of the deadline, so that another attempt is possible if a response is lost.
-        read_timeout=settings.call_timeout_s / 2,
-        max_pool_connections=CONNECTIONS_MAX,
-        retries={"total_max_attempts": 1},
-        parameter_validation=False,
-        tcp_keepalive=True,
-    )
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            session = create_session(settings.access_key, settings.secret_key, settings.region)
-            sdk = await stack.enter_async_context(
-                session.client(service, endpoint_url=endpoint, config=config)
-            )
-        except ValueError as exc:
-            raise ConfigError([f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}"]) from exc
-        except BotoCoreError as exc:
-            raise translate(exc, endpoint or "AWS") from exc
-        yield session, sdk
 
 
 _OF_STREAMS: dict[str, type[ChatError]] = {

@@ -11,7 +11,6 @@ width. Parts of a key that are not fields of the record are arguments of `encode
 
 from __future__ import annotations
 
-import base64
 import re
 import string
 import types
@@ -21,7 +20,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.dynamo.conditions import Value, encode_value
+from chatserver.warm.dynamo.conditions import Value, decode_bytes, encode_value
 from chatserver.warm.dynamo.item_attributes import format_key
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -174,17 +173,11 @@ def _read_choice(choices: frozenset[str]) -> _Read:
     return read
 
 
-def _read_bytes(stored: Mapping[str, Any]) -> bytes:
-    """Decode binary: base64 text from `http_transport`, bytes from the SDK."""
-    data: bytes | str = stored["B"]
-    return base64.b64decode(data) if isinstance(data, str) else data
-
-
 _READERS: Final[dict[Any, _Read]] = {
     str: lambda stored: stored["S"],
     int: lambda stored: int(stored["N"]),
     bool: lambda stored: stored["BOOL"],
-    bytes: _read_bytes,
+    bytes: decode_bytes,
     tuple: lambda stored: tuple(value["S"] for value in stored["L"]),
     frozenset: lambda stored: frozenset(stored["SS"]),
     Mapping: lambda stored: {name: value["S"] for name, value in stored["M"].items()},

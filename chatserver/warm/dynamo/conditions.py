@@ -14,6 +14,7 @@ tenant isolation and encryption find the values of an attribute without parsing 
 
 from __future__ import annotations
 
+import base64
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -277,6 +278,12 @@ def encode_value(value: Value) -> dict[str, Any]:
     if isinstance(value, list | tuple):
         return {"L": [encode_value(each) for each in value]}
     raise TypeError(f"{type(value).__name__}: cannot be stored in DynamoDB")
+
+
+def decode_bytes(stored: Mapping[str, Any]) -> bytes:
+    """Decode binary: base64 text from `http_transport`, bytes from the SDK."""
+    data: bytes | str = stored["B"]
+    return base64.b64decode(data) if isinstance(data, str) else data
 
 
 def encode_item(attributes: Attributes) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,12 @@ from chatserver.encryption.key_file import KeyFile
 from chatserver.encryption.key_ring import KeyRing
 from chatserver.encryption.key_wrapping import KeyWrapper, KeyWrappers
 from chatserver.encryption.kms import KmsKey
-from chatserver.warm.encryption.key_rows import Caller, DataKeyRows
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.encryption.key_rows import DataKeyRows
 
 
 def make_key_ring(
-    client: Caller, settings: Warm, stack: contextlib.AsyncExitStack
+    client: DynamoClient, settings: Warm, stack: contextlib.AsyncExitStack
 ) -> KeyRing | None:
     """Return the tenant's key ring, or None if encryption is off. Does not call KMS.
 
@@ -32,7 +33,7 @@ def make_key_ring(
     first = wrappers.pop(encryption.provider)
     return KeyRing(
         tenant=settings.tenant,
-        store=DataKeyRows(client, settings),
+        store=DataKeyRows(client),
         wrappers=KeyWrappers(first, *wrappers.values()),
         cache_s=encryption.cache_s,
         clock=SystemClock(),

@@ -28,8 +28,8 @@ from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.encryption.value_cipher import DataKey, Place, ValueCipher
 from chatserver.errors import CorruptData
 from chatserver.telemetry import metrics
+from chatserver.warm.dynamo.conditions import decode_bytes
 from chatserver.warm.dynamo.expressions import UnknownForm, find_comparisons
-from chatserver.warm.encryption.key_rows import Item, get_bytes
 from chatserver.warm.schema.tables import (
     CHAT_SESSION,
     DIRECTORY,
@@ -41,6 +41,8 @@ from chatserver.warm.schema.tables import (
     SocialField,
     Table,
 )
+
+Item = dict[str, dict[str, Any]]  # the client imports this module
 
 log = structlog.get_logger()
 
@@ -259,7 +261,7 @@ class EncryptedFields:
     async def _decrypt_fields(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
         place, plain = get_place(table, item), dict(item)
         for name in fields:
-            data = get_bytes(item[name])
+            data = decode_bytes(item[name])
             key = await self.cipher.find_for(data)
             if key is not None:
                 text = key.decrypt((*place, name), data)
@@ -290,7 +292,7 @@ async def reencrypt_fields(cipher: ValueCipher, table: Table, item: Item) -> Ite
         if text := value.get("S"):
             plain = text.encode()
         elif "B" in value:
-            data = get_bytes(value)
+            data = decode_bytes(value)
             old = await cipher.find_for(data)
             if old is None or old.version == key.version:
                 continue

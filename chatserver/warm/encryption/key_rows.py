@@ -9,15 +9,17 @@ row is an error, a deleted key is not (`chatserver.encryption.key_ring`).
 
 from __future__ import annotations
 
-import base64
-from typing import Any, Final, Protocol
+from typing import Final
 
 import structlog
 
-from chatserver.config import Warm
 from chatserver.encryption.key_ring import StoredKey
 from chatserver.encryption.key_wrapping import WrappedKey
-from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
+from chatserver.errors import ConfigError, CorruptData, Unavailable
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, Changes, decode_bytes, encode_item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.directory_attributes import EncryptionField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -26,91 +28,41 @@ log = structlog.get_logger()
 PARTITION: Final = "encryption"
 PREFIX: Final = "key#"
 PAGE: Final = 100
-
-Item = dict[str, dict[str, Any]]
-
-
-class Caller(Protocol):
-    """A DynamoDB client; not `DynamoClient`, because its module imports this package."""
-
-    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]: ...
+_SPAN: Final = Span(DIRECTORY, PARTITION, prefix=PREFIX)
 
 
 class DataKeyRows:
     """Repository of wrapped data keys. Implements `KeyStore`. Reads are strongly consistent."""
 
-    def __init__(self, client: Caller, settings: Warm) -> None:
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, DIRECTORY)
 
     async def find(self, version: int) -> StoredKey | None:
         """Return a version of the data key, or None."""
-        request = {"TableName": self._table, "Key": _key(version), "ConsistentRead": True}
-        item: Item | None = (await self._client.call("get_item", request)).get("Item")
+        item = await self._table.find(_key(version))
         return None if item is None else decode_key(item)
 
     async def find_newest(self) -> StoredKey | None:
         """Return the newest version, or None if there is none."""
-        rows = (await self._client.call("query", self._query() | {"Limit": 1}))["Items"]
+        rows = await self._table.query(_SPAN, limit=1, is_newest_first=True)
         return decode_key(rows[0]) if rows else None
 
     async def list_all(self) -> list[StoredKey]:
         """Return all versions, newest first."""
-        keys: list[StoredKey] = []
-        request = self._query() | {"Limit": PAGE}
-        while True:
-            response = await self._client.call("query", request)
-            keys += map(decode_key, response["Items"])
-            if (last := response.get("LastEvaluatedKey")) is None:
-                return keys
-            request["ExclusiveStartKey"] = last
-
-    def _query(self) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "KeyConditionExpression": "#pk = :pk AND begins_with(#sk, :prefix)",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
-            "ExpressionAttributeValues": {":pk": {"S": PARTITION}, ":prefix": {"S": PREFIX}},
-            "ScanIndexForward": False,
-            "ConsistentRead": True,
-        }
+        pages = self._table.iter_query(_SPAN, limit=PAGE, is_newest_first=True)
+        return [decode_key(row) async for rows in pages for row in rows]
 
     async def create(self, key: StoredKey) -> bool:
         """Store a new version; return False if another key already has this version."""
         assert key.wrapped is not None
-        item = encode_key(key)
-        request = {
-            "TableName": self._table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(#pk) OR #wrapped = :wrapped",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#wrapped": Field.WRAPPED},
-            "ExpressionAttributeValues": {":wrapped": item[Field.WRAPPED]},
-        }
-        try:
-            await self._client.call("put_item", request)
-        except Conflict:
-            return False
-        return True
+        is_free = Attr(Field.PK).is_absent | (Attr(Field.WRAPPED) == key.wrapped.data)
+        return await try_write(self._table.put(encode_key(key), if_=is_free))
 
     async def replace(self, version: int, before: WrappedKey, after: WrappedKey) -> bool:
         """Replace the wrapped key of a version; return False if it is no longer `before`."""
-        request = {
-            "TableName": self._table,
-            "Key": _key(version),
-            "UpdateExpression": "SET #wrapped = :after, #by = :by",
-            "ConditionExpression": "#wrapped = :before",
-            "ExpressionAttributeNames": {"#wrapped": Field.WRAPPED, "#by": Field.WRAPPED_BY},
-            "ExpressionAttributeValues": {
-                ":before": {"B": before.data},
-                ":after": {"B": after.data},
-                ":by": {"S": after.by},
-            },
-        }
-        try:
-            await self._client.call("update_item", request)
-        except Conflict:
-            return False
-        return True
+        changes: Changes = {Field.WRAPPED: after.data, Field.WRAPPED_BY: after.by}
+        is_before = Attr(Field.WRAPPED) == before.data
+        return await try_write(self._table.update(_key(version), changes, if_=is_before))
 
     async def shred(self, now_ms: int) -> int:
         """Delete all of the tenant's data keys; return how many this call deleted.
@@ -130,23 +82,11 @@ class DataKeyRows:
         return count
 
     async def _shred(self, version: int, now_ms: int) -> None:
-        request = {
-            "TableName": self._table,
-            "Key": _key(version),
-            "UpdateExpression": "SET #shredded = :now REMOVE #wrapped, #by",
-            "ConditionExpression": "attribute_exists(#pk)",
-            "ExpressionAttributeNames": {
-                "#pk": Field.PK,
-                "#shredded": Field.SHREDDED,
-                "#wrapped": Field.WRAPPED,
-                "#by": Field.WRAPPED_BY,
-            },
-            "ExpressionAttributeValues": {":now": {"N": str(now_ms)}},
-        }
-        await self._client.call("update_item", request)
+        changes: Changes = {Field.SHREDDED: now_ms, Field.WRAPPED: None, Field.WRAPPED_BY: None}
+        await self._table.update(_key(version), changes, if_=Attr(Field.PK).exists)
 
 
-async def require_provider(client: Caller, settings: Warm) -> None:
+async def require_provider(client: DynamoClient) -> None:
     """Check that encryption is not off for a tenant whose stored bodies are encrypted.
 
     If DynamoDB cannot be read, nothing is checked.
@@ -154,10 +94,10 @@ async def require_provider(client: Caller, settings: Warm) -> None:
     Raises:
         ConfigError: the tenant has data keys, and `encryption.provider` is not set.
     """
-    if settings.encryption.provider != "none":
+    if client.settings.encryption.provider != "none":
         return
     try:
-        newest = await DataKeyRows(client, settings).find_newest()
+        newest = await DataKeyRows(client).find_newest()
     except (ConfigError, Unavailable) as exc:
         log.warning("encryption.check_skipped", error=exc.message)
         return
@@ -170,24 +110,23 @@ async def require_provider(client: Caller, settings: Warm) -> None:
         )
 
 
-def _key(version: int) -> Item:
-    return {Field.PK: {"S": PARTITION}, Field.SK: {"S": f"{PREFIX}{version:010d}"}}
+def _key(version: int) -> tuple[str, str]:
+    return PARTITION, f"{PREFIX}{version:010d}"
 
 
 def encode_key(key: StoredKey) -> Item:
     """Return the item for a version of the data key."""
-    item: Item = _key(key.version) | {Field.CREATED: {"N": str(key.created_ms)}}
-    if key.wrapped is None:
-        return item | {Field.SHREDDED: {"N": str(key.deleted_ms)}}
-    item[Field.WRAPPED] = {"B": key.wrapped.data}
-    item[Field.WRAPPED_BY] = {"S": key.wrapped.by}
-    return item
-
-
-def get_bytes(value: dict[str, Any]) -> bytes:
-    """Return a binary attribute value: base64 text from `http_transport`, bytes from the SDK."""
-    data: bytes | str = value["B"]
-    return base64.b64decode(data) if isinstance(data, str) else data
+    partition, sort = _key(key.version)
+    return encode_item(
+        {
+            Field.PK: partition,
+            Field.SK: sort,
+            Field.CREATED: key.created_ms,
+            Field.SHREDDED: key.deleted_ms if key.wrapped is None else None,
+            Field.WRAPPED: key.wrapped and key.wrapped.data,
+            Field.WRAPPED_BY: key.wrapped and key.wrapped.by,
+        }
+    )
 
 
 def decode_key(item: Item) -> StoredKey:
@@ -197,7 +136,7 @@ def decode_key(item: Item) -> StoredKey:
         created_ms = int(item[Field.CREATED]["N"])
         if Field.WRAPPED not in item:
             return StoredKey(version, None, created_ms, int(item[Field.SHREDDED]["N"]))
-        wrapped = WrappedKey(get_bytes(item[Field.WRAPPED]), item[Field.WRAPPED_BY]["S"])
+        wrapped = WrappedKey(decode_bytes(item[Field.WRAPPED]), item[Field.WRAPPED_BY]["S"])
         return StoredKey(version, wrapped, created_ms)
     except (KeyError, ValueError) as exc:
         raise CorruptData(f"table directory: the row of a data key is invalid: {exc!r}") from exc

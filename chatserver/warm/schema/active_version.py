@@ -26,7 +26,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -34,8 +34,11 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import ConfigError, Unavailable
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.codecs import Codec
+from chatserver.warm.dynamo.conditions import Attr, Changes
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -75,6 +78,11 @@ class Process(NamedTuple):
     name: str
     schema_version: int
     seen_ms: int
+
+
+PROCESS: Final = Codec(
+    Process, "schema", "process#{name}", schema_version=Field.ACTS_BY, seen_ms=Field.SEEN
+)
 
 
 def get_process_version(settings: Warm) -> int:
@@ -125,13 +133,12 @@ def check_schema(state: SchemaState, schema_version: int, settings: Warm) -> Non
 class SchemaRows:
     """Repository of the schema version and process items. `now` is in seconds since 1970."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, DIRECTORY)
 
     async def get_state(self) -> SchemaState:
         """Return the recorded state; without one, the first version. Strongly consistent."""
-        item = await find_item(self._client, self._table, build_key(SCHEMA_KEY))
+        item = await self._table.find(build_key(SCHEMA_KEY))
         if item is None:
             return SchemaState()
         version, oldest = (
@@ -142,83 +149,37 @@ class SchemaRows:
 
     async def is_used(self) -> bool:
         """Return whether the schema version item or the item of any process exists."""
-        request = {
-            "TableName": self._table,
-            "KeyConditionExpression": "#pk = :pk",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-            "ExpressionAttributeValues": {":pk": {"S": SCHEMA_KEY}},
-            "Limit": 1,
-        }
-        return bool((await self._client.call("query", request))["Items"])
+        span = Span(DIRECTORY, SCHEMA_KEY)
+        return bool(await self._table.query(span, limit=1, is_consistent=False))
 
     async def set_blocked(self, blocked: str) -> None:
         """Block the tenant with reason `blocked`; an empty reason ends the block. Idempotent."""
-        change: dict[str, Any] = {"UpdateExpression": "REMOVE #blocked"}
-        if blocked:
-            change = {
-                "UpdateExpression": "SET #blocked = :blocked",
-                "ExpressionAttributeValues": {":blocked": {"S": blocked}},
-            }
-        request = {
-            "TableName": self._table,
-            "Key": build_key(SCHEMA_KEY),
-            "ExpressionAttributeNames": {"#blocked": Field.BLOCKED},
-            **change,
-        }
-        await self._client.call("update_item", request)
+        await self._table.update(build_key(SCHEMA_KEY), {Field.BLOCKED: blocked or None})
 
     async def raise_state(self, state: SchemaState) -> None:
         """Raise `version` and `oldest`; neither is ever lowered. Idempotent."""
-        request = {
-            "TableName": self._table,
-            "Key": build_key(SCHEMA_KEY),
-            "UpdateExpression": "SET #version = :version, #oldest = :oldest",
-            "ConditionExpression": (
-                "attribute_not_exists(#version) OR (#version <= :version AND #oldest <= :oldest)"
-            ),
-            "ExpressionAttributeNames": {"#version": Field.VERSION, "#oldest": Field.OLDEST},
-            "ExpressionAttributeValues": {
-                ":version": {"N": str(state.version)},
-                ":oldest": {"N": str(state.oldest)},
-            },
-        }
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", request)
+        version, oldest = Attr(Field.VERSION), Attr(Field.OLDEST)
+        is_raised = version.is_absent | ((version <= state.version) & (oldest <= state.oldest))
+        changes: Changes = {Field.VERSION: state.version, Field.OLDEST: state.oldest}
+        await try_write(self._table.update(build_key(SCHEMA_KEY), changes, if_=is_raised))
 
     async def put_process(self, name: str, schema_version: int, now: float) -> None:
-        item = build_key(PROCESS_PREFIX + name) | {
-            Field.ACTS_BY: {"N": str(schema_version)},
-            Field.SEEN: {"N": str(int(now * 1000))},
-            Field.EXPIRES_AT: {"N": str(int(now) + KEPT_S)},
-        }
-        await self._client.call("put_item", {"TableName": self._table, "Item": item})
+        process = Process(name, schema_version, int(now * 1000))
+        await self._table.put(PROCESS.encode(process), {Field.EXPIRES_AT: int(now) + KEPT_S})
 
     async def remove_process(self, name: str) -> None:
         """Delete the item of a stopping process."""
-        key = build_key(PROCESS_PREFIX + name)
-        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+        await self._table.delete(PROCESS.key(name=name))
 
     async def list_processes(self, now: float) -> list[Process]:
         """Return the live processes, by name. Strongly consistent."""
         since_ms = (now - SCHEMA_CHECK_S * HEARTBEATS_MISSED_MAX) * 1000
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
-            "ExpressionAttributeValues": {
-                ":pk": {"S": SCHEMA_KEY},
-                ":low": {"S": PROCESS_PREFIX},
-                ":high": {"S": AFTER_PROCESSES},
-            },
-            "ConsistentRead": True,
-        }
+        span = Span(DIRECTORY, SCHEMA_KEY, between=(PROCESS_PREFIX, AFTER_PROCESSES))
         processes: list[Process] = []
-        while len(processes) < PROCESSES_MAX:
-            response = await self._client.call("query", request)
-            processes += [_decode_process(item) for item in response["Items"]]
-            if (last := response.get("LastEvaluatedKey")) is None:
+        async for items in self._table.iter_query(span):
+            processes += map(PROCESS.decode, items)
+            if len(processes) >= PROCESSES_MAX:
                 break
-            request["ExclusiveStartKey"] = last
         return [process for process in processes if process.seen_ms > since_ms]
 
 
@@ -226,16 +187,11 @@ def build_key(sort: str) -> Item:
     return {Field.PK: {"S": SCHEMA_KEY}, Field.SK: {"S": sort}}
 
 
-def _decode_process(item: Item) -> Process:
-    name = item[Field.SK]["S"].removeprefix(PROCESS_PREFIX)
-    return Process(name, int(item[Field.ACTS_BY]["N"]), int(item[Field.SEEN]["N"]))
-
-
 class SchemaVersionCache:
     """Cached schema version of the tables, which never decreases."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
-        self._rows = SchemaRows(client, settings)
+    def __init__(self, client: DynamoClient, clock: Clock) -> None:
+        self._rows = SchemaRows(client)
         self._clock = clock
         self._state = SchemaState()
         self._expires_s = float("-inf")
@@ -266,7 +222,7 @@ async def watch_schema(
     """
     schema_version = get_process_version(settings)
     name = f"{process_name}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
-    rows = SchemaRows(client, settings)
+    rows = SchemaRows(client)
 
     async def check() -> bool:
         try:

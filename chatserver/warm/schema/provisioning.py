@@ -7,13 +7,14 @@ migrate` adds missing indexes to older tables.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 from typing import Any, Final, Literal
 
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict
+from chatserver.warm.dynamo import table as dynamo
 from chatserver.warm.dynamo.client import DynamoClient, TableMissing
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Index, Key, Table
@@ -70,7 +71,7 @@ async def apply_tables(
             changes += await _apply_stream(client, table, settings, active)
             await _wait_active(client, table, name, poll_s)
         if descriptions[MESSAGES] is None and descriptions[DIRECTORY] is None:
-            await record_newest(client, DIRECTORY.name_in(settings))
+            await record_newest(client)
     return changes
 
 
@@ -253,13 +254,7 @@ async def _apply_stream(
     return [Change(name, "enabled", "stream")]
 
 
-async def record_newest(client: DynamoClient, directory: str) -> None:
+async def record_newest(client: DynamoClient) -> None:
     """Record the newest schema version in table `directory`. Keeps an existing record."""
-    request = {
-        "TableName": directory,
-        "Item": make_schema_item(),
-        "ConditionExpression": "attribute_not_exists(#pk)",
-        "ExpressionAttributeNames": {"#pk": Field.PK},
-    }
-    with contextlib.suppress(Conflict):  # another process has already recorded the version
-        await client.call("put_item", request)
+    put = dynamo.Table(client, DIRECTORY).put(make_schema_item(), if_=Attr(Field.PK).is_absent)
+    await dynamo.try_write(put)

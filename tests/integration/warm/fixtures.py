@@ -8,7 +8,7 @@ import pytest
 import stamina
 
 from chatserver.config import Warm
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import Faults, Tables, settings_for
 from tests.support.constants import constants

@@ -13,7 +13,7 @@ from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations, SessionEnder
 from chatserver.service.access.revocation import Revoker
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.support.stack import Stack
 
 

@@ -15,7 +15,7 @@ from chatserver.config import Settings
 from chatserver.container.storage import make_api_keys
 from chatserver.domain.clock import SystemClock
 from chatserver.service.access.api_keys import ApiKeys
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.support.fork_server import CLI, run_process
 from tests.support.stack import Stack
 

@@ -19,11 +19,13 @@ from typing import Any, Final, Protocol
 
 from chatserver.errors import Unavailable
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import ConditionFailed, Item
+from chatserver.warm.dynamo.conditions import Attr, Change, Condition, Raw
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.migrations.migration import Migration, Repair
 from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows, Segment
-from chatserver.warm.schema.tables import MessageField, Table
+from chatserver.warm.schema.tables import MessageField
 
 PAGE_ITEMS: Final = 200
 WRITES_IN_FLIGHT_MAX: Final = 16
@@ -48,10 +50,9 @@ class Backfill:
 
     def __init__(
         self,
-        client: DynamoClient,
+        table: Table,
         migration: Migration,
         *,
-        table_name: str,
         rows: MigrationRows,
         token: int,
         reads: RateLimiter,
@@ -59,9 +60,8 @@ class Backfill:
         report: Report,
         page_items: int = PAGE_ITEMS,
     ) -> None:
-        self._client = client
+        self._table = table
         self._migration = migration
-        self._table_name = table_name
         self._rows = rows
         self._token = token
         self._reads = reads
@@ -97,7 +97,7 @@ class Backfill:
         page_units = 1.0
         while not segment.is_done:
             await self._reads.acquire(page_units)
-            response = await self._client.call("scan", self._build_scan(segment))
+            response = await self._table.client.call("scan", self._build_scan(segment))
             # Some servers other than AWS do not report consumed units.
             units = float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
             self._reads.adjust(units - page_units)
@@ -121,20 +121,15 @@ class Backfill:
             self._report.advance(self._segments)
 
     def _build_scan(self, segment: Segment) -> dict[str, Any]:
-        names = {f"#r{n}": name for n, name in enumerate(self._migration.reads)}
-        request: dict[str, Any] = {
-            "TableName": self._table_name,
-            "Segment": segment.number,
-            "TotalSegments": len(self._segments),
-            "Limit": self._page_items,
-            "ConsistentRead": True,
-            "ProjectionExpression": ", ".join(names),
-            "ExpressionAttributeNames": names,
-            "ReturnConsumedCapacity": "TOTAL",
-        }
-        if segment.place is not None:
-            request["ExclusiveStartKey"] = segment.place
-        return request
+        scan = self._table.build_scan(
+            segment.number,
+            len(self._segments),
+            only=self._migration.reads,
+            limit=self._page_items,
+            start=segment.place,
+            is_consistent=True,
+        )
+        return scan | {"ReturnConsumedCapacity": "TOTAL"}
 
     async def _repair_page(self, items: list[Item]) -> list[float]:
         """Repair the items of a page; return the write units that each repair consumed."""
@@ -145,9 +140,7 @@ class Backfill:
             async with self._slots:
                 await self._writes.acquire(REPAIR_UNITS)
                 failpoint("migrate.before_write")
-                units = await repair_item(
-                    self._client, self._migration.table, self._table_name, item, repair
-                )
+                units = await repair_item(self._table, item, repair)
                 failpoint("migrate.after_write")
                 self._writes.adjust(units - REPAIR_UNITS)
             return units
@@ -157,13 +150,7 @@ class Backfill:
         return [task.result() for task in tasks]
 
 
-async def repair_item(
-    client: DynamoClient,
-    table: Table,
-    table_name: str,
-    item: Item,
-    repair: Callable[[Item], Repair | None],
-) -> float:
+async def repair_item(table: Table, item: Item, repair: Callable[[Item], Repair | None]) -> float:
     """Repair an item; return the write units consumed, 0 if the item needs no repair.
 
     `item` may be outdated.
@@ -175,46 +162,31 @@ async def repair_item(
     Raises:
         Unavailable: the item may or may not have been repaired.
     """
-    key = {name: item[name] for name in table.key.names}
+    key = table.get_key(item)
     for _ in range(TRIES_MAX):
         wanted = repair(item)
         if wanted is None:
             return 0.0
+        changes: dict[str, Change] = {name: Raw(value) for name, value in wanted.sets.items()}
+        changes |= dict.fromkeys(wanted.removes)
+        is_unchanged = build_condition(item, wanted)
+        update = table.update_action(key, changes, if_=is_unchanged, keeps_stored=True)["Update"]
         try:
-            update = {"TableName": table_name, "Key": key, **build_update(item, wanted)}
-            response = await client.call("update_item", update)
+            response = await table.client.call(
+                "update_item", update | {"ReturnConsumedCapacity": "TOTAL"}
+            )
         except ConditionFailed as exc:
             if exc.stored[0] is None:  # deleted since it was read
                 return 0.0
             item = exc.stored[0]
         else:
             return float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
-    raise Unavailable(f"{table_name}: the item at {key} keeps changing")
+    raise Unavailable(f"{table.name}: the item at {key} keeps changing")
 
 
-def build_update(item: Item, repair: Repair) -> dict[str, Any]:
-    """Return the update for a repair, conditional on `item` still being up to date."""
-    names: dict[str, str] = {"#rev": MessageField.REV}
-    values: Item = {":rev": item[MessageField.REV]}
-    conditions, sets, removes = ["#rev = :rev"], [], []
-    for n, name in enumerate([*repair.sets, *repair.removes]):
-        names[f"#a{n}"] = name
-        if name in item:
-            values[f":old{n}"] = item[name]
-            conditions.append(f"#a{n} = :old{n}")
-        else:
-            conditions.append(f"attribute_not_exists(#a{n})")
-        if name in repair.sets:
-            values[f":new{n}"] = repair.sets[name]
-            sets.append(f"#a{n} = :new{n}")
-        else:
-            removes.append(f"#a{n}")
-    clauses = {"SET": sets, "REMOVE": removes}
-    return {
-        "UpdateExpression": " ".join(f"{k} {', '.join(v)}" for k, v in clauses.items() if v),
-        "ConditionExpression": " AND ".join(conditions),
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": values,
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        "ReturnConsumedCapacity": "TOTAL",
-    }
+def build_condition(item: Item, repair: Repair) -> Condition:
+    """Return the condition of a repair: `item` is still up to date."""
+    condition = Attr(MessageField.REV) == Raw(item[MessageField.REV])
+    for name in (*repair.sets, *repair.removes):
+        condition &= Attr(name).matches(Raw(item[name]) if name in item else None)
+    return condition

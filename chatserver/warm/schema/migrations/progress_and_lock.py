@@ -17,16 +17,17 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.errors import Unavailable
 from chatserver.task_groups import open_task_group
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Condition
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.active_version import build_key
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
@@ -52,6 +53,17 @@ class Progress(NamedTuple):
     segments: int
 
 
+PROGRESS: Final = Codec(
+    Progress,
+    "schema",
+    "migration#{number:04d}",
+    state=Field.STATE,
+    started_ms=Field.STARTED,
+    segments=Field.SEGMENTS,
+    finished_ms=Stored(Field.FINISHED, absent=0),
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
     """Progress of a scan segment. `place` is the key of the last item that was processed."""
@@ -68,124 +80,76 @@ class Segment:
 class MigrationRows:
     """Repository of the migration items. `now` is in seconds since 1970."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, DIRECTORY)
 
     # Lock.
 
     async def claim(self, holder: str, now: float) -> int | None:
         """Acquire the lock and return its fencing token, or None while another process holds it."""
-        request = self._make_lock_update(holder, now)
         # `holder` may already have the lock, if the response to an earlier attempt was lost.
-        request["ConditionExpression"] = (
-            "attribute_not_exists(#until) OR #until <= :now OR #holder = :holder"
-        )
-        request["UpdateExpression"] += " ADD #turn :one"
-        request["ExpressionAttributeNames"] |= {"#turn": Field.TURN}
-        request["ExpressionAttributeValues"] |= {
-            ":now": {"N": str(int(now * 1000))},
-            ":one": {"N": "1"},
+        held_until = Attr(Field.HELD_UNTIL)
+        is_free = held_until.is_absent | (held_until <= int(now * 1000)) | _is_held_by(holder)
+        changes: Changes = {
+            Field.HOLDER: holder,
+            Field.HELD_UNTIL: _get_lease_end_ms(now),
+            Field.TURN: Add(1),
         }
-        request["ReturnValues"] = "ALL_NEW"
         try:
-            response = await self._client.call("update_item", request)
+            item = await self._table.update(build_key(LOCK), changes, "new", if_=is_free)
         except ConditionFailed:
             return None
-        return int(response["Attributes"][Field.TURN]["N"])
+        return int(item[Field.TURN]["N"])
 
     async def renew(self, holder: str, now: float) -> None:
         """Renew the lock. Raises LockLost."""
-        request = self._make_lock_update(holder, now)
-        request["ConditionExpression"] = "#holder = :holder"
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed as exc:
-            raise LockLost("another `chatserver migrate` has acquired the lock") from exc
+        if not await self._set_lease_end(holder, _get_lease_end_ms(now)):
+            raise LockLost("another `chatserver migrate` has acquired the lock")
 
     async def release(self, holder: str) -> None:
         """Release the lock, if `holder` holds it."""
-        request = self._make_lock_update(holder, 0)
-        request["ExpressionAttributeValues"][":until"] = {"N": "0"}
-        request["ConditionExpression"] = "#holder = :holder"
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", request)
+        await self._set_lease_end(holder, 0)
+
+    async def _set_lease_end(self, holder: str, until_ms: int) -> bool:
+        changes = {Field.HELD_UNTIL: until_ms}
+        update = self._table.update(build_key(LOCK), changes, if_=_is_held_by(holder))
+        return await try_write(update)
 
     async def find_holder(self, now: float) -> str | None:
         """Return the holder of the lock, or None. Strongly consistent."""
-        item = await self._find(LOCK)
+        item = await self._table.find(build_key(LOCK))
         if item is None or int(item[Field.HELD_UNTIL]["N"]) <= now * 1000:
             return None
         return str(item[Field.HOLDER]["S"])
-
-    def _make_lock_update(self, holder: str, now: float) -> dict[str, Any]:
-        until_ms = int((now + MIGRATE_LEASE_S) * 1000)
-        return {
-            "TableName": self._table,
-            "Key": build_key(LOCK),
-            "UpdateExpression": "SET #holder = :holder, #until = :until",
-            "ExpressionAttributeNames": {"#holder": Field.HOLDER, "#until": Field.HELD_UNTIL},
-            "ExpressionAttributeValues": {
-                ":holder": {"S": holder},
-                ":until": {"N": str(until_ms)},
-            },
-        }
 
     # Migrations.
 
     async def find_progress(self, number: int) -> Progress | None:
         """Return a migration's progress; None if it has not started. Strongly consistent."""
-        item = await self._find(migration_key(number))
-        if item is None:
-            return None
-        return Progress(
-            item[Field.STATE]["S"],
-            int(item[Field.STARTED]["N"]),
-            int(item.get(Field.FINISHED, {"N": "0"})["N"]),
-            int(item[Field.SEGMENTS]["N"]),
-        )
+        item = await self._table.find(PROGRESS.key(number=number))
+        return None if item is None else PROGRESS.decode(item)
 
     async def begin(self, number: int, segments: int, now: float) -> Progress:
         """Record the start of a migration if it has not started; return its progress.
 
         A started migration keeps its number of segments, because its checkpoints depend on it.
         """
-        item = build_key(migration_key(number)) | {
-            Field.STATE: {"S": RUNNING},
-            Field.STARTED: {"N": str(int(now * 1000))},
-            Field.SEGMENTS: {"N": str(segments)},
-        }
-        request = {
-            "TableName": self._table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-        }
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("put_item", request)
+        item = PROGRESS.encode(Progress(RUNNING, int(now * 1000), 0, segments), number=number)
+        await try_write(self._table.put(item, if_=Attr(Field.PK).is_absent))
         progress = await self.find_progress(number)
         assert progress is not None  # these items are never removed
         return progress
 
     async def finish(self, number: int, now: float) -> None:
         """Record that a migration is done. Idempotent."""
-        request = {
-            "TableName": self._table,
-            "Key": build_key(migration_key(number)),
-            "UpdateExpression": "SET #state = :done, #finished = :now",
-            "ExpressionAttributeNames": {"#state": Field.STATE, "#finished": Field.FINISHED},
-            "ExpressionAttributeValues": {
-                ":done": {"S": DONE},
-                ":now": {"N": str(int(now * 1000))},
-            },
-        }
-        await self._client.call("update_item", request)
+        changes: Changes = {Field.STATE: DONE, Field.FINISHED: int(now * 1000)}
+        await self._table.update(PROGRESS.key(number=number), changes)
 
     # Segments.
 
     async def get_segment(self, migration: int, number: int) -> Segment:
         """Return a scan segment's progress, even if not started. Strongly consistent."""
-        item = await self._find(segment_key(migration, number))
+        item = await self._table.find(build_key(segment_key(migration, number)))
         if item is None:
             return Segment(number)
         return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Segment)
@@ -196,28 +160,20 @@ class MigrationRows:
         Raises:
             LockLost: a later holder of the lock has recorded progress.
         """
-        item = build_key(segment_key(migration, segment.number)) | {
-            Field.PROGRESS: {"S": msgspec.json.encode(segment).decode()},
-            Field.TURN: {"N": str(token)},
-        }
-        request = {
-            "TableName": self._table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(#turn) OR #turn <= :turn",
-            "ExpressionAttributeNames": {"#turn": Field.TURN},
-            "ExpressionAttributeValues": {":turn": {"N": str(token)}},
-        }
-        try:
-            await self._client.call("put_item", request)
-        except ConditionFailed as exc:
-            raise LockLost("another `chatserver migrate` has continued this migration") from exc
-
-    async def _find(self, sort: str) -> Item | None:
-        return await find_item(self._client, self._table, build_key(sort))
+        key = build_key(segment_key(migration, segment.number))
+        progress = msgspec.json.encode(segment).decode()
+        is_current = Attr(Field.TURN).is_absent | (Attr(Field.TURN) <= token)
+        put = self._table.put(key, {Field.PROGRESS: progress, Field.TURN: token}, if_=is_current)
+        if not await try_write(put):
+            raise LockLost("another `chatserver migrate` has continued this migration")
 
 
-def migration_key(number: int) -> str:
-    return f"migration#{number:04d}"
+def _is_held_by(holder: str) -> Condition:
+    return Attr(Field.HOLDER) == holder
+
+
+def _get_lease_end_ms(now: float) -> int:
+    return int((now + MIGRATE_LEASE_S) * 1000)
 
 
 def segment_key(migration: int, number: int) -> str:

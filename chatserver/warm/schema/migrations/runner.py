@@ -25,6 +25,7 @@ from chatserver.errors import Conflict
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.active_version import (
     HEARTBEATS_MISSED_MAX,
     SCHEMA_CHECK_S,
@@ -81,8 +82,8 @@ class MigrationRunner:
         self._report = report
         self._options = options
         self._migrations = migrations
-        self._rows = MigrationRows(client, settings)
-        self._schema = SchemaRows(client, settings)
+        self._rows = MigrationRows(client)
+        self._schema = SchemaRows(client)
         self._reads = RateLimiter(options.read_units_max, clock)
         self._writes = RateLimiter(options.write_units_max, clock)
 
@@ -151,7 +152,7 @@ class MigrationRunner:
         if migration.index is not None:
             await self._create_index(migration, migration.index, name)
         if migration.repair is not None:
-            await self._backfill(migration, name, token, started.segments)
+            await self._backfill(migration, token, started.segments)
         if migration.expiry is not None:
             subject = f"{migration.title}: {name}"
             async with self._client.deadline(self._options.index_timeout_s, subject):
@@ -174,11 +175,11 @@ class MigrationRunner:
         async with self._client.deadline(self._options.index_timeout_s, subject):
             await wait_for_index(self._client, name, index, self._report.print_line, subject)
 
-    async def _backfill(self, migration: Migration, name: str, token: int, segments: int) -> None:
+    async def _backfill(self, migration: Migration, token: int, segments: int) -> None:
+        table = Table(self._client, migration.table)
         backfill = Backfill(
-            self._client,
+            table,
             migration,
-            table_name=name,
             rows=self._rows,
             token=token,
             reads=self._reads,
@@ -186,7 +187,7 @@ class MigrationRunner:
             report=self._report,
             page_items=self._options.page_items,
         )
-        items = int((await describe_table(self._client, name)).get("ItemCount", 0))
+        items = int((await describe_table(self._client, table.name)).get("ItemCount", 0))
         done = await backfill.run(segments, items)
         self._report.print_line(
             f"{migration.title}: {sum(s.read for s in done)} items read, "
@@ -250,7 +251,7 @@ async def list_statuses(
     state: SchemaState,
     migrations: Sequence[Migration],
 ) -> list[MigrationStatus]:
-    rows = MigrationRows(client, settings)
+    rows = MigrationRows(client)
     statuses = []
     for migration in migrations:
         progress = await rows.find_progress(migration.number)

@@ -29,7 +29,7 @@ from chatserver.features.analytics.settings import Analytics
 from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
 from chatserver.features.analytics.worker.exporter import ExportTally
 from chatserver.protocol.frames import Message
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import message

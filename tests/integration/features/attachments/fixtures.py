@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from chatserver.dev.servers import Server, redis_launch
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.attachments.support import FileStack, cold_settings, open_file_stack
 from tests.integration.warm.support import settings_for

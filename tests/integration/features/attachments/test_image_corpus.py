@@ -18,7 +18,7 @@ from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker import thumbnail_process
 from chatserver.features.attachments.worker.media import run_media
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.attachments.support import FileStack, cold_settings, open_file_stack
 from tests.integration.warm.support import settings_for

@@ -10,7 +10,7 @@ from chatserver.features.companions.model import Changes, Companion
 from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.support.stack import Stack
 
 PROMPT = "You are Ada. The secret word is heliotrope."

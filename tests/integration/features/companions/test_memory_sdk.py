@@ -17,7 +17,7 @@ from chatserver.features.companions.user_memory import (
     apply_changes,
 )
 from chatserver.features.companions.warm.user_memories import MemoryRows
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.integration.features.companions.support import make_companion
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack

@@ -14,7 +14,8 @@ from chatserver.errors import Conflict, LostRace, NotFound
 from chatserver.features.companions.model import CompanionSession, session_chat_id
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.dynamo.client import Item, open_dynamodb
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.integration.warm.support import Tables
 
 ALICE, ADA, BEN = UserId("alice"), CompanionId(UserId("ai-ada")), CompanionId(UserId("ai-ben"))

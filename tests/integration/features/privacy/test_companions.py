@@ -27,7 +27,7 @@ from chatserver.features.companions.user_memory import (
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.protocol import frames
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.integration.features.companions.support import make_companion
 from tests.integration.features.privacy.support import PASSWORD, Person, Vault, wait_for_erasure
 from tests.support.scan import iter_redis, iter_tables

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatserver.config import Warm
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.warm.support import settings_for

@@ -11,7 +11,7 @@ import pytest
 
 from chatserver.domain.write_restrictions import BLOCKED, MUTE_OVER, MUTED
 from chatserver.warm.chats.moderation import Moderation
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import NewName, Stack

@@ -13,7 +13,8 @@ from chatserver.config import Settings
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.operations.tenants.tenant_stores import OpenTenant, open_tenant
-from chatserver.warm.dynamo.client import Item, open_dynamodb
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SOCIAL
 

@@ -28,7 +28,7 @@ from chatserver.operations.tenants.tenant_block import block, unblock, wait_for_
 from chatserver.operations.tenants.tenant_costs import TenantSize, measure_tenants
 from chatserver.operations.tenants.tenant_list import list_tenants
 from chatserver.operations.tenants.tenant_stores import OpenTenant, get_tenant_settings
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.active_version import build_key, watch_schema
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 from tests.integration.operations.tenants.support import (

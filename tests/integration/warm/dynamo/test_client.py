@@ -12,7 +12,8 @@ import pytest
 from aiohttp import ClientPayloadError
 
 from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
-from chatserver.warm.dynamo.client import ATTEMPTS_MAX, TableMissing, open_dynamodb
+from chatserver.warm.dynamo.client import ATTEMPTS_MAX, TableMissing
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.http_transport import find_proxy
 from chatserver.warm.messages.message_repository import MessageRepository
 from tests.integration.warm.support import (

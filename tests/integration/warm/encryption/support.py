@@ -21,8 +21,10 @@ from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.ids import ChatId
 from chatserver.encryption.key_file import new_line
 from chatserver.errors import Unavailable
-from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
-from chatserver.warm.encryption.key_rows import DataKeyRows, get_bytes
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import decode_bytes
+from chatserver.warm.dynamo.connections import open_dynamodb
+from chatserver.warm.encryption.key_rows import DataKeyRows
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import TABLES
@@ -80,7 +82,7 @@ class Vault:
 
     def keys(self) -> DataKeyRows:
         """Return the repository of wrapped keys."""
-        return DataKeyRows(self.raw, self.warm)
+        return DataKeyRows(self.raw)
 
     async def scan(self) -> list[tuple[str, Item]]:
         """Return every item of every table as stored, with the table name."""
@@ -135,7 +137,7 @@ class Vault:
 
 def _bytes_in(item: Item) -> bytes:
     """Return an item's JSON and its decoded binary values."""
-    values = [get_bytes(value) for value in item.values() if "B" in value]
+    values = [decode_bytes(value) for value in item.values() if "B" in value]
     return b"\n".join([msgspec.json.encode(item), *values])
 
 

@@ -29,7 +29,7 @@ from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.operations.tenants.tenant_stores import get_tenant_settings
 from chatserver.protocol import codec
 from chatserver.warm.dynamo.batches import put_items
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from tests.integration.warm.encryption.support import (
     LONG,

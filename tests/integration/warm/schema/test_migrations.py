@@ -11,6 +11,7 @@ import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError, Conflict, Unavailable
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema import provisioning
 from chatserver.warm.schema.active_version import (
     NEWEST,
@@ -73,12 +74,12 @@ async def test_up_with_crashes_fills_each_item_once_and_loses_no_newer_write(
 
     async with writing(old, new):
         crashes = await migrate_up_with_crashes(tables, SMALL, clock, rng)
-    filled = await SchemaRows(tables.client, tables.settings).get_state()
+    filled = await SchemaRows(tables.client).get_state()
     then = rows_of_messages(await scan_all(tables))
     assert all("thread" in then[key] for key in first if "reply_to" in then[key])
     async with writing(new):  # the old release has ended
         crashes += await migrate_up_with_crashes(tables, CONTRACT_4, clock, rng)
-    contracted = await SchemaRows(tables.client, tables.settings).get_state()
+    contracted = await SchemaRows(tables.client).get_state()
     replaced = rows_of_messages(await scan_all(tables))
     assert all(add_thread(row) is None for row in replaced.values())
     new.start(tables)
@@ -137,7 +138,7 @@ async def test_fill_of_a_stale_item_overwrites_no_newer_write(tables: Tables) ->
     await tables.client.call("delete_item", {"TableName": table, "Key": removed})
 
     units = [
-        await repair_item(tables.client, MESSAGES, table, read["c", seq], add_thread)
+        await repair_item(Table(tables.client, MESSAGES), read["c", seq], add_thread)
         for seq in (1, 2, 3)
     ]
 
@@ -213,7 +214,7 @@ async def test_contract_is_refused_while_older_processes_run_and_without_its_opt
     with pytest.raises(ConfigError, match="have schema 5, which requires processes of schema 4"):
         async with watch_schema(client, settings, "worker", clock):
             pass
-    assert await SchemaRows(client, settings).list_processes(clock.time()) == []
+    assert await SchemaRows(client).list_processes(clock.time()) == []
 
 
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.05})
@@ -223,7 +224,7 @@ async def test_running_process_stops_when_its_schema_is_no_longer_supported(
     """The process checks periodically and stops with SIGTERM."""
     killed = asyncio.Event()
     monkeypatch.setattr("chatserver.warm.schema.active_version.os.kill", lambda *_: killed.set())
-    rows = SchemaRows(tables.client, tables.settings)
+    rows = SchemaRows(tables.client)
 
     async with watch_schema(tables.client, tables.settings, "worker", JumpClock()):
         await rows.raise_state(SchemaState(9, 6))
@@ -244,7 +245,7 @@ async def test_second_run_fails_if_the_first_keeps_the_lock(
     tables: Tables,
 ) -> None:
     """Only one run is active at a time. A run that lost the lock cannot write."""
-    rows, clock = MigrationRows(tables.client, tables.settings), JumpClock()
+    rows, clock = MigrationRows(tables.client), JumpClock()
     with constants({"chatserver.warm.schema.migrations.progress_and_lock.MIGRATE_LEASE_S": 60.0}):
         assert await rows.claim("first", clock.time()) == 1
 
@@ -264,7 +265,7 @@ async def test_second_run_fails_if_the_first_keeps_the_lock(
 
 async def test_new_tables_have_the_newest_schema(tables: Tables) -> None:
     """New tables need no migration."""
-    state = await SchemaRows(tables.client, tables.settings).get_state()
+    state = await SchemaRows(tables.client).get_state()
     statuses = await list_statuses(tables.client, tables.settings, state, EXAMPLES)
 
     assert state == SchemaState(NEWEST, OLDEST) == SchemaState(1, 1)
@@ -288,7 +289,7 @@ async def test_apply_on_tables_in_use_makes_no_change_of_a_migration(
         changes = await apply_tables(tables.client, tables.settings, poll_s=0.01)
 
     assert {change.action for change in changes} == {"kept"}
-    state = await SchemaRows(tables.client, tables.settings).get_state()
+    state = await SchemaRows(tables.client).get_state()
     assert state == SchemaState(1, 1)
 
 

@@ -78,7 +78,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
     shards = ShardedChats(client, clock)
     messages = MessageIndexes(client, clock, shards)
     jobs, personal = JobRows(*arguments), PersonalRows(client=client, settings=settings)
-    manifests, migrations = Manifests(client), MigrationRows(*arguments)
+    manifests, migrations = Manifests(client), MigrationRows(client)
     pushes = PushSubscriptions(client, settings, 10)
     files = Attachments(*arguments)
 
@@ -140,9 +140,9 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Memory of a companion": lambda: Summaries(*arguments).find(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
-        "Schema": lambda: SchemaRows(*arguments).get_state(),
+        "Schema": lambda: SchemaRows(client).get_state(),
         "Tenant": lambda: TenantStates(client).find("acme"),
-        "Process": lambda: SchemaRows(*arguments).list_processes(NOW),
+        "Process": lambda: SchemaRows(client).list_processes(NOW),
         "Sharded chats": sharded,
         "Horizon of write sharding": sharded,
         "Lock of migrations": lambda: migrations.find_holder(NOW),

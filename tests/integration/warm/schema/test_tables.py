@@ -9,7 +9,8 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Unavailable
-from chatserver.warm.dynamo.client import TableMissing, open_dynamodb
+from chatserver.warm.dynamo.client import TableMissing
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import Change, apply_tables
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.integration.warm.support import Tables, reply, settings_for

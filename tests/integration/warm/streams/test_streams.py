@@ -17,7 +17,8 @@ import pytest_asyncio
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.telemetry import metrics
-from chatserver.warm.dynamo.client import Item, open_dynamodb, open_dynamodb_streams
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.connections import open_dynamodb, open_dynamodb_streams
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES

@@ -23,7 +23,8 @@ from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
-from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import message

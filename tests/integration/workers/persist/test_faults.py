@@ -25,7 +25,7 @@ from chatserver.domain.messages import Audience
 from chatserver.errors import Unavailable
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.warm.dynamo import client
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.integration.warm.messages.shard_support import read_layout
 from tests.integration.warm.support import Tables
 from tests.integration.workers.persist.test_message_changes import commit_change

@@ -17,7 +17,7 @@ from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import Faults, Tables, settings_for
 from tests.integration.workers.support import (

@@ -281,6 +281,7 @@ async def test_reads_are_consistent_except_in_an_index() -> None:
                 "ExpressionAttributeNames": {"#0": "a", "#1": "PK"},
                 "Segment": 1,
                 "TotalSegments": 2,
+                "ConsistentRead": False,
             },
         ),
     ]

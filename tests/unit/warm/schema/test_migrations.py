@@ -9,6 +9,7 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.errors import ConfigError
+from chatserver.warm.dynamo.conditions import Expressions
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.active_version import (
     FIRST,
@@ -19,7 +20,7 @@ from chatserver.warm.schema.active_version import (
     get_process_version,
 )
 from chatserver.warm.schema.migrations import MIGRATIONS
-from chatserver.warm.schema.migrations.backfill import build_update
+from chatserver.warm.schema.migrations.backfill import build_condition
 from chatserver.warm.schema.migrations.cost_estimate import compute_item_size
 from chatserver.warm.schema.migrations.migration import Migration, Repair
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
@@ -59,12 +60,17 @@ def test_update_of_a_repair_has_all_read_values_as_its_condition() -> None:
     """The condition has the revision and the old values of changed attributes."""
     item = {"rev": {"N": "4"}, "b": {"S": "old"}, "c": {"S": "gone"}}
 
-    update = build_update(item, Repair({"a": {"S": "1"}, "b": {"S": "2"}}, ("c",)))
+    condition = build_condition(item, Repair({"a": {"S": "1"}, "b": {"S": "2"}}, ("c",)))
 
-    assert update["UpdateExpression"] == "SET #a0 = :new0, #a1 = :new1 REMOVE #a2"
-    assert update["ConditionExpression"] == (
-        "#rev = :rev AND attribute_not_exists(#a0) AND #a1 = :old1 AND #a2 = :old2"
-    )
+    expressions = Expressions()
+    expressions.add_condition("ConditionExpression", condition)
+    assert expressions.build() == {
+        "ConditionExpression": (
+            "#0 = :0e0 AND attribute_not_exists(#1) AND #2 = :2e1 AND #3 = :3e2"
+        ),
+        "ExpressionAttributeNames": {"#0": "rev", "#1": "a", "#2": "b", "#3": "c"},
+        "ExpressionAttributeValues": {":0e0": item["rev"], ":2e1": item["b"], ":3e2": item["c"]},
+    }
 
 
 def test_process_can_use_an_older_schema_but_no_unknown_one() -> None:

@@ -40,7 +40,7 @@ class Pins:
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
         self._client = client
         self._settings = settings
-        self._known = SchemaVersionCache(client, settings, clock)
+        self._known = SchemaVersionCache(client, clock)
 
     async def pin(self, chat: str, seq: int, ts: int) -> bool:
         """Pin a message; return False if it is pinned already or does not exist.

@@ -12,6 +12,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.messages.chat_partition_reads import get_row_chat
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.schema.active_version import SchemaVersionCache
@@ -96,7 +97,7 @@ class Threads:
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
         self._client = client
         self._table = MESSAGES.name_in(settings)
-        self._known = SchemaVersionCache(client, settings, clock)
+        self._known = SchemaVersionCache(client, clock)
 
     async def put(self, message: Message) -> None:
         item = encode_item(PersistItem(message, None))
@@ -118,7 +119,7 @@ class Threads:
         key = {Field.CHAT: {"S": chat}, Field.TS: {"N": str(ts)}}
         request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
         item = (await self._client.call("get_item", request))["Item"]
-        await repair_item(self._client, MESSAGES, self._table, item, change)
+        await repair_item(Table(self._client, MESSAGES), item, change)
 
     async def list_replies(self, chat: str, seq: int) -> list[int]:
         """Return the seqs of the replies to a message, with the index once it is complete."""
@@ -131,7 +132,7 @@ class Threads:
             items = await self._query("#key = :key", {Field.CHAT: {"S": chat}})
             items = [item for item in items if thread_of(item) == {"S": f"{chat}#{seq}"}]
             for item in items:
-                await repair_item(self._client, MESSAGES, self._table, item, add_thread)
+                await repair_item(Table(self._client, MESSAGES), item, add_thread)
         return [int(item[Field.SEQ]["N"]) for item in items]
 
     def _fill_of(self, item: Item, version: int) -> Repair:
