@@ -82,7 +82,7 @@ async def _open_companions() -> AsyncIterator[Companions]:
     settings = prepare("companion")
     with handle_errors(usage=(ClientError,)):
         async with open_dynamodb(settings.warm) as dynamodb:
-            rows = CompanionRows(dynamodb.for_feature("companions"), settings.warm)
+            rows = CompanionRows(dynamodb.for_feature("companions"))
             yield Companions(rows, SystemClock())
 
 

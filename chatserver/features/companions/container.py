@@ -22,10 +22,10 @@ class CompanionContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("companions")
-        self.companion_rows = CompanionRows(self._client, core.settings.warm)
-        self.session_rows = SessionRows(self._client, core.settings.warm)
-        self.summaries = Summaries(self._client, core.settings.warm)
-        self.memory_rows = MemoryRows(self._client, core.settings.warm)
+        self.companion_rows = CompanionRows(self._client)
+        self.session_rows = SessionRows(self._client)
+        self.summaries = Summaries(self._client)
+        self.memory_rows = MemoryRows(self._client)
         self.memories = Memories(self.memory_rows, self.companion_rows, core.clock)
         self.companions = Companions(self.companion_rows, core.clock)
 

@@ -28,4 +28,4 @@ COMPANION: Final = (
 async def create_echo(client: DynamoClient, settings: Warm, clock: Clock) -> None:
     """Create the example companion, unless it exists or has been deleted."""
     with contextlib.suppress(Conflict):
-        await Companions(CompanionRows(client, settings), clock).create(*COMPANION)
+        await Companions(CompanionRows(client), clock).create(*COMPANION)

@@ -18,7 +18,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from chatserver.errors import CorruptData
+from chatserver.errors import BadRequest, CorruptData
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.conditions import Value, decode_bytes, encode_value
 from chatserver.warm.dynamo.item_attributes import format_key
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
     If the attribute is absent, the field's value is `absent`; a field with that value is not
     stored. `dump` converts a value before it is stored, and `load` converts it back. `load` raises
-    ValueError if the stored value is invalid.
+    ValueError or BadRequest if the stored value is invalid.
     """
 
     attribute: str
@@ -103,7 +103,7 @@ class Codec(Generic[T]):
                 continue
             try:
                 values[name] = read(stored or {})
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, BadRequest):
                 raise CorruptData(
                     f"DynamoDB item {format_key(item)}: attribute {attribute} is missing or invalid"
                 ) from None

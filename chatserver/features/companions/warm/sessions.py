@@ -18,9 +18,9 @@ longer active has an ended item.
 
 from __future__ import annotations
 
-from typing import Any, Final
+import dataclasses
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, CorruptData, LostRace
@@ -31,10 +31,11 @@ from chatserver.features.companions.model import (
     describe_active,
 )
 from chatserver.warm.chats.directory_items import chat_key, row_key
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Condition, encode_item
 from chatserver.warm.dynamo.item_attributes import find_number, get_number, get_text
-from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Key, Table
 from chatserver.warm.schema.tables import (
     CHAT_SESSION,
     DIRECTORY,
@@ -58,17 +59,19 @@ def old_key(companion: str, chat: str) -> str:
 def encode_session(session: CompanionSession) -> Item:
     is_old = session.delete_time is not None
     sort = old_key(session.companion, session.chat) if is_old else active_key(session.companion)
-    item: Item = {
-        Field.PK: {"S": session.user},
-        Field.SK: {"S": sort},
-        Field.GSI1_PK: {"S": session.chat},
-        Field.CHAT: {"S": session.chat},
-        Field.VERSION: {"N": str(session.ai_version)},
-        Field.CREATED: {"N": str(session.create_time)},
+    return row_key(session.user, sort) | encode_item(
+        {**_list_changes(session), Field.DELETED: session.delete_time}
+    )
+
+
+def _list_changes(session: CompanionSession) -> dict[str, str | int]:
+    """Return the attributes that change if the session replaces another."""
+    return {
+        Field.GSI1_PK: session.chat,
+        Field.CHAT: session.chat,
+        Field.VERSION: session.ai_version,
+        Field.CREATED: session.create_time,
     }
-    if is_old:
-        item[Field.DELETED] = {"N": str(session.delete_time)}
-    return item
 
 
 def decode_session(item: Item) -> CompanionSession:
@@ -93,11 +96,9 @@ def decode_session(item: Item) -> CompanionSession:
 class SessionRows:
     """Reads and writes the `chat_session` table. Times are in milliseconds since 1970."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._settings = settings
-        self._table = CHAT_SESSION.name_in(settings)
-        self._directory = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, CHAT_SESSION)
+        self._directory = Table(client, DIRECTORY)
 
     async def create(self, session: CompanionSession) -> None:
         """Start a session.
@@ -108,15 +109,9 @@ class SessionRows:
         Raises:
             Conflict: another session is already active; the error contains its chat.
         """
-        request = {
-            "TableName": self._table,
-            "Item": encode_session(session),
-            "ConditionExpression": "attribute_not_exists(#pk) AND attribute_not_exists(#sk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        item = encode_session(session)
         try:
-            await self._client.call("put_item", request)
+            await self._table.put(item, if_=Attr(Field.PK).is_absent, keeps_stored=True)
         except ConditionFailed as exc:
             stored = exc.stored[0]
             active = decode_session(stored) if stored else None
@@ -147,13 +142,9 @@ class SessionRows:
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
         """
-        old = _make_ended(active, now_ms)
-        delete = {
-            "TableName": self._table,
-            "Key": row_key(active.user, active_key(active.companion)),
-            **_build_unchanged_condition(active),
-        }
-        return await self._end(old, {"Delete": delete})
+        old = dataclasses.replace(active, delete_time=now_ms)
+        delete = self._table.delete_action(_active_row(active), if_=_is_unchanged(active))
+        return await self._end(old, delete)
 
     async def renew(self, active: CompanionSession, following: CompanionSession) -> None:
         """End the session that was read as `active` and start `following`.
@@ -165,25 +156,11 @@ class SessionRows:
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
         """
-        old = _make_ended(active, following.create_time)
-        condition = _build_unchanged_condition(active)
-        values = {
-            Field.CHAT: {"S": following.chat},
-            Field.GSI1_PK: {"S": following.chat},
-            Field.VERSION: {"N": str(following.ai_version)},
-            Field.CREATED: {"N": str(following.create_time)},
-        }
-        condition["ExpressionAttributeNames"] |= {f"#{name}": name for name in values}
-        condition["ExpressionAttributeValues"] |= {
-            f":{name}": value for name, value in values.items()
-        }
-        update = {
-            "TableName": self._table,
-            "Key": row_key(active.user, active_key(active.companion)),
-            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
-            **condition,
-        }
-        await self._end(old, {"Update": update}, following)
+        old = dataclasses.replace(active, delete_time=following.create_time)
+        update = self._table.update_action(
+            _active_row(active), _list_changes(following), if_=_is_unchanged(active)
+        )
+        await self._end(old, update, following)
 
     async def update_version(self, active: CompanionSession, version: int) -> CompanionSession:
         """Change which version of the companion responds from now on.
@@ -194,21 +171,13 @@ class SessionRows:
         Raises:
             Conflict: the session is no longer active.
         """
-        condition = _build_chat_condition(active.chat)
-        condition["ExpressionAttributeNames"]["#version"] = Field.VERSION
-        condition["ExpressionAttributeValues"][":version"] = {"N": str(version)}
-        request = {
-            "TableName": self._table,
-            "Key": row_key(active.user, active_key(active.companion)),
-            "UpdateExpression": "SET #version = :version",
-            "ReturnValues": "ALL_NEW",
-            **condition,
-        }
+        changes: Changes = {Field.VERSION: version}
+        is_active = Attr(Field.CHAT) == active.chat
         try:
-            response = await self._client.call("update_item", request)
+            item = await self._table.update(_active_row(active), changes, "new", if_=is_active)
         except ConditionFailed:
             raise Conflict(SESSION_ENDED) from None
-        return decode_session(response["Attributes"])
+        return decode_session(item)
 
     # Lookup by chat, and lists
 
@@ -221,8 +190,7 @@ class SessionRows:
             Cost: a Query on the index, and one GetItem (active session) or two (ended session).
         """
         span = Span(CHAT_SESSION, chat, SESSION_CHAT_INDEX)
-        request = {**span.query(self._settings), "Limit": 1}
-        rows = (await self._client.call("query", request))["Items"]
+        rows = await self._table.query(span, limit=1)
         if not rows:
             return None
         user, sort = UserId(get_text(rows[0], Field.PK)), get_text(rows[0], Field.SK)
@@ -257,46 +225,37 @@ class SessionRows:
     ) -> Page[CompanionSession]:
         """Return a page of a user's ended sessions with one companion, newest first."""
         span = Span(CHAT_SESSION, user, prefix=companion + OLD)
-        return await self._list(span, limit, start, newest_first=True)
+        return await self._list(span, limit, start, is_newest_first=True)
 
     async def remove_all(self, user: UserId) -> int:
         """Delete all of a user's items in the table; return how many were deleted. Idempotent."""
-        request = {**Span(CHAT_SESSION, user).query(self._settings), "ConsistentRead": True}
         removed = 0
-        while True:
-            rows = (await self._client.call("query", request))["Items"]
+        while rows := await self._table.query(Span(CHAT_SESSION, user)):
             for row in rows:
-                key = {name: row[name] for name in CHAT_SESSION.key.names}
-                await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+                await self._table.delete({name: row[name] for name in CHAT_SESSION.key.names})
             removed += len(rows)
-            if not rows:
-                return removed
+        return removed
 
     async def _list(
-        self, span: Span, limit: int, start: Token | None, *, newest_first: bool = False
+        self, span: Span, limit: int, start: Token | None, *, is_newest_first: bool = False
     ) -> Page[CompanionSession]:
-        query = {
-            **span.query(self._settings),
-            "ConsistentRead": True,
-            "ScanIndexForward": not newest_first,
-        }
+        query = self._table.build_query(span, is_newest_first=is_newest_first)
 
         async def load(rows: list[Item]) -> list[CompanionSession | None]:
             return [decode_session(row) if _is_session(row) else None for row in rows]
 
-        return await read_page(self._client, span, query, load, limit=limit, start=start)
+        return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
     async def _end(
         self,
         old: CompanionSession,
-        change: dict[str, Any],
+        change: Action,
         following: CompanionSession | None = None,
     ) -> CompanionSession:
         """Write the ended item and apply `change` to the active item, in one transaction."""
-        put = {"TableName": self._table, "Item": encode_session(old)}
-        actions = [{"Put": put}, change, self._close_chat(old)]
+        put = self._table.put_action(encode_session(old))
         try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
+            await self._table.client.transact([put, change, self._close_chat(old)])
         except ConditionFailed:
             # If the stored item equals `old`, an earlier attempt of this call wrote it, but
             # DynamoDB's reply was lost.
@@ -312,27 +271,17 @@ class SessionRows:
                 raise LostRace(SESSION_CHANGED) from None
         return old
 
-    def _close_chat(self, old: CompanionSession) -> dict[str, Any]:
+    def _close_chat(self, old: CompanionSession) -> Action:
         key = chat_key(old.chat)
-        update = {
-            "TableName": self._directory,
-            "Key": row_key(key, key),
-            "UpdateExpression": "SET #ended = :now, #version = #version + :one",
-            "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#ended)",
-            "ExpressionAttributeNames": {
-                "#pk": DirectoryField.PK,
-                "#ended": DirectoryField.ENDED,
-                "#version": DirectoryField.VERSION,
-            },
-            "ExpressionAttributeValues": {
-                ":now": {"N": str(old.delete_time)},
-                ":one": {"N": "1"},
-            },
+        is_open = Attr(DirectoryField.PK).exists & Attr(DirectoryField.ENDED).is_absent
+        changes: Changes = {
+            DirectoryField.ENDED: old.delete_time,
+            DirectoryField.VERSION: Add(1),
         }
-        return {"Update": update}
+        return self._directory.update_action((key, key), changes, if_=is_open)
 
     async def _find(self, user: UserId, sort: str) -> CompanionSession | None:
-        item = await find_item(self._client, self._table, row_key(user, sort))
+        item = await self._table.find((user, sort))
         return None if item is None else decode_session(item)
 
 
@@ -341,28 +290,9 @@ def _is_session(row: Item) -> bool:
     return sort.startswith(ACTIVE_PREFIX) or OLD in sort
 
 
-def _make_ended(active: CompanionSession, now_ms: int) -> CompanionSession:
-    return CompanionSession(
-        active.user,
-        active.companion,
-        active.chat,
-        active.ai_version,
-        active.create_time,
-        now_ms,
-    )
+def _active_row(active: CompanionSession) -> Key:
+    return active.user, active_key(active.companion)
 
 
-def _build_chat_condition(chat: ChatId) -> dict[str, Any]:
-    return {
-        "ConditionExpression": "#chat = :read",
-        "ExpressionAttributeNames": {"#chat": Field.CHAT},
-        "ExpressionAttributeValues": {":read": {"S": chat}},
-    }
-
-
-def _build_unchanged_condition(active: CompanionSession) -> dict[str, Any]:
-    condition = _build_chat_condition(active.chat)
-    condition["ConditionExpression"] += " AND #kept = :kept"
-    condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION
-    condition["ExpressionAttributeValues"][":kept"] = {"N": str(active.ai_version)}
-    return condition
+def _is_unchanged(active: CompanionSession) -> Condition:
+    return (Attr(Field.CHAT) == active.chat) & (Attr(Field.VERSION) == active.ai_version)

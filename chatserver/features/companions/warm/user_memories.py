@@ -14,31 +14,29 @@ delayed worker cannot store a memory of an erased user.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from chatserver.config import Warm
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.jitter import add_jitter
 from chatserver.errors import CorruptData, LostRace
 from chatserver.features.companions.model import CompanionSession
 from chatserver.features.companions.user_memory import Entry, UserMemory
 from chatserver.features.companions.warm.sessions import active_key, old_key
 from chatserver.warm.chats.directory_items import row_key
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, encode_item
 from chatserver.warm.dynamo.item_attributes import find_number, get_number, get_text
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import CHAT_SESSION
 from chatserver.warm.schema.tables import SessionField as Field
 
 SUFFIX: Final = "#MEMORY"
 TRIES_MAX: Final = 6
-RETRY_S: Final = 0.01  # the wait before retry N (1, 2, 3 …) is this times 2^N
 
 
 class _Entries(msgspec.Struct, frozen=True):
@@ -52,19 +50,17 @@ _decode_cursors = msgspec.json.Decoder(dict[str, int]).decode
 
 def encode_memory(memory: UserMemory) -> Item:
     saved = _Entries([*memory.entries], [*memory.forgotten])
-    item: Item = {
-        **memory_key(memory.user, memory.companion),
-        Field.ENTRIES: {"S": msgspec.json.encode(saved).decode()},
-        Field.CURSORS: {"S": msgspec.json.encode(memory.cursors).decode()},
-        Field.SINCE: {"N": str(memory.since)},
-        Field.REV: {"N": str(memory.rev)},
-    }
-    if not memory.is_on:
-        item[Field.OFF] = {"BOOL": True}
-    elif memory.entries:
-        newest = max(entry.expires for entry in memory.entries)
-        item[Field.TTL] = {"N": str(newest // 1000 + 1)}
-    return item
+    newest = max((entry.expires for entry in memory.entries), default=None)
+    return memory_key(memory.user, memory.companion) | encode_item(
+        {
+            Field.ENTRIES: msgspec.json.encode(saved).decode(),
+            Field.CURSORS: msgspec.json.encode(memory.cursors).decode(),
+            Field.SINCE: memory.since,
+            Field.REV: memory.rev,
+            Field.OFF: None if memory.is_on else True,
+            Field.TTL: newest // 1000 + 1 if memory.is_on and newest is not None else None,
+        }
+    )
 
 
 def decode_memory(item: Item) -> UserMemory:
@@ -94,13 +90,12 @@ def decode_memory(item: Item) -> UserMemory:
 class MemoryRows:
     """Reads and writes memory items."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._table = CHAT_SESSION.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, CHAT_SESSION)
 
     async def get(self, user: UserId, companion: CompanionId) -> UserMemory:
         """Return a memory; empty if none is stored. Strongly consistent. Cost: one GetItem."""
-        item = await find_item(self._client, self._table, memory_key(user, companion))
+        item = await self._table.find(memory_key(user, companion))
         return UserMemory(user, companion) if item is None else decode_memory(item)
 
     async def update(
@@ -121,46 +116,30 @@ class MemoryRows:
         Raises:
             LostRace: there were too many concurrent writes, or the session no longer exists.
         """
-        for number in range(TRIES_MAX):
-            if number:
-                await asyncio.sleep(add_jitter(RETRY_S * 2**number))
+
+        async def attempt() -> UserMemory:
             before = await self.get(user, companion)
             after = change(before)
             if after == before:
                 return before
             after = dataclasses.replace(after, rev=before.rev + 1)
-            try:
-                await self._put(after, session)
-            except ConditionFailed:
-                continue
+            await self._put(after, session)
             return after
-        raise LostRace("memory: changed by a concurrent request; try again")
+
+        error = LostRace("memory: changed by a concurrent request; try again")
+        return await retry_lost_races(attempt, error, attempts_max=TRIES_MAX)
 
     async def _put(self, memory: UserMemory, session: CompanionSession | None) -> None:
-        put: dict[str, Any] = {
-            "TableName": self._table,
-            "Item": encode_memory(memory),
-            "ExpressionAttributeNames": {"#rev": Field.REV},
-        }
-        if memory.rev > 1:
-            put["ConditionExpression"] = "#rev = :before"
-            put["ExpressionAttributeValues"] = {":before": {"N": str(memory.rev - 1)}}
-        else:
-            put["ConditionExpression"] = "attribute_not_exists(#rev)"
+        is_next = Attr(Field.REV).matches(memory.rev - 1 or None)
+        item = encode_memory(memory)
         if memory.rev > 1 or session is None:
-            await self._client.call("put_item", put)
+            await self._table.put(item, if_=is_next)
             return
         is_old = session.delete_time is not None
         sort = old_key(session.companion, session.chat)
-        check = {
-            "TableName": self._table,
-            "Key": row_key(session.user, sort if is_old else active_key(session.companion)),
-            "ConditionExpression": "#chat = :chat",
-            "ExpressionAttributeNames": {"#chat": Field.CHAT},
-            "ExpressionAttributeValues": {":chat": {"S": session.chat}},
-        }
-        actions = [{"Put": put}, {"ConditionCheck": check}]
-        await self._client.call("transact_write_items", {"TransactItems": actions})
+        key = session.user, sort if is_old else active_key(session.companion)
+        check = self._table.check_action(key, if_=Attr(Field.CHAT) == session.chat)
+        await self._table.client.transact([self._table.put_action(item, if_=is_next), check])
 
 
 def memory_key(user: str, companion: str) -> Item:

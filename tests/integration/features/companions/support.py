@@ -20,14 +20,14 @@ PROMPT = "You are Ada. The secret word is heliotrope."
 async def open_companions(stack: Stack) -> AsyncIterator[Companions]:
     """Open the service that manages companions, on the tables of a stack."""
     async with open_dynamodb(stack.warm) as dynamodb:
-        yield Companions(CompanionRows(dynamodb, stack.warm), SystemClock())
+        yield Companions(CompanionRows(dynamodb), SystemClock())
 
 
 @contextlib.asynccontextmanager
 async def open_session_rows(stack: Stack) -> AsyncIterator[SessionRows]:
     """Open table `chat_session` of a stack."""
     async with open_dynamodb(stack.warm) as dynamodb:
-        yield SessionRows(dynamodb, stack.warm)
+        yield SessionRows(dynamodb)
 
 
 async def make_companion(

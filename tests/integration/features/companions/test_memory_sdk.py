@@ -38,7 +38,7 @@ async def write_facts(stack: Stack, user: UserId, companion: CompanionId) -> Non
         return memory
 
     async with open_dynamodb(stack.warm) as dynamodb:
-        await MemoryRows(dynamodb, stack.warm).update(user, companion, change)
+        await MemoryRows(dynamodb).update(user, companion, change)
 
 
 async def test_user_lists_deletes_and_disables_a_memory(
@@ -93,7 +93,7 @@ async def test_session_deleted_with_forget_leaves_no_memory(
             return apply_changes(memory, [Change("add", "secret")], source, times)
 
         async with open_dynamodb(stack.warm) as dynamodb:
-            rows = MemoryRows(dynamodb, stack.warm)
+            rows = MemoryRows(dynamodb)
             await rows.update(UserId(alice.user), ada, change)
         before = await client.memory(ada)
         await client.delete_session(ada, forget=True)

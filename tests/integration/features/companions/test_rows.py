@@ -22,7 +22,7 @@ FIRST = Changes(name="Ada", prompt="Be kind.", provider="scripted", model="echo"
 @pytest.fixture
 def companions(tables: Tables) -> Companions:
     """The companion service on the tables of this test."""
-    return Companions(CompanionRows(tables.client, tables.settings), SystemClock())
+    return Companions(CompanionRows(tables.client), SystemClock())
 
 
 async def rows_of(tables: Tables) -> dict[str, dict[str, dict[str, str]]]:

@@ -45,7 +45,7 @@ async def rows_of(tables: Tables) -> dict[tuple[str, str], Item]:
 
 async def begin(tables: Tables, number: int = 1) -> tuple[SessionRows, CompanionSession]:
     """Create an active session with its chat; return the repository and the session."""
-    sessions, session = SessionRows(tables.client, tables.settings), make_session(number)
+    sessions, session = SessionRows(tables.client), make_session(number)
     await sessions.create(session)
     await open_chat(tables, session)
     return sessions, session
@@ -90,7 +90,7 @@ async def test_repeated_create_succeeds(tables: Tables) -> None:
 
 async def test_create_with_lost_response_stores_one_row(tables: Tables, no_backoff: None) -> None:
     """The retry of the DynamoDB client finds the row of the first attempt."""
-    sessions = SessionRows(tables.client, tables.settings)
+    sessions = SessionRows(tables.client)
     tables.faults.drop_responses("PutItem", 1)
 
     await sessions.create(make_session(1))
@@ -234,7 +234,7 @@ async def test_delete_of_a_session_updated_after_the_read_is_conflict(tables: Ta
 
 async def test_list_all_has_active_sessions_first_then_old_ones_by_time(tables: Tables) -> None:
     """The list has pages of one row in the order of the sort key."""
-    sessions = SessionRows(tables.client, tables.settings)
+    sessions = SessionRows(tables.client)
     ended = [make_session(number, companion) for number in (1, 2) for companion in (BEN, ADA)]
     for session in ended:
         await sessions.create(session)
@@ -262,7 +262,7 @@ async def test_list_all_has_active_sessions_first_then_old_ones_by_time(tables: 
 
 async def test_list_old_has_one_companion_newest_first(tables: Tables) -> None:
     """A companion whose id starts with another companion's id is not included."""
-    sessions = SessionRows(tables.client, tables.settings)
+    sessions = SessionRows(tables.client)
     longer = CompanionId(UserId("ai-ada2"))
     for number, companion in ((1, ADA), (2, longer), (3, ADA)):
         session = make_session(number, companion)
@@ -283,7 +283,7 @@ class Actor:
 
     def __init__(self, tables: Tables, number: int) -> None:
         self._tables = tables
-        self._sessions = SessionRows(tables.client, tables.settings)
+        self._sessions = SessionRows(tables.client)
         self._random = random.Random(number)
         self._number = number
         self.created: set[ChatId] = set()
@@ -358,7 +358,7 @@ async def test_concurrent_tasks_leave_one_active_session_and_all_old_rows(tables
 
 async def test_renewals_in_the_same_millisecond_have_one_winner(tables: Tables) -> None:
     """The request whose session was stored can be retried; the other one fails."""
-    sessions = SessionRows(tables.client, tables.settings)
+    sessions = SessionRows(tables.client)
     active, theirs = make_session(1), make_session(5)
     ours = dataclasses.replace(
         theirs, chat=session_chat_id(ALICE, ADA, Ref("another request"), NOW_S + 5)
@@ -384,7 +384,7 @@ async def test_tenants_on_the_same_tables_have_separate_sessions(tables: Tables)
         own = tables.settings.model_copy(update={"tenant": tenant})
         async with open_dynamodb(own) as client:
             there = Tables(client, own, tables.faults)
-            sessions, session = SessionRows(client, own), make_session(1)
+            sessions, session = SessionRows(client), make_session(1)
             await sessions.create(session)
             await open_chat(there, session)
             following = make_session(5)

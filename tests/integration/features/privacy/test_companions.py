@@ -71,9 +71,9 @@ async def test_sessions_are_exported_and_erased_with_all_messages(
     await send_as_companion(vault, monkeypatch, ada, chats[1], f"second response {mark}")
     async with open_dynamodb(vault.stack.warm) as dynamodb:
         memory = SessionSummary(Seq(1), Seq(1), f"a summary: {mark}", 1)
-        await Summaries(dynamodb, vault.stack.warm).put(ChatId(chats[0]), memory)
+        await Summaries(dynamodb).put(ChatId(chats[0]), memory)
         source, now_ms = Source(ChatId(chats[0]), 1, 1), int(time.time() * 1000)
-        await MemoryRows(dynamodb, vault.stack.warm).update(
+        await MemoryRows(dynamodb).update(
             UserId(zoe.user),
             ada,
             lambda before: apply_changes(

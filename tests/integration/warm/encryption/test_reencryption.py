@@ -66,12 +66,12 @@ async def fill(process: Process) -> None:
     await process.write(*TEN, chat=cold)
     await process.archive(cold)
     await container.holds.copy_versions([process.made(5)])
-    await Summaries(container.dynamodb, container.settings.warm).put(
+    await Summaries(container.dynamodb).put(
         chat,  # type: ignore[arg-type]
         SessionSummary(1, 2, SECRET_WORD, 1),  # type: ignore[arg-type]
     )
     await SocialPosts(container.dynamodb, container.settings.warm).create_post(POST)
-    await MemoryRows(container.dynamodb, container.settings.warm).update(
+    await MemoryRows(container.dynamodb).update(
         UserId("alice"), ADA, lambda memory: dataclasses.replace(memory, entries=(MEMORY_ENTRY,))
     )
 
@@ -84,11 +84,11 @@ async def check_readable(process: Process, chat: str) -> None:
     assert [each.body for each in (await container.holds.list_copies(chat, 9)).items] == [
         text_of(5)
     ]
-    summary = await Summaries(container.dynamodb, container.settings.warm).find(chat)  # type: ignore[arg-type]
+    summary = await Summaries(container.dynamodb).find(chat)  # type: ignore[arg-type]
     assert summary is not None and summary.text == SECRET_WORD
     posts = SocialPosts(container.dynamodb, container.settings.warm)
     assert await posts.get_post(POST.author, POST.id) == POST
-    rows = MemoryRows(container.dynamodb, container.settings.warm)
+    rows = MemoryRows(container.dynamodb)
     assert (await rows.get(UserId("alice"), ADA)).entries == (MEMORY_ENTRY,)
 
 
@@ -237,9 +237,9 @@ async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) 
     async with vault.process() as other:
         container = other.container
         dynamodb, warm = container.dynamodb, container.settings.warm
-        summary = await Summaries(dynamodb, warm).find(process.chat)  # type: ignore[arg-type]
+        summary = await Summaries(dynamodb).find(process.chat)  # type: ignore[arg-type]
         assert summary is not None and summary.text == ""
-        assert (await MemoryRows(dynamodb, warm).get(UserId("alice"), ADA)).entries == ()
+        assert (await MemoryRows(dynamodb).get(UserId("alice"), ADA)).entries == ()
         assert (await SocialPosts(dynamodb, warm).get_post(POST.author, POST.id)).content == ""
         done = await reencryption_of(other).run(lambda _: None)
         assert (done.items, done.refused) == (0, 0)

@@ -110,7 +110,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Index files: messages of a chat with files, by time": lambda: has_items(
             ChatFiles(client, clock).list_with_files("d-alice-bob", limit=50), 1
         ),
-        "Index GSI1_chat: the session of a chat": lambda: SessionRows(*arguments).find_by_chat(
+        "Index GSI1_chat: the session of a chat": lambda: SessionRows(client).find_by_chat(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
         "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: has_items(
@@ -123,7 +123,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Entry of the user search": lambda: SearchEntries(*arguments).find(["alice", "sm"]),
         "Password": lambda: AccountRows(*arguments).find_credential("alice"),
         "Trust": lambda: InvitationRows(client).find_trusting("alice", ["bob"]),
-        "Companion": lambda: CompanionRows(*arguments).get_newest(CompanionId(UserId("ai-ada"))),
+        "Companion": lambda: CompanionRows(client).get_newest(CompanionId(UserId("ai-ada"))),
         "Block": lambda: Moderation(client).list_blocks("bob", None, 10),
         "Legal hold": lambda: Holds(client).find("d-alice-bob"),
         "Chats under a hold": lambda: has_items(Holds(client).list_chats(10), 1),
@@ -137,7 +137,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Kept export": lambda: jobs.list_expiring_before(2**40),
         "Exports of a user": lambda: jobs.find_newest_export("alice"),
         "Export of a user": names("alice", EXPORT_PREFIX),
-        "Memory of a companion": lambda: Summaries(*arguments).find(
+        "Memory of a companion": lambda: Summaries(client).find(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
         "Schema": lambda: SchemaRows(client).get_state(),

@@ -21,7 +21,7 @@ from chatserver.domain.ids import UserId
 from chatserver.features.analytics import warm as analytics
 from chatserver.features.attachments.warm import decode_file
 from chatserver.features.chat_preferences.warm import decode_pinned, decode_preferences
-from chatserver.features.companions.warm.companions import decode_version
+from chatserver.features.companions.warm.companions import VERSION
 from chatserver.features.companions.warm.sessions import decode_session
 from chatserver.features.companions.warm.user_memories import decode_memory
 from chatserver.features.pins import warm as pins
@@ -233,7 +233,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Member": Member.decode,
     "Data key of the tenant": decode_key,
     "Re-encryption": decode_progress,
-    "Version of a companion": lambda item: decode_version(item, is_deleted=False),
+    "Version of a companion": VERSION.decode,
     "Ban": BAN.decode,
     "Active days of a chat": decode_days,
     "Pinned message": pins.PIN.decode,
