@@ -57,7 +57,6 @@ from chatserver.features.social.model import Info, Post, PostIds, PostRef
 from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import SHARDS, get_shard
-from chatserver.features.social.warm.profiles import encode_info
 from chatserver.features.social.worker import counters, timeline_fanout
 from chatserver.features.social.worker.counters import run_counters
 from chatserver.features.social.worker.timeline_fanout import TimelineWorker
@@ -194,7 +193,7 @@ async def measure_follows(
     """Let `follows` users follow one user; see the module docstring."""
     made = container.get(SocialContainer)
     users = [UserId(f"fan{number:06d}") for number in range(follows)]
-    infos = (encode_info(Info(user)) for user in [AUTHOR, *users])
+    infos = (social.INFO_ITEM.encode(Info(user)) for user in [AUTHOR, *users])
     await _put_all(client, client_table(container), infos)
     before = count_refusals(client.endpoint)
     left, failed = users[:], 0

@@ -40,7 +40,6 @@ async def audit_social(
         queue = CountQueue(hot)
         audit = SocialAudit(
             client=dynamodb.for_feature("audit"),
-            settings=settings.warm,
             has_uncounted=queue.has_uncounted,
             settle_s=SETTLE_S,
             is_repairing=is_repairing,

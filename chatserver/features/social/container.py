@@ -30,14 +30,14 @@ class SocialContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("social")
-        self.profiles = SocialProfiles(self._client, core.settings.warm)
-        self.graph = FollowEdges(self._client, core.settings.warm)
-        self.counts = SocialCounts(self._client, core.settings.warm)
-        self.posts = SocialPosts(self._client, core.settings.warm)
-        self.likes = SocialLikes(self._client, core.settings.warm)
-        self.favorite_rows = SocialFavorites(self._client, core.settings.warm)
-        self.timeline_rows = SocialTimelines(self._client, core.settings.warm)
-        self.fanouts = Fanouts(self._client, core.settings.warm)
+        self.profiles = SocialProfiles(self._client)
+        self.graph = FollowEdges(self._client)
+        self.counts = SocialCounts(self._client)
+        self.posts = SocialPosts(self._client)
+        self.likes = SocialLikes(self._client)
+        self.favorite_rows = SocialFavorites(self._client)
+        self.timeline_rows = SocialTimelines(self._client)
+        self.fanouts = Fanouts(self._client)
         self.queue = CountQueue(core.hot)
         self._merged = MergedAuthors(self.fanouts, core.settings.get(Timeline), core.clock)
 

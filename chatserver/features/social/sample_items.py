@@ -8,8 +8,7 @@ from typing import Final
 from chatserver.features.social.model import Info, Post, PostId, PostRef
 from chatserver.features.social.tables import FanoutField
 from chatserver.features.social.warm import social_items as social
-from chatserver.features.social.warm.fanouts import MERGED, encode_job
-from chatserver.features.social.warm.profiles import encode_info
+from chatserver.features.social.warm.fanouts import MERGED_ITEM, Merged, job_key
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, Table
@@ -32,19 +31,19 @@ def sample_items(table: Table) -> Iterable[Item]:
         return [*_profiles(), *_edges(), *_posts(), *_favorites()]
     if table is DIRECTORY:
         ref = PostRef(_POST.id, "alice")
-        merged = {FanoutField.FIRST: {"S": _POST.id}, FanoutField.LAST: {"S": _SECOND.id}}
+        created = {FanoutField.CREATED: {"N": str(_MS)}}
         return [
             row_key(user_key("bob"), f"{social.LIKED_PREFIX}{ref.post}#{ref.author}"),
-            encode_job("post", ref, _MS) | {FanoutField.PLACE: {"S": "u#bob"}},
-            encode_job("gone", PostRef(_OLD, "alice"), _MS),
-            row_key(MERGED, f"{MERGED}#alice") | merged,
+            row_key(*job_key("post", ref)) | created | {FanoutField.PLACE: {"S": "u#bob"}},
+            row_key(*job_key("gone", PostRef(_OLD, "alice"))) | created,
+            MERGED_ITEM.encode(Merged(_POST.id, _SECOND.id), author="alice"),
         ]
     return []
 
 
 def _profiles() -> Iterable[Item]:
-    yield encode_info(Info("alice", "Alice", "Lifeguard", "f3"))
-    yield encode_info(Info("bob", "Bob"))
+    yield social.INFO_ITEM.encode(Info("alice", "Alice", "Lifeguard", "f3"))
+    yield social.INFO_ITEM.encode(Info("bob", "Bob"))
     for user, counts in (("alice", (2, 1, 2)), ("bob", (1, 1, 0))):
         names = (Field.FOLLOWERS, Field.FOLLOWING, Field.POSTS)
         numbers = {name: {"N": str(n)} for name, n in zip(names, counts, strict=True)}
@@ -61,7 +60,7 @@ def _edges() -> Iterable[Item]:
 
 def _posts() -> Iterable[Item]:
     for post in (_POST, _SECOND):
-        yield social.encode_post(post)
+        yield social.POST.encode(post)
         likes = 2 if post is _POST else 0
         count = {Field.N: {"N": str(likes)}, Field.BATCH: {"S": "1795000000000-0"}}
         yield social.row_key(social.likecount_key(post.id), social.COUNT) | count

@@ -54,7 +54,7 @@ class AccountRows(LoginRows):
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         super().__init__(client, settings)
         self._social = SOCIAL.name_in(settings)
-        self._profiles = SocialProfiles(client, settings)
+        self._profiles = SocialProfiles(client)
         self._entries = SearchEntries(client, settings)
 
     # accounts

@@ -11,16 +11,20 @@ Cost: the table is read twice, once to scan it and once to count items.
 from __future__ import annotations
 
 import asyncio
+import functools
+import operator
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.features.social.model import Counts, PostId
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.dynamo.items import iter_pages, write_conditionally
+from chatserver.warm.dynamo.conditions import Attr, Raw
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import try_write
+from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
 READS_MAX: Final = 5
@@ -55,13 +59,12 @@ class SocialAudit:
         self,
         *,
         client: DynamoClient,
-        settings: Warm,
         has_uncounted: Callable[[str], Awaitable[bool]],
         settle_s: float,
         is_repairing: bool,
     ) -> None:
-        self._table = SocialTable(client, settings)
-        self._likes = SocialLikes(client, settings)
+        self._table = SocialTable(client)
+        self._likes = SocialLikes(client)
         self._has_uncounted = has_uncounted
         self._settle_s = settle_s
         self._is_repairing = is_repairing
@@ -77,9 +80,8 @@ class SocialAudit:
         Raises:
             Unavailable: DynamoDB did not respond.
         """
-        request: dict[str, Any] = {"TableName": self._table.name, "ConsistentRead": True}
         run = ""
-        async for rows in iter_pages(self._table.client, "scan", request):
+        async for rows in self._table.iter_scan(is_consistent=True):
             for row in rows:
                 self._rows += 1
                 partition, sort = row[Field.PK]["S"], row[Field.SK]["S"]
@@ -106,7 +108,7 @@ class SocialAudit:
         """Check a user who has followers, followed users or posts but no `count` item."""
         _, user, *kind = partition.split("#")
         if kind and kind[0] in ("follower", "following", "post"):
-            count_row = await self._table.find(social.user_key(user), social.COUNT)
+            count_row = await self._table.find(social.COUNTS.key(user=user))
             if count_row is None:
                 return await self._check_counts(user)
         return None
@@ -119,7 +121,7 @@ class SocialAudit:
     async def _check_favorite(self, user: str, sort: str) -> SocialFinding | None:
         """Check that a favorite item and its reference item point to each other."""
         partition = social.favorites_key(user)
-        item = await self._table.find(partition, sort)
+        item = await self._table.find((partition, sort))
         if item is None:
             return None
         other = (item.get(Field.REF) or item.get(Field.PLACE) or {"S": ""})["S"]
@@ -134,7 +136,7 @@ class SocialAudit:
         """
         for attempt in range(READS_MAX):
             keys = [
-                {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
+                {"Get": {"TableName": self._table.name, "Key": self._table.encode_key(key)}}
                 for key in (forward, reverse)
             ]
             aws_response = await self._table.client.call(
@@ -148,9 +150,7 @@ class SocialAudit:
             if attempt == 1:  # The counterpart was missing in two reads, so it does not exist.
                 break
         if self._is_repairing:
-            key = social.row_key(*forward)
-            request = {"TableName": self._table.name, "Key": key}
-            await self._table.client.call("delete_item", request)
+            await self._table.delete(forward)
         name = f"{forward[0]}/{forward[1]}"
         return SocialFinding(what, name, "one side", "none", self._is_repairing)
 
@@ -158,9 +158,9 @@ class SocialAudit:
         before: tuple[Item, Counts] | None = None
         for _ in range(READS_MAX):
             item = await self._find_counts(user)
-            stored = social.decode_counts(item)
+            stored = social.COUNTS.decode(item)
             numbers = [
-                await self._table.count_rows(key(user))
+                await self._table.count(Span(SOCIAL, key(user)))
                 for key in (social.follower_key, social.following_key, social.posts_key)
             ]
             counted = Counts(*numbers)
@@ -202,33 +202,21 @@ class SocialAudit:
         return None
 
     async def _find_counts(self, user: str) -> Item:
-        return await self._table.find(social.user_key(user), social.COUNT) or {}
+        return await self._table.find(social.COUNTS.key(user=user)) or {}
 
     async def _put_counts(self, user: str, stored: Item, wanted: Counts) -> bool:
         """Set a user's counts to `wanted`, unless they have changed since `stored` was read."""
-        names: dict[str, str] = {}
-        values: Item = {}
-        conditions, sets = [], []
-        attributes = (Field.FOLLOWERS, Field.FOLLOWING, Field.POSTS, Field.BATCH)
-        for letter, name in zip("abcd", attributes, strict=True):
-            names[f"#{letter}"] = name
-            if name in stored:
-                values[f":{letter}0"] = stored[name]
-                conditions.append(f"#{letter} = :{letter}0")
-            else:
-                conditions.append(f"attribute_not_exists(#{letter})")
-        for letter, number in zip("abc", _list_counts(wanted), strict=True):
-            values[f":{letter}"] = {"N": str(number)}
-            sets.append(f"#{letter} = :{letter}")
-        request = {
-            "TableName": self._table.name,
-            "Key": social.row_key(social.user_key(user), social.COUNT),
-            "UpdateExpression": "SET " + ", ".join(sets),
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
-        return await write_conditionally(self._table.client, "update_item", request)
+        names = (Field.FOLLOWERS, Field.FOLLOWING, Field.POSTS)
+        is_unchanged = functools.reduce(
+            operator.and_,
+            (
+                Attr(name).matches(Raw(stored[name]) if name in stored else None)
+                for name in (*names, Field.BATCH)
+            ),
+        )
+        changes = dict(zip(names, _list_counts(wanted), strict=True))
+        key = social.COUNTS.key(user=user)
+        return await try_write(self._table.update(key, changes, if_=is_unchanged))
 
 
 def _list_counts(counts: Counts) -> tuple[int, int, int]:

@@ -12,12 +12,13 @@ and another worker repeats the write, the entries still count only once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Add, Attr, Change
+from chatserver.warm.dynamo.table import Key
 from chatserver.warm.schema.tables import SocialField as Field
 
 
@@ -33,7 +34,7 @@ class CountResult(NamedTuple):
 
 
 async def add_changes(
-    table: SocialTable, key: Item, changes: Mapping[str, int], first: str, last: str
+    table: SocialTable, key: Key, changes: Mapping[str, int], first: str, last: str
 ) -> CountResult:
     """Add the queue entries from `first` to `last` to an item's counts.
 
@@ -43,13 +44,11 @@ async def add_changes(
         Idempotent: entries that are already counted are not added.
         Cost: one write of one item.
     """
-    condition = "attribute_exists(#pk) AND (attribute_not_exists(#batch) OR #batch < :first)"
-    update = _update(table, key, changes, last)
-    update["ConditionExpression"] = condition
-    update["ExpressionAttributeNames"] |= {"#pk": Field.PK}
-    update["ExpressionAttributeValues"] |= {":first": {"S": first}}
+    is_older = Attr(Field.BATCH).is_absent | (Attr(Field.BATCH) < first)
     try:
-        await table.client.call("update_item", update)
+        await table.update(
+            key, _build_changes(changes, last), if_=social.EXISTS & is_older, keeps_stored=True
+        )
     except ConditionFailed as exc:
         stored = exc.stored[0]
         return (
@@ -68,8 +67,8 @@ def get_batch(item: Item) -> str:
 class SocialCounts:
     """Writes follower and following counts."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._table = SocialTable(client, settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = SocialTable(client)
 
     async def add_follows(
         self, user: str, *, followers: int, following: int, first: str, last: str
@@ -81,7 +80,7 @@ class SocialCounts:
             The item is created only if the user has a profile, so an erased user gets no counts.
             Cost: one write of one item; for a user's first counts, a transaction.
         """
-        key = social.row_key(social.user_key(user), social.COUNT)
+        key = social.COUNTS.key(user=user)
         changes = {Field.FOLLOWERS: followers, Field.FOLLOWING: following}
         while True:
             result = await add_changes(self._table, key, changes, first, last)
@@ -95,24 +94,13 @@ class SocialCounts:
                 continue  # another process has created the item
             return CountResult("counted")
 
-    async def _create(self, user: str, key: Item, changes: Mapping[str, int], last: str) -> None:
-        update = _update(self._table, key, changes, last)
-        update["ConditionExpression"] = "attribute_not_exists(#pk)"
-        update["ExpressionAttributeNames"] |= {"#pk": Field.PK}
-        await self._table.transact([self._table.check_info(user), {"Update": update}])
+    async def _create(self, user: str, key: Key, changes: Mapping[str, int], last: str) -> None:
+        is_new = Attr(Field.PK).is_absent
+        update = self._table.update_action(
+            key, _build_changes(changes, last), if_=is_new, keeps_stored=True
+        )
+        await self._table.transact([self._table.check_info_action(user), update])
 
 
-def _update(table: SocialTable, key: Item, changes: Mapping[str, int], last: str) -> dict[str, Any]:
-    names = {f"#count{number}": name for number, name in enumerate(changes)}
-    values: Item = {
-        f":change{number}": {"N": str(change)} for number, change in enumerate(changes.values())
-    }
-    adds = ", ".join(f"#count{number} :change{number}" for number in range(len(changes)))
-    return {
-        "TableName": table.name,
-        "Key": key,
-        "UpdateExpression": f"ADD {adds} SET #batch = :last",
-        "ExpressionAttributeNames": names | {"#batch": Field.BATCH},
-        "ExpressionAttributeValues": values | {":last": {"S": last}},
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
+def _build_changes(changes: Mapping[str, int], last: str) -> dict[str, Change]:
+    return {**{name: Add(change) for name, change in changes.items()}, Field.BATCH: last}

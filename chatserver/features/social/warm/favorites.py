@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
-from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData, TooLarge
 from chatserver.features.social.model import FAVORITES_MAX, PostId, PostRef, get_created_ms
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import iter_pages
+from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
@@ -54,8 +52,8 @@ Load = Callable[[Sequence[Favorite]], Awaitable[Sequence[T | None]]]
 class SocialFavorites:
     """Reads and writes favorites."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._table = SocialTable(client, settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = SocialTable(client)
 
     async def save(self, user: str, ref: PostRef | MessageRef, place: PostId) -> bool:
         """Add a favorite; return False if it already exists.
@@ -70,38 +68,33 @@ class SocialFavorites:
             TooLarge: the user has the maximum number of favorites.
         """
         partition, sort = social.favorites_key(user), _encode_ref(ref)
-        if await self._table.find(partition, sort) is not None:
+        if await self._table.find((partition, sort)) is not None:
             return False
         prefix = _build_prefix("post") if isinstance(ref, PostRef) else _build_prefix("message")
-        if await self._table.count_rows(partition, prefix) >= FAVORITES_MAX:
+        saved = Span(SOCIAL, partition, prefix=prefix)
+        if await self._table.count(saved) >= FAVORITES_MAX:
             raise TooLarge(f"favorites: at most {FAVORITES_MAX:,} are allowed; remove some")
-        entry = social.row_key(partition, prefix + place) | {Field.REF: {"S": sort}}
-        link = social.row_key(partition, sort) | {Field.PLACE: {"S": prefix + place}}
-        try:
-            await self._table.transact([self._table.put(link), self._table.put(entry)])
-        except ConditionFailed:
-            return False
-        return True
+        actions = [
+            self._table.create_action((partition, sort), {Field.PLACE: prefix + place}),
+            self._table.create_action((partition, prefix + place), {Field.REF: sort}),
+        ]
+        return await try_write(self._table.transact(actions))
 
     async def remove(self, user: str, ref: PostRef | MessageRef) -> bool:
         """Remove a favorite; return False if there was none. Atomic; a retry changes nothing."""
         partition, sort = social.favorites_key(user), _encode_ref(ref)
-        link = await self._table.find(partition, sort)
+        link = await self._table.find((partition, sort))
         if link is None:
             return False
         keys = (sort, link[Field.PLACE]["S"])
-        actions = [self._table.delete(social.row_key(partition, key)) for key in keys]
-        try:
-            await self._table.transact(actions)
-        except ConditionFailed:
-            return False
-        return True
+        actions = [self._table.remove_action((partition, key)) for key in keys]
+        return await try_write(self._table.transact(actions))
 
     async def find_saved(self, user: str, refs: Collection[PostRef]) -> set[PostRef]:
         """Return which of `refs` are favorites. Strongly consistent; one call per 100 posts."""
         partition = social.favorites_key(user)
-        keys = [social.row_key(partition, sort) for sort in sorted(set(map(_encode_ref, refs)))]
-        items = await get_items(self._table.client, self._table.name, keys)
+        keys: list[Key] = [(partition, sort) for sort in sorted(set(map(_encode_ref, refs)))]
+        items = await self._table.get_items(keys)
         sorts = {item[Field.SK]["S"] for item in items}
         return {ref for ref in refs if _encode_ref(ref) in sorts}
 
@@ -113,8 +106,7 @@ class SocialFavorites:
         Favorites for which `load` returns None are omitted. For guarantees, see `read_page`.
         """
         span = Span(SOCIAL, social.favorites_key(user), prefix=_build_prefix(kind))
-        query = {**span.query(self._table.settings), "ScanIndexForward": False}
-        query["ConsistentRead"] = True
+        query = self._table.build_query(span, is_newest_first=True)
 
         async def load_rows(rows: list[Item]) -> Sequence[T | None]:
             return await load([_decode(row) for row in rows])
@@ -126,9 +118,7 @@ class SocialFavorites:
         """Yield all favorites, page by page. Strongly consistent."""
         for kind in ("post", "message"):
             span = Span(SOCIAL, social.favorites_key(user), prefix=_build_prefix(kind))
-            request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
-            request["Limit"] = REMOVED_PAGE
-            async for rows in iter_pages(self._table.client, "query", request):
+            async for rows in self._table.iter_query(span, limit=REMOVED_PAGE):
                 if rows:
                     yield [_decode(row) for row in rows]
 

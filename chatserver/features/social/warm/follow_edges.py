@@ -11,18 +11,17 @@ updated later, through a queue; see `chatserver.features.social.warm.counts`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.errors import Forbidden, NotFound
 from chatserver.features.social.model import GraphEdge
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
-from chatserver.warm.chats.directory_items import row_key, user_key
-from chatserver.warm.chats.moderation import block_key
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.chats.moderation import BLOCK
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
 
@@ -34,8 +33,8 @@ FOLLOWERS_READ_MAX: Final = 500  # maximum edges per page of `iter_edges`
 class FollowEdges:
     """Reads and writes follow edges."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._table = SocialTable(client, settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = SocialTable(client)
 
     async def follow(
         self, user: str, other: str, now_ms: int, *, with_counts: bool = False
@@ -55,17 +54,17 @@ class FollowEdges:
             NotFound: `with_counts` is set, and `user` no longer has a profile.
             Unavailable: the follow may or may not have been written.
         """
-        table, since = self._table, {Field.SINCE: {"N": str(now_ms)}}
+        table, since = self._table, {Field.SINCE: now_ms}
         follower, following = _edge_keys(user, other)
         actions = [
-            table.put(follower | since),
-            table.put(following | since),
+            table.create_action(follower, since),
+            table.create_action(following, since),
             self._build_block_check(user, other),
             self._build_block_check(other, user),
         ]
         if with_counts:
-            counts = social.row_key(social.user_key(user), social.COUNT)
-            actions += [table.check_info(user), table.put(counts)]
+            counts = social.COUNTS.key(user=user)
+            actions += [table.check_info_action(user), table.create_action(counts)]
         try:
             await table.transact(actions)
         except ConditionFailed as exc:
@@ -82,35 +81,25 @@ class FollowEdges:
 
     async def unfollow(self, user: str, other: str) -> bool:
         """Make `user` unfollow `other`; return False if there was no edge. Atomic."""
-        actions = [self._table.delete(key) for key in _edge_keys(user, other)]
-        try:
-            await self._table.transact(actions)
-        except ConditionFailed:
-            return False
-        return True
+        actions = [self._table.remove_action(key) for key in _edge_keys(user, other)]
+        return await try_write(self._table.transact(actions))
 
     async def find_edge(self, user: str, other: str) -> GraphEdge | None:
         """Return the edge from `user`, the follower, to `other`. Strongly consistent."""
-        item = await self._table.find(social.following_key(user), social.user_key(other))
+        item = await self._table.find((social.following_key(user), social.user_key(other)))
         return None if item is None else social.decode_edge(item)
 
     async def find_followed(self, user: str, others: Collection[str]) -> set[str]:
         """Return the `others` that `user` follows. Strongly consistent; one call per 100 users."""
-        rows = [
-            social.row_key(social.following_key(user), social.user_key(other))
-            for other in sorted(set(others))
-        ]
-        items = await get_items(self._table.client, self._table.name, rows)
-        return {social.decode_edge(item).user for item in items}
+        return await self._find_edges(social.following_key(user), others)
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         """Return which of `others` follow `user`. Strongly consistent; one call per 100 users."""
-        rows = [
-            social.row_key(social.follower_key(user), social.user_key(other))
-            for other in sorted(set(others))
-        ]
-        items = await get_items(self._table.client, self._table.name, rows)
-        return {social.decode_edge(item).user for item in items}
+        return await self._find_edges(social.follower_key(user), others)
+
+    async def _find_edges(self, partition: str, others: Collection[str]) -> set[str]:
+        keys: list[Key] = [(partition, social.user_key(other)) for other in sorted(set(others))]
+        return {social.decode_edge(item).user for item in await self._table.get_items(keys)}
 
     async def list_followers(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
         """Return a page of a user's followers, sorted by id. Eventually consistent, one Query."""
@@ -126,7 +115,7 @@ class FollowEdges:
         async def load(rows: list[Item]) -> Sequence[GraphEdge]:
             return [social.decode_edge(row) for row in rows]
 
-        query = span.query(self._table.settings)
+        query = self._table.build_query(span, is_consistent=False)
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
     async def list_followers_after(self, user: str, after: str | None, limit: int) -> list[str]:
@@ -142,7 +131,7 @@ class FollowEdges:
 
     async def _list_after(self, partition: str, after: str | None, limit: int) -> list[GraphEdge]:
         span = Span(SOCIAL, partition)
-        request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
+        request = self._table.build_query(span)
         place = after
         edges: list[GraphEdge] = []
         while len(edges) < limit:
@@ -168,19 +157,14 @@ class FollowEdges:
                 return
             after = page[-1].user
 
-    def _build_block_check(self, user: str, other: str) -> dict[str, Any]:
-        check = {
-            "TableName": self._table.directory,
-            "Key": row_key(user_key(user), block_key(other)),
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": DirectoryField.PK},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return {"ConditionCheck": check}
+    def _build_block_check(self, user: str, other: str) -> Action:
+        is_absent = Attr(DirectoryField.PK).is_absent
+        key = BLOCK.key(owner=user, user=other)
+        return self._table.directory.check_action(key, if_=is_absent, keeps_stored=True)
 
 
-def _edge_keys(user: str, other: str) -> tuple[Item, Item]:
+def _edge_keys(user: str, other: str) -> tuple[Key, Key]:
     return (
-        social.row_key(social.follower_key(other), social.user_key(user)),
-        social.row_key(social.following_key(user), social.user_key(other)),
+        (social.follower_key(other), social.user_key(user)),
+        (social.following_key(user), social.user_key(other)),
     )

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.features.social.model import GraphEdge, PostId, PostRef
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.counts import CountResult, add_changes, get_batch
 from chatserver.features.social.warm.social_items import LIKED_PREFIX, SocialTable
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.chats.directory_items import row_key, user_key
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import write_conditionally
+from chatserver.warm.chats.directory_items import user_key
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
@@ -37,8 +36,8 @@ class StoredCount(NamedTuple):
 class SocialLikes:
     """Reads and writes likes and their counts."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._table = SocialTable(client, settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = SocialTable(client)
 
     async def like(self, user: str, post_ref: PostRef, now_ms: int) -> bool:
         """Add a user's like to a post; return False if it already exists.
@@ -47,28 +46,23 @@ class SocialLikes:
             Atomic; a retry changes nothing. Cost: a transaction of two items that no other user
             writes.
         """
-        edge = self._make_edge_key(user, post_ref.post) | {Field.AT: {"N": str(now_ms)}}
-        link = {"TableName": self._table.directory, "Item": _link(user, post_ref)}
-        try:
-            await self._table.transact([self._table.put(edge), {"Put": link}])
-        except ConditionFailed:
-            return False
-        return True
+        actions = [
+            self._table.create_action(_edge_key(user, post_ref.post), {Field.AT: now_ms}),
+            self._table.directory.put_action(_link(user, post_ref)),
+        ]
+        return await try_write(self._table.transact(actions))
 
     async def unlike(self, user: str, post_ref: PostRef) -> bool:
         """Remove a user's like from a post; return False if there was none. Atomic."""
-        link = {"TableName": self._table.directory, "Key": _link(user, post_ref)}
-        actions = [self._table.delete(self._make_edge_key(user, post_ref.post)), {"Delete": link}]
-        try:
-            await self._table.transact(actions)
-        except ConditionFailed:
-            return False
-        return True
+        actions = [
+            self._table.remove_action(_edge_key(user, post_ref.post)),
+            self._table.directory.delete_action(_link(user, post_ref)),
+        ]
+        return await try_write(self._table.transact(actions))
 
     async def find_liked(self, user: str, posts: Collection[PostId]) -> set[PostId]:
         """Return which of `posts` a user likes. Cost: one call per 100 posts."""
-        keys = [self._make_edge_key(user, post) for post in sorted(set(posts))]
-        items = await get_items(self._table.client, self._table.name, keys)
+        items = await self._table.get_items([_edge_key(user, post) for post in sorted(set(posts))])
         return {PostId(item[Field.PK]["S"].split("#")[1]) for item in items}
 
     async def list_likes(self, post: PostId, start: Token | None, limit: int) -> Page[GraphEdge]:
@@ -78,12 +72,11 @@ class SocialLikes:
         async def load(rows: list[Item]) -> Sequence[GraphEdge]:
             return [social.decode_like(row) for row in rows]
 
-        query = span.query(self._table.settings)
+        query = self._table.build_query(span, is_consistent=False)
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
     async def get_counts(self, posts: Collection[PostId]) -> dict[PostId, int]:
-        keys = [_count_key(post) for post in sorted(set(posts))]
-        items = await get_items(self._table.client, self._table.name, keys)
+        items = await self._table.get_items([_count_key(post) for post in sorted(set(posts))])
         counts = {
             PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items
         }
@@ -103,31 +96,17 @@ class SocialLikes:
 
     async def find_stored_count(self, post: PostId) -> StoredCount | None:
         """Return the stored like count of a post. Strongly consistent."""
-        item = await self._table.find(social.likecount_key(post), social.COUNT)
+        item = await self._table.find(_count_key(post))
         return None if item is None else _decode_count(item)
 
     async def count_likes(self, post: PostId) -> int:
         """Count a post's likes. Strongly consistent; reads all of them."""
-        return await self._table.count_rows(social.likelist_key(post))
+        return await self._table.count(Span(SOCIAL, social.likelist_key(post)))
 
     async def set_count(self, post: PostId, n: int, stored: StoredCount) -> bool:
         """Set a post's like count to `n`; return False if the count is no longer `stored`."""
-        values = {":n": {"N": str(n)}, ":seen": {"N": str(stored.n)}}
-        if stored.batch:
-            values[":batch"] = {"S": stored.batch}
-        request = {
-            "TableName": self._table.name,
-            "Key": _count_key(post),
-            "UpdateExpression": "SET #n = :n",
-            "ConditionExpression": (
-                "#n = :seen AND #batch = :batch"
-                if stored.batch
-                else "#n = :seen AND attribute_not_exists(#batch)"
-            ),
-            "ExpressionAttributeNames": {"#n": Field.N, "#batch": Field.BATCH},
-            "ExpressionAttributeValues": values,
-        }
-        return await write_conditionally(self._table.client, "update_item", request)
+        is_unchanged = (Attr(Field.N) == stored.n) & Attr(Field.BATCH).matches(stored.batch or None)
+        return await try_write(self._table.update(_count_key(post), {Field.N: n}, if_=is_unchanged))
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
         """Remove up to `limit` likes of a deleted post, and the users' links to the likes.
@@ -135,8 +114,7 @@ class SocialLikes:
         Return the number of removed likes. If it is less than `limit`, none are left.
         """
         span = Span(SOCIAL, social.likelist_key(post_ref.post))
-        request = {**span.query(self._table.settings), "ConsistentRead": True, "Limit": limit}
-        rows = (await self._table.client.call("query", request))["Items"]
+        rows = await self._table.query(span, limit=limit)
         await map_concurrently(
             lambda row: self.unlike(social.decode_like(row).user, post_ref),
             rows,
@@ -145,9 +123,6 @@ class SocialLikes:
         )
         return len(rows)
 
-    def _make_edge_key(self, user: str, post: PostId) -> Item:
-        return social.row_key(social.likelist_key(post), social.user_key(user))
-
 
 def parse_link(name: str) -> PostRef:
     """Return the liked post, given the sort key of a user's link without `LIKED_PREFIX`."""
@@ -155,12 +130,16 @@ def parse_link(name: str) -> PostRef:
     return PostRef(PostId(post), author)
 
 
-def _link(user: str, post_ref: PostRef) -> Item:
-    return row_key(user_key(user), f"{LIKED_PREFIX}{post_ref.post}#{post_ref.author}")
+def _edge_key(user: str, post: PostId) -> Key:
+    return social.likelist_key(post), social.user_key(user)
 
 
-def _count_key(post: PostId) -> Item:
-    return social.row_key(social.likecount_key(post), social.COUNT)
+def _link(user: str, post_ref: PostRef) -> Key:
+    return user_key(user), f"{LIKED_PREFIX}{post_ref.post}#{post_ref.author}"
+
+
+def _count_key(post: PostId) -> Key:
+    return social.likecount_key(post), social.COUNT
 
 
 def _decode_count(item: Item) -> StoredCount:

@@ -9,19 +9,17 @@ creates the `info` item (`make_info`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
-from chatserver.config import Warm
 from chatserver.errors import NotFound, Unavailable
 from chatserver.features.social.model import Counts, Info
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.batched_reads import BatchedReads
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Key
 from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
 
@@ -31,22 +29,20 @@ TRIES_MAX = 4
 class SocialProfiles:
     """Reads and writes profiles, and reads the numbers of followers and posts."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._table = SocialTable(client, settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = SocialTable(client)
         self._reads = BatchedReads(client, self._table.name)
 
     async def find_profile(self, user: str) -> tuple[Info | None, Counts]:
         """Return a user's profile and counts. Strongly consistent, one Query of two items."""
-        span = Span(SOCIAL, social.user_key(user))
-        query = {**span.query(self._table.settings), "ConsistentRead": True}
-        rows = (await self._table.client.call("query", query))["Items"]
+        rows = await self._table.query(Span(SOCIAL, social.user_key(user)))
         by_sort: dict[str, Item] = {row[Field.SK]["S"]: row for row in rows}
         info = by_sort.get(social.INFO)
-        counts = social.decode_counts(by_sort.get(social.COUNT, {}))
+        counts = social.COUNTS.decode(by_sort.get(social.COUNT, {}))
         # If a follow and its removal are concurrent, the removal may be queued and counted first.
         # The counts may then be negative until the follow is counted.
         counts = Counts(max(0, counts.followers), max(0, counts.following), counts.posts)
-        return None if info is None else social.decode_info(info), counts
+        return None if info is None else social.INFO_ITEM.decode(info), counts
 
     async def find_follow(
         self, user: str, other: str
@@ -62,17 +58,17 @@ class SocialProfiles:
         infos = [
             None
             if (item := items_by_key.get((social.user_key(either), social.INFO))) is None
-            else social.decode_info(item)
+            else social.INFO_ITEM.decode(item)
             for either in (user, other)
         ]
         counts = items_by_key.get((social.user_key(user), social.COUNT))
-        return infos[0], infos[1], None if counts is None else social.decode_counts(counts)
+        return infos[0], infos[1], None if counts is None else social.COUNTS.decode(counts)
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
         """Return the profiles of the users who have one. Cost: one call per 100 users."""
-        keys = [social.row_key(social.user_key(user), social.INFO) for user in sorted(set(users))]
-        items = await get_items(self._table.client, self._table.name, keys)
-        return {info.user: info for info in map(social.decode_info, items)}
+        keys: list[Key] = [social.INFO_ITEM.key(user=user) for user in sorted(set(users))]
+        items = await self._table.get_items(keys)
+        return {info.user: info for info in map(social.INFO_ITEM.decode, items)}
 
     async def make_info(self, user: str) -> Info:
         """Create the profile of a user who does not have one yet.
@@ -85,88 +81,51 @@ class SocialProfiles:
             NotFound: there is no such user.
         """
         for _ in range(TRIES_MAX):
-            key = directory_items.row_key(
-                directory_items.user_key(user), directory_items.user_key(user)
-            )
-            row = await find_item(self._table.client, self._table.directory, key)
+            key = directory_items.user_key(user), directory_items.user_key(user)
+            row = await self._table.directory.find(key)
             record = None if row is None else directory_items.User.decode(row)
             if record is None or record.erased_ms is not None:
                 break
             info = Info(user, record.name, record.about)
-            actions = [self._build_unchanged_check(key, record), self._table.put(encode_info(info))]
+            actions = [
+                self._build_unchanged_check(key, record),
+                self._table.create_action(social.INFO_ITEM.encode(info)),
+            ]
             try:
                 await self._table.transact(actions)
             except ConditionFailed as exc:
                 if exc.stored[1] is not None:
-                    return social.decode_info(exc.stored[1])
+                    return social.INFO_ITEM.decode(exc.stored[1])
                 continue  # the user's item in `directory` has changed
             except Unavailable:
                 # Concurrent calls conflict with each other until one has created the profile.
-                item = await self._table.find(social.user_key(user), social.INFO)
+                item = await self._table.find(social.INFO_ITEM.key(user=user))
                 if item is None:
                     raise
-                return social.decode_info(item)
+                return social.INFO_ITEM.decode(item)
             return info
         raise NotFound("user: does not exist")
 
-    def _build_unchanged_check(self, key: Item, record: directory_items.User) -> dict[str, Any]:
-        conditions = ["attribute_not_exists(#erased)"]
-        names = {"#erased": DirectoryField.ERASED}
-        values: Item = {}
-        for name, text in (
-            (DirectoryField.NAME, record.name),
-            (DirectoryField.ABOUT, record.about),
-        ):
-            names[f"#{name}"] = name
-            if text is None:
-                conditions.append(f"attribute_not_exists(#{name})")
-            else:
-                conditions.append(f"#{name} = :{name}")
-                values[f":{name}"] = {"S": text}
-        check: dict[str, Any] = {
-            "TableName": self._table.directory,
-            "Key": key,
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": names,
-        }
-        return {"ConditionCheck": check | ({"ExpressionAttributeValues": values} if values else {})}
+    def _build_unchanged_check(self, key: Key, record: directory_items.User) -> Action:
+        is_unchanged = (
+            Attr(DirectoryField.ERASED).is_absent
+            & Attr(DirectoryField.NAME).matches(record.name)
+            & Attr(DirectoryField.ABOUT).matches(record.about)
+        )
+        return self._table.directory.check_action(key, if_=is_unchanged)
 
     async def put_avatar(self, user: str, avatar: str | None) -> str | None:
         """Set or remove the avatar of a user who has a profile; return the previous avatar."""
-        change = "REMOVE #avatar" if avatar is None else "SET #avatar = :avatar"
-        request: dict[str, Any] = {
-            "TableName": self._table.name,
-            "Key": social.row_key(social.user_key(user), social.INFO),
-            "UpdateExpression": change,
-            "ConditionExpression": "attribute_exists(#pk)",
-            "ExpressionAttributeNames": {"#avatar": Field.AVATAR, "#pk": Field.PK},
-            "ReturnValues": "ALL_OLD",
-        }
-        if avatar is not None:
-            request["ExpressionAttributeValues"] = {":avatar": {"S": avatar}}
+        key, changes = social.INFO_ITEM.key(user=user), {Field.AVATAR: avatar}
         try:
-            response = await self._table.client.call("update_item", request)
+            item = await self._table.update(key, changes, "old", if_=social.EXISTS)
         except ConditionFailed:
             raise NotFound("user: does not exist") from None
-        return social.decode_info(response["Attributes"]).avatar
+        return social.INFO_ITEM.decode(item).avatar
 
     async def remove(self, user: str) -> int:
         """Delete a user's profile and counts; return how many items there were. Idempotent."""
         removed = 0
         for sort in (social.INFO, social.COUNT):
-            key = social.row_key(social.user_key(user), sort)
-            request = {"TableName": self._table.name, "Key": key, "ReturnValues": "ALL_OLD"}
-            removed += "Attributes" in await self._table.client.call("delete_item", request)
+            removed += bool(await self._table.delete((social.user_key(user), sort), "old"))
         return removed
-
-
-def encode_info(info: Info) -> Item:
-    item = social.row_key(social.user_key(info.user), social.INFO)
-    for name, text in (
-        (Field.NAME, info.name),
-        (Field.ABOUT, info.about),
-        (Field.AVATAR, info.avatar),
-    ):
-        if text is not None:
-            item[name] = {"S": text}
-    return item

@@ -25,15 +25,15 @@ item exists as long as its post.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.ids import new_id
 from chatserver.errors import CorruptData
 from chatserver.features.social.model import Counts, GraphEdge, Info, Post, PostId, PostRef
-from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item
-from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.client import Action, DynamoClient, Item
+from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.conditions import Add, Attr, Attributes
+from chatserver.warm.dynamo.table import Key, Table
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
@@ -96,48 +96,29 @@ def row_key(partition: str, sort: str) -> Item:
 # Rows
 
 
-def encode_post(post: Post) -> Item:
-    item = row_key(posts_key(post.author), post_key(post.id))
-    item[Field.CONTENT] = {"S": post.content}
-    item[Field.CREATED] = {"N": str(post.created_ms)}
-    if post.image is not None:
-        item[Field.IMAGE] = {"S": post.image}
-    if post.edited_ms is not None:
-        item[Field.EDITED] = {"N": str(post.edited_ms)}
-    return item
-
-
-def decode_post(item: Item) -> Post:
-    """Decode a post. Raises CorruptData."""
-    try:
-        return Post(
-            id=PostId(item[Field.SK]["S"].removeprefix(_POST)),
-            author=item[Field.PK]["S"].split("#")[1],
-            content=item[Field.CONTENT]["S"],
-            created_ms=int(item[Field.CREATED]["N"]),
-            image=_find_text(item, Field.IMAGE),
-            edited_ms=int(item[Field.EDITED]["N"]) if Field.EDITED in item else None,
-        )
-    except (KeyError, ValueError, IndexError) as exc:
-        raise _make_corrupt_error(item, "post") from exc
-
-
-def decode_info(item: Item) -> Info:
-    return Info(
-        user=item[Field.PK]["S"].removeprefix(_USER),
-        name=_find_text(item, Field.NAME),
-        about=_find_text(item, Field.ABOUT),
-        avatar=_find_text(item, Field.AVATAR),
-    )
-
-
-def decode_counts(item: Item) -> Counts:
-    """Decode counts. While changes are queued, a count may be below zero."""
-    return Counts(
-        followers=_get_number(item, Field.FOLLOWERS),
-        following=_get_number(item, Field.FOLLOWING),
-        posts=_get_number(item, Field.POSTS),
-    )
+INFO_ITEM: Final = Codec(
+    Info, "u#{user}", INFO, name=Field.NAME, about=Field.ABOUT, avatar=Field.AVATAR
+)
+POST: Final = Codec(
+    Post,
+    "u#{author}#post",
+    "p#{id}",
+    content=Field.CONTENT,
+    created_ms=Field.CREATED,
+    image=Field.IMAGE,
+    edited_ms=Field.EDITED,
+)
+# While changes are queued, a count may be below zero.
+COUNTS: Final = Codec(
+    Counts,
+    "u#{user}",
+    COUNT,
+    followers=Stored(Field.FOLLOWERS, absent=0),
+    following=Stored(Field.FOLLOWING, absent=0),
+    posts=Stored(Field.POSTS, absent=0),
+)
+_IS_NEW: Final = Attr(Field.PK).is_absent
+EXISTS: Final = Attr(Field.PK).exists
 
 
 def decode_edge(item: Item) -> GraphEdge:
@@ -161,11 +142,6 @@ def parse_entry(text: str) -> PostRef:
     return PostRef(PostId(parts[1]), parts[3])
 
 
-def _find_text(item: Item, name: str) -> str | None:
-    value = item.get(name, {}).get("S")
-    return None if value is None else str(value)
-
-
 def _get_number(item: Item, name: str) -> int:
     try:
         return int(item.get(name, {"N": "0"})["N"])
@@ -180,16 +156,14 @@ def _make_corrupt_error(item: Item, what: str) -> CorruptData:
 # Writes
 
 
-class SocialTable:
-    """Shared operations on the `social` table."""
+class SocialTable(Table):
+    """Table `social`, with shared actions of transactions."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self.client = client
-        self.settings = settings
-        self.name = SOCIAL.name_in(settings)
-        self.directory = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        super().__init__(client, SOCIAL)
+        self.directory = Table(client, DIRECTORY)
 
-    async def transact(self, actions: list[dict[str, Any]]) -> None:
+    async def transact(self, actions: list[Action]) -> None:
         """Write several items atomically.
 
         Retries after a lost response are idempotent. If a transaction conflicts with another, it is
@@ -199,67 +173,20 @@ class SocialTable:
             ConditionFailed: a condition failed; nothing was written.
             Unavailable: the items may or may not have been written.
         """
-        request = {"TransactItems": actions, "ClientRequestToken": new_id()}
-        await self.client.call("transact_write_items", request)
+        await self.client.transact(actions, new_id())
 
-    def put(self, item: Item, *, is_new: bool = True) -> dict[str, Any]:
-        """Return the transaction action that writes an item, by default only if it is new."""
-        put: dict[str, Any] = {"TableName": self.name, "Item": item}
-        return {"Put": put | (_new_item_condition() if is_new else {})}
+    def create_action(self, key: Key, attributes: Attributes | None = None) -> Action:
+        """Return the action that writes a new item."""
+        return self.put_action(key, attributes, if_=_IS_NEW, keeps_stored=True)
 
-    def delete(self, key: Item) -> dict[str, Any]:
-        """Return the transaction action that deletes an existing item."""
-        present = {
-            "ConditionExpression": "attribute_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-        }
-        return {"Delete": {"TableName": self.name, "Key": key, **present}}
+    def remove_action(self, key: Key) -> Action:
+        """Return the action that deletes an existing item."""
+        return self.delete_action(key, if_=EXISTS)
 
-    def check_info(self, user: str) -> dict[str, Any]:
+    def check_info_action(self, user: str) -> Action:
         """Return the condition check that a user has a profile; erased users have none."""
-        return {
-            "ConditionCheck": {
-                "TableName": self.name,
-                "Key": row_key(user_key(user), INFO),
-                "ConditionExpression": "attribute_exists(#pk)",
-                "ExpressionAttributeNames": {"#pk": Field.PK},
-            }
-        }
+        return self.check_action(INFO_ITEM.key(user=user), if_=EXISTS)
 
-    def count(self, user: str, name: str, change: int) -> dict[str, Any]:
-        """Return the transaction action that adds `change` to one of a user's counts."""
-        return {
-            "Update": {
-                "TableName": self.name,
-                "Key": row_key(user_key(user), COUNT),
-                "UpdateExpression": "ADD #count :change",
-                "ExpressionAttributeNames": {"#count": name},
-                "ExpressionAttributeValues": {":change": {"N": str(change)}},
-            }
-        }
-
-    async def count_rows(self, partition: str, prefix: str | None = None) -> int:
-        """Count the items in a partition. Strongly consistent; reads all of them."""
-        span = Span(SOCIAL, partition, prefix=prefix)
-        request: dict[str, Any] = {**span.query(self.settings), "ConsistentRead": True}
-        request["Select"] = "COUNT"
-        count = 0
-        while True:
-            response = await self.client.call("query", request)
-            count += int(response["Count"])
-            if (last := response.get("LastEvaluatedKey")) is None:
-                return count
-            request["ExclusiveStartKey"] = last
-
-    async def find(self, partition: str, sort: str) -> Item | None:
-        """Return an item. Strongly consistent."""
-        key = row_key(partition, sort)
-        return await find_item(self.client, self.name, key)
-
-
-def _new_item_condition() -> dict[str, Any]:
-    return {
-        "ConditionExpression": "attribute_not_exists(#pk)",
-        "ExpressionAttributeNames": {"#pk": Field.PK},
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
+    def count_action(self, user: str, name: str, change: int) -> Action:
+        """Return the action that adds `change` to one of a user's counts."""
+        return self.update_action(COUNTS.key(user=user), {name: Add(change)})

@@ -7,9 +7,8 @@ An entry refers to a post and its author, and does not contain the post's conten
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.features.social.model import PostRef
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
@@ -26,8 +25,8 @@ ENTRIES_REMOVED_MAX: Final = 500
 class SocialTimelines:
     """Reads and writes timeline entries."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._table = SocialTable(client, settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = SocialTable(client)
 
     async def put_entries(
         self, users: Sequence[str], post_ref: PostRef, ttl: int, in_flight_max: int = 8
@@ -70,8 +69,9 @@ class SocialTimelines:
         # '~' sorts after every character of a key.
         high = "p#~" if before is None else social.entry_key(before)
         span = Span(SOCIAL, social.timeline_key(user), between=("p#", high))
-        query: dict[str, Any] = span.query(self._table.settings)
-        query |= {"ScanIndexForward": False, "Limit": limit + 1}
+        query = self._table.build_query(
+            span, limit=limit + 1, is_newest_first=True, is_consistent=False
+        )
         response = await self._table.client.call("query", query)
         rows = [row for row in response["Items"] if int(row[Field.TTL]["N"]) > now_s]
         entries = [post_ref for post_ref in map(social.decode_entry, rows) if post_ref != before]
@@ -80,19 +80,14 @@ class SocialTimelines:
     async def remove_entries(self, user: str, entries: Sequence[PostRef]) -> None:
         """Remove entries of deleted posts. Idempotent."""
         for post_ref in entries:
-            key = social.row_key(social.timeline_key(user), social.entry_key(post_ref))
-            await self._table.client.call(
-                "delete_item", {"TableName": self._table.name, "Key": key}
-            )
+            await self._table.delete((social.timeline_key(user), social.entry_key(post_ref)))
 
     async def remove_all(self, user: str) -> int:
         """Remove a user's timeline; return how many entries there were. Idempotent."""
         span = Span(SOCIAL, social.timeline_key(user))
-        request = {**span.query(self._table.settings), "ConsistentRead": True}
-        request["Limit"] = ENTRIES_REMOVED_MAX
         removed = 0
         while True:
-            rows = (await self._table.client.call("query", request))["Items"]
+            rows = await self._table.query(span, limit=ENTRIES_REMOVED_MAX)
             await self.remove_entries(user, [social.decode_entry(row) for row in rows])
             removed += len(rows)
             if len(rows) < ENTRIES_REMOVED_MAX:

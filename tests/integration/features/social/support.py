@@ -92,17 +92,16 @@ def _plain(value: dict[str, str]) -> str | int:
 
 def social_rows_of(tables: Tables) -> SocialRows:
     """Return the repositories of a test's tables."""
-    arguments = tables.client, tables.settings
     return SocialRows(
         tables,
-        SocialProfiles(*arguments),
-        FollowEdges(*arguments),
-        SocialCounts(*arguments),
-        SocialPosts(*arguments),
-        SocialLikes(*arguments),
-        SocialFavorites(*arguments),
-        SocialTimelines(*arguments),
-        Fanouts(*arguments),
+        SocialProfiles(tables.client),
+        FollowEdges(tables.client),
+        SocialCounts(tables.client),
+        SocialPosts(tables.client),
+        SocialLikes(tables.client),
+        SocialFavorites(tables.client),
+        SocialTimelines(tables.client),
+        Fanouts(tables.client),
     )
 
 

@@ -139,7 +139,7 @@ async def test_follow_with_conflicts_is_retried_until_its_deadline(
     tables.faults.requests.clear()
     tables.faults.add("TransactWriteItems", *[lambda _: conflict] * 9999)
     tables.client.settings = tables.settings.model_copy(update={"call_timeout_s": 1.0})
-    graph = FollowEdges(tables.client, tables.settings)
+    graph = FollowEdges(tables.client)
     with pytest.raises(Unavailable, match=r"timed out after 1 s.*TransactionConflict"):
         await graph.follow("dave", "alice", NOW_MS)
     assert len(tables.faults.requests) > 2

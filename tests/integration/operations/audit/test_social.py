@@ -32,7 +32,6 @@ async def audit(
     """Audit the table once."""
     auditor = SocialAudit(
         client=rows.tables.client,
-        settings=rows.tables.settings,
         has_uncounted=CountQueue(container.hot, 1000).has_uncounted,
         settle_s=0.5,
         is_repairing=is_repairing,

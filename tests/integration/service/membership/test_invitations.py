@@ -150,7 +150,7 @@ async def test_inviter_to_whom_the_user_wrote_is_not_a_stranger(
 
     audience = await container.audiences.get(ChatId(info.chat))
     await Gateway(container.hot).send(audience, "hello", sender=BOB)
-    await FollowEdges(container.messages._client, container.settings.warm).follow(CAROL, ALICE, 1)
+    await FollowEdges(container.messages._client).follow(CAROL, ALICE, 1)
 
     assert set((await create(container, BOB, CAROL)).members) == {ALICE, BOB, CAROL}
 
@@ -325,7 +325,7 @@ async def test_new_direct_chats_with_strangers_are_limited_per_day(
     async with open_container(redis_url, tables.settings, chats=chats) as container:
         others = [UserId(f"c{number}") for number in range(5)]
         await make_users(container, ALICE, *others)
-        graph = FollowEdges(container.messages._client, container.settings.warm)
+        graph = FollowEdges(container.messages._client)
         await graph.follow(others[4], ALICE, 1)
         for other in others[:2]:
             await container.chat_creator.open_direct(ALICE, other)

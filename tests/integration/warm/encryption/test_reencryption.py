@@ -70,7 +70,7 @@ async def fill(process: Process) -> None:
         chat,  # type: ignore[arg-type]
         SessionSummary(1, 2, SECRET_WORD, 1),  # type: ignore[arg-type]
     )
-    await SocialPosts(container.dynamodb, container.settings.warm).create_post(POST)
+    await SocialPosts(container.dynamodb).create_post(POST)
     await MemoryRows(container.dynamodb).update(
         UserId("alice"), ADA, lambda memory: dataclasses.replace(memory, entries=(MEMORY_ENTRY,))
     )
@@ -86,7 +86,7 @@ async def check_readable(process: Process, chat: str) -> None:
     ]
     summary = await Summaries(container.dynamodb).find(chat)  # type: ignore[arg-type]
     assert summary is not None and summary.text == SECRET_WORD
-    posts = SocialPosts(container.dynamodb, container.settings.warm)
+    posts = SocialPosts(container.dynamodb)
     assert await posts.get_post(POST.author, POST.id) == POST
     rows = MemoryRows(container.dynamodb)
     assert (await rows.get(UserId("alice"), ADA)).entries == (MEMORY_ENTRY,)
@@ -236,11 +236,11 @@ async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) 
 
     async with vault.process() as other:
         container = other.container
-        dynamodb, warm = container.dynamodb, container.settings.warm
+        dynamodb = container.dynamodb
         summary = await Summaries(dynamodb).find(process.chat)  # type: ignore[arg-type]
         assert summary is not None and summary.text == ""
         assert (await MemoryRows(dynamodb).get(UserId("alice"), ADA)).entries == ()
-        assert (await SocialPosts(dynamodb, warm).get_post(POST.author, POST.id)).content == ""
+        assert (await SocialPosts(dynamodb).get_post(POST.author, POST.id)).content == ""
         done = await reencryption_of(other).run(lambda _: None)
         assert (done.items, done.refused) == (0, 0)
 
