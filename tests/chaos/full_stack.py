@@ -169,7 +169,7 @@ class FullStack:
         """Register a browser of a user."""
         browser = self.pushes.new_browser()
         async with open_dynamodb(self.stack.warm) as client:
-            subscriptions = PushSubscriptions(client, self.stack.warm, 10)
+            subscriptions = PushSubscriptions(client, 10)
             await subscriptions.put(browser.subscription_of(user), SystemClock().time())
         return browser
 

@@ -48,7 +48,7 @@ async def subscribe(stack: Stack, service: PushService, users: list[str]) -> dic
     """Register a browser of each user."""
     browsers = {user: service.new_browser() for user in users}
     async with open_dynamodb(stack.warm) as client:
-        subscriptions = PushSubscriptions(client, stack.warm, 10)
+        subscriptions = PushSubscriptions(client, 10)
         for user, browser in browsers.items():
             await subscriptions.put(browser.subscription_of(UserId(user)), SystemClock().time())
     return browsers

@@ -16,7 +16,7 @@ class AnalyticsContainer:
     @cached_property
     def state(self) -> ExportRows:
         core = self._core
-        return ExportRows(core.dynamodb.for_feature("analytics"), core.settings.warm)
+        return ExportRows(core.dynamodb.for_feature("analytics"))
 
     @cached_property
     def files(self) -> ParquetFiles:

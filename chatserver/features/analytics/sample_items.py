@@ -8,7 +8,7 @@ from typing import Final
 from chatserver.domain.ids import ChatId
 from chatserver.features.analytics.model import Unit
 from chatserver.features.analytics.tables import ExportField as Field
-from chatserver.features.analytics.warm import encode_unit
+from chatserver.features.analytics.warm import UNIT
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
 
@@ -20,4 +20,4 @@ def sample_items(table: Table) -> Iterable[Item]:
     if table is not DIRECTORY:
         return []
     written = {Field.SHA256: {"S": "2c26b46b68ffc68f"}, Field.VERSION: {"S": "fcde2b2edba56bf4"}}
-    return [encode_unit(_UNIT) | written]
+    return [UNIT.encode(_UNIT) | written]

@@ -25,7 +25,7 @@ FILE_READERS: Port[ReadAccess | None] = Port("file_readers", None)
 class AttachmentContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
-        self.rows = Attachments(core.dynamodb.for_feature("media"), core.settings.warm)
+        self.rows = Attachments(core.dynamodb.for_feature("media"))
         self.objects = Files(core.store)
         self.sendable = SendableFiles(core.hot)
         self.media_jobs = MediaJobs(core.hot)

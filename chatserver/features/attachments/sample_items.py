@@ -8,7 +8,7 @@ from typing import Final
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.tables import FileField as Field
-from chatserver.features.attachments.warm import due_key, encode_file, owned_key
+from chatserver.features.attachments.warm import FILE, due_key, owned_key
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
@@ -31,8 +31,8 @@ def sample_items(table: Table) -> Iterable[Item]:
         return []
     counts = {Field.UPLOADS: {"N": "1"}, Field.BYTES: {"N": str(_SENT.size + _WAITING.size)}}
     return [
-        *(encode_file(file) for file in (_SENT, _WAITING)),
-        *(owned_key(file) for file in (_SENT, _WAITING)),
-        due_key(_WAITING.id, _S + 86_400),
+        *(FILE.encode(file) for file in (_SENT, _WAITING)),
+        *(row_key(*owned_key(file)) for file in (_SENT, _WAITING)),
+        row_key(*due_key(_WAITING.id, _S + 86_400)),
         row_key(user_key("bob"), "uploads#bob") | counts,
     ]

@@ -15,7 +15,7 @@ class PreferencesContainer:
         self._core = core
         client = core.dynamodb.for_feature("directory")
         self.muted_chats = MutedChats(client)
-        self.rows = PreferenceRows(client, core.settings.warm)
+        self.rows = PreferenceRows(client)
 
     @cached_property
     def preferences(self) -> Preferences:

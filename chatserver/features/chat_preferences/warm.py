@@ -18,9 +18,8 @@ All of a user's pinned chats are in one item, so their order and number are exac
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import NotFound
@@ -28,10 +27,11 @@ from chatserver.features.chat_preferences.frames import ChatPreferences, Draft, 
 from chatserver.features.chat_preferences.tables import ChatPreferencesField as Field
 from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Add, Attr, Change, Condition, Discard, encode_item
 from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number
-from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 
 PREFIX: Final = "preferences#"
@@ -41,14 +41,12 @@ AFTER: Final = "preferences$"  # '$' follows '#'
 class PreferenceRows:
     """Reads and writes chat preferences and pinned chats."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._settings = settings
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, DIRECTORY)
 
     async def get(self, user: UserId, chat: ChatId) -> ChatPreferences:
         """Return the stored preferences for a chat, or the defaults. Strongly consistent."""
-        item = await self._get(user, PREFIX + chat)
+        item = await self._table.find((user_key(user), PREFIX + chat))
         return decode_preferences(item) if item else ChatPreferences(chat)
 
     async def put(
@@ -63,14 +61,13 @@ class PreferenceRows:
             NotFound: `muted_until` or `cleared_upto` changes, and there is no `Member` item.
             Unavailable: the preferences may have been replaced.
         """
-        put = self._build_put(encode_preferences(user, after, expires_s), before.rev)
+        item, is_unchanged = encode_preferences(user, after, expires_s), _has_rev(before.rev)
         update = self._build_member_update(user, before, after)
         if update is None:
-            return await write_conditionally(self._client, "put_item", put)
-        put["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
-        actions = [{"Put": put}, {"Update": update}]
+            return await try_write(self._table.put(item, if_=is_unchanged))
+        put = self._table.put_action(item, if_=is_unchanged, keeps_stored=True)
         try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
+            await self._table.client.transact([put, update])
         except ConditionFailed as exc:
             if exc.stored[0] is not None:
                 return False
@@ -82,15 +79,13 @@ class PreferenceRows:
 
         Idempotent.
         """
-        request = {
-            "TableName": self._table,
-            "Key": row_key(chat_key(chat), member_key(user)),
-            "UpdateExpression": "DELETE #hidden :upto",
-            "ConditionExpression": "attribute_exists(#hidden)",
-            "ExpressionAttributeNames": {"#hidden": DirectoryField.HIDDEN},
-            "ExpressionAttributeValues": {":upto": {"NS": [str(-upto)]}},
-        }
-        await write_conditionally(self._client, "update_item", request)
+        hidden = DirectoryField.HIDDEN
+        write = self._table.update(
+            (chat_key(chat), member_key(user)),
+            {hidden: Discard({-upto})},
+            if_=Attr(hidden).exists,
+        )
+        await try_write(write)
 
     async def list(
         self, user: UserId, after: str | None, limit: int
@@ -100,12 +95,9 @@ class PreferenceRows:
         A page may have fewer than `limit` items. Strongly consistent. Cost: one Query.
         """
         first = PREFIX if after is None else PREFIX + after
-        request: dict[str, Any] = {
-            **Span(DIRECTORY, user_key(user), between=(first, AFTER)).query(self._settings),
-            "ConsistentRead": True,
-            "Limit": limit + 1,
-        }
-        response = await self._client.call("query", request)
+        span = Span(DIRECTORY, user_key(user), between=(first, AFTER))
+        query = self._table.build_query(span, limit=limit + 1)
+        response = await self._table.client.call("query", query)
         rows = [row for row in response["Items"] if row[Field.SK]["S"] != first]
         page = [decode_preferences(row) for row in rows[:limit]]
         has_more = len(rows) > limit or "LastEvaluatedKey" in response
@@ -113,7 +105,7 @@ class PreferenceRows:
 
     async def get_pinned(self, user: UserId) -> PinnedChats:
         """Return the pinned chats. Strongly consistent."""
-        item = await self._get(user, _pinned_key(user))
+        item = await self._table.find(_pinned_row(user))
         return decode_pinned(item) if item else PinnedChats([])
 
     async def put_pinned(self, user: UserId, before: PinnedChats, after: PinnedChats) -> bool:
@@ -122,72 +114,41 @@ class PreferenceRows:
         Raises:
             Unavailable: the pinned chats may have been replaced.
         """
-        return await write_conditionally(
-            self._client, "put_item", self._build_put(encode_pinned(user, after), before.rev)
-        )
-
-    async def _get(self, user: UserId, sort: str) -> Item:
-        key = row_key(user_key(user), sort)
-        return await find_item(self._client, self._table, key) or {}
-
-    def _build_put(self, item: Item, rev: int) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "Item": item,
-            # TTL may have removed the item since it was read.
-            "ConditionExpression": "attribute_not_exists(#rev) OR #rev = :before",
-            "ExpressionAttributeNames": {"#rev": Field.REV},
-            "ExpressionAttributeValues": {":before": {"N": str(rev)}},
-        }
+        write = self._table.put(encode_pinned(user, after), if_=_has_rev(before.rev))
+        return await try_write(write)
 
     def _build_member_update(
         self, user: UserId, before: ChatPreferences, after: ChatPreferences
-    ) -> dict[str, Any] | None:
-        names, values = {"#role": DirectoryField.ROLE}, dict[str, Any]()
-        clauses: list[str] = []
-        if after.muted_until != before.muted_until:
-            names["#quiet"] = DirectoryField.QUIET
-            clauses.append("REMOVE #quiet" if after.muted_until is None else "SET #quiet = :until")
-            if after.muted_until is not None:
-                values[":until"] = {"N": str(after.muted_until * 1000 or FOR_EVER_MS)}
+    ) -> Action | None:
+        changes: dict[str, Change] = {}
+        until = after.muted_until
+        if until != before.muted_until:
+            changes[DirectoryField.QUIET] = None if until is None else until * 1000 or FOR_EVER_MS
         if after.cleared_upto != before.cleared_upto:
-            names["#hidden"] = DirectoryField.HIDDEN
-            clauses.append("ADD #hidden :upto")
-            values[":upto"] = {"NS": [str(-after.cleared_upto)]}
-        if not clauses:
+            changes[DirectoryField.HIDDEN] = Add({-after.cleared_upto})
+        if not changes:
             return None
-        update: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": row_key(chat_key(after.chat), member_key(user)),
-            "UpdateExpression": " ".join(clauses),
-            "ConditionExpression": "attribute_exists(#role)",
-            "ExpressionAttributeNames": names,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        if values:
-            update["ExpressionAttributeValues"] = values
-        return update
+        key: Key = (chat_key(after.chat), member_key(user))
+        is_member = Attr(DirectoryField.ROLE).exists
+        return self._table.update_action(key, changes, if_=is_member, keeps_stored=True)
 
 
 def encode_preferences(
     user: UserId, preferences: ChatPreferences, expires_s: int | None = None
 ) -> Item:
-    item = row_key(user_key(user), PREFIX + preferences.chat)
-    item[Field.REV] = {"N": str(preferences.rev)}
-    if preferences.archived:
-        item[Field.ARCHIVED] = {"BOOL": True}
-    if preferences.muted_until is not None:
-        item[Field.MUTED_UNTIL] = {"N": str(preferences.muted_until)}
-    if preferences.marked_unread:
-        item[Field.UNREAD] = {"BOOL": True}
-    if preferences.draft is not None:
-        item[Field.TEXT] = {"S": preferences.draft.text}
-        item[Field.DRAFT] = {"N": str(preferences.draft.version)}
-    if preferences.cleared_upto:
-        item[Field.CLEARED] = {"N": str(preferences.cleared_upto)}
-    if expires_s is not None:
-        item[Field.EXPIRES_AT] = {"N": str(expires_s)}
-    return item
+    draft = preferences.draft
+    return row_key(user_key(user), PREFIX + preferences.chat) | encode_item(
+        {
+            Field.REV: preferences.rev,
+            Field.ARCHIVED: preferences.archived or None,
+            Field.MUTED_UNTIL: preferences.muted_until,
+            Field.UNREAD: preferences.marked_unread or None,
+            Field.TEXT: None if draft is None else draft.text,
+            Field.DRAFT: None if draft is None else draft.version,
+            Field.CLEARED: preferences.cleared_upto or None,
+            Field.EXPIRES_AT: expires_s,
+        }
+    )
 
 
 def decode_preferences(item: Item) -> ChatPreferences:
@@ -205,10 +166,9 @@ def decode_preferences(item: Item) -> ChatPreferences:
 
 
 def encode_pinned(user: UserId, pinned: PinnedChats) -> Item:
-    return row_key(user_key(user), _pinned_key(user)) | {
-        Field.REV: {"N": str(pinned.rev)},
-        Field.PINNED_CHATS: {"L": [{"S": chat} for chat in pinned.chats]},
-    }
+    return row_key(*_pinned_row(user)) | encode_item(
+        {Field.REV: pinned.rev, Field.PINNED_CHATS: pinned.chats}
+    )
 
 
 def decode_pinned(item: Item) -> PinnedChats:
@@ -217,5 +177,10 @@ def decode_pinned(item: Item) -> PinnedChats:
     return PinnedChats(chats, get_number(item, Field.REV))
 
 
-def _pinned_key(user: UserId) -> str:
-    return f"pinned_chats#{user}"
+def _pinned_row(user: UserId) -> tuple[str, str]:
+    return user_key(user), f"pinned_chats#{user}"
+
+
+def _has_rev(rev: int) -> Condition:
+    # TTL may have removed the item since it was read.
+    return Attr(Field.REV).is_absent | (Attr(Field.REV) == rev)

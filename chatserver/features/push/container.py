@@ -13,7 +13,7 @@ class PushContainer:
     def __init__(self, core: StorageContainer) -> None:
         client = core.dynamodb.for_feature("push")
         self.state = PushState(core.hot)
-        self.subscriptions = PushSubscriptions(client, core.settings.warm, SUBSCRIPTIONS_MAX)
+        self.subscriptions = PushSubscriptions(client, SUBSCRIPTIONS_MAX)
         self.muted_chats = MutedChats(client)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from chatserver.domain.ids import UserId
 from chatserver.features.push.model import Subscription
 from chatserver.features.push.tables import PushField as Field
-from chatserver.features.push.warm.subscriptions import PREFIX, encode_subscription
+from chatserver.features.push.warm.subscriptions import PREFIX, SUBSCRIPTION
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
@@ -27,7 +27,7 @@ def sample_items(table: Table) -> Iterable[Item]:
     items = []
     for subscription in (_PHONE, _BROWSER):
         ends = {Field.EXPIRES_AT: {"N": str(_MS // 1000 + 90 * 86_400)}}
-        items.append(encode_subscription(subscription, _MS) | ends)
+        items.append(SUBSCRIPTION.encode(subscription) | ends)
         owner = row_key(PREFIX + subscription.id, PREFIX + subscription.id)
         items.append(owner | {Field.USER: {"S": subscription.user}} | ends)
     return items

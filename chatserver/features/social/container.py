@@ -45,7 +45,7 @@ class SocialContainer:
     def pictures(self) -> SocialPictures:
         attachments = self._core.get(AttachmentContainer)
         return SocialPictures(
-            rows=Attachments(self._client, self._core.settings.warm),
+            rows=Attachments(self._client),
             sendable=attachments.sendable,
             objects=attachments.objects,
             clock=self._core.clock,

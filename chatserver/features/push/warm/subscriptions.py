@@ -16,45 +16,54 @@ start; otherwise its subscription expires after `SUBSCRIPTION_TTL_S`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import dataclasses
 from collections.abc import Callable
-from typing import Any, Final, get_args
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.ids import UserId
-from chatserver.errors import CorruptData, NotFound, Unavailable
-from chatserver.features.push.model import Kind, Subscription
+from chatserver.errors import NotFound, Unavailable
+from chatserver.features.push.model import Subscription
 from chatserver.features.push.tables import PushField as Field
-from chatserver.warm.chats import directory_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.chats.directory_items import user_key
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.conditions import Attr
+from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY
-from chatserver.warm.schema.tables import DirectoryField as Key
 
 SUBSCRIPTION_TTL_S: Final = 90 * 86_400
 PREFIX: Final = "push#"
 _TRIES_MAX: Final = 4
 _READ_MAX: Final = 100
 _REMOVALS_AT_ONCE: Final = 8
+SUBSCRIPTION: Final = Codec(
+    Subscription,
+    "u#{user}",
+    PREFIX + "{id}",
+    kind=Field.KIND,
+    target=Field.TARGET,
+    created_ms=Field.CREATED,
+    p256dh=Stored(Field.P256DH, absent=""),
+    auth=Stored(Field.AUTH, absent=""),
+    device=Field.DEVICE,
+)
 
 
 class PushSubscriptions:
     """Reads and writes push subscriptions. `now` is in seconds since 1970."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, per_user_max: int) -> None:
-        self._client = client
-        self._settings = settings
+    def __init__(self, client: DynamoClient, per_user_max: int) -> None:
         self._per_user_max = per_user_max
-        self._table = DIRECTORY.name_in(settings)
+        self._table = Table(client, DIRECTORY)
 
     async def list_for_user(self, user: UserId, now: float) -> list[Subscription]:
         """Return the user's subscriptions, oldest first. Strongly consistent."""
-        span = Span(DIRECTORY, directory_items.user_key(user), prefix=PREFIX)
-        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
-        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        span = Span(DIRECTORY, user_key(user), prefix=PREFIX)
+        rows = await self._table.query(span, limit=_READ_MAX)
         live_rows = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
-        subscriptions = [decode_subscription(row, user) for row in live_rows]
+        subscriptions = [SUBSCRIPTION.decode(row) for row in live_rows]
         return sorted(
             subscriptions, key=lambda subscription: (subscription.created_ms, subscription.id)
         )
@@ -70,7 +79,8 @@ class PushSubscriptions:
         Raises:
             Unavailable: the subscription may or may not have been registered.
         """
-        for _ in range(_TRIES_MAX):
+
+        async def attempt() -> None:
             owner = await self._find_owner(subscription.id)
             others = [
                 existing
@@ -79,48 +89,35 @@ class PushSubscriptions:
             ]
             actions = self._build_puts(subscription, owner, now)
             if owner not in (None, subscription.user):
-                actions.append(self._delete(directory_items.user_key(owner or ""), subscription.id))
+                key = SUBSCRIPTION.key(user=owner or "", id=subscription.id)
+                actions.append(self._table.delete_action(key))
             spare = len(others) + 1 - self._per_user_max
             for old in others[: max(0, spare)]:
-                actions.append(self._delete(directory_items.user_key(subscription.user), old.id))
-                actions.append(self._delete(PREFIX + old.id, old.id))
-            try:
-                await self._client.call("transact_write_items", {"TransactItems": actions})
-            except ConditionFailed:
-                continue  # the owner of the target has changed since it was read
-            return
-        raise Unavailable("push subscription: too many concurrent registrations; try again")
+                key = SUBSCRIPTION.key(user=subscription.user, id=old.id)
+                actions.append(self._table.delete_action(key))
+                actions.append(self._table.delete_action(_owner_row(old.id)))
+            await self._table.client.transact(actions)
+
+        error = Unavailable("push subscription: too many concurrent registrations; try again")
+        # If the condition fails, the owner of the target has changed since it was read.
+        await retry_lost_races(attempt, error, attempts_max=_TRIES_MAX)
 
     def _build_puts(
         self, subscription: Subscription, owner: UserId | None, now: float
-    ) -> list[dict[str, Any]]:
-        expires = {"N": str(int(now) + SUBSCRIPTION_TTL_S)}
-        row = encode_subscription(subscription, int(now * 1000))
-        row[Field.EXPIRES_AT] = expires
-        owned = directory_items.row_key(PREFIX + subscription.id, PREFIX + subscription.id)
-        owned[Field.USER] = {"S": subscription.user}
-        owned[Field.EXPIRES_AT] = expires
-        claim: dict[str, Any] = {
-            "TableName": self._table,
-            "Item": owned,
-            "ExpressionAttributeNames": {"#user": Field.USER},
-            "ConditionExpression": "attribute_not_exists(#user)",
-        }
-        if owner is not None:
-            claim["ConditionExpression"] = "#user = :owner"
-            claim["ExpressionAttributeValues"] = {":owner": {"S": owner}}
-        return [{"Put": claim}, {"Put": {"TableName": self._table, "Item": row}}]
-
-    def _delete(self, partition: str, subscription: str) -> dict[str, Any]:
-        key = directory_items.row_key(partition, PREFIX + subscription)
-        return {"Delete": {"TableName": self._table, "Key": key}}
+    ) -> list[Action]:
+        expires = {Field.EXPIRES_AT: int(now) + SUBSCRIPTION_TTL_S}
+        row = SUBSCRIPTION.encode(dataclasses.replace(subscription, created_ms=int(now * 1000)))
+        return [
+            self._table.put_action(
+                _owner_row(subscription.id),
+                {Field.USER: subscription.user, **expires},
+                if_=Attr(Field.USER).matches(owner),
+            ),
+            self._table.put_action(row, expires),
+        ]
 
     async def _find_owner(self, subscription: str) -> UserId | None:
-        row = await find_item(
-            self._client,
-            self._table,
-            directory_items.row_key(PREFIX + subscription, PREFIX + subscription),
-        )
+        row = await self._table.find(_owner_row(subscription))
         return UserId(row[Field.USER]["S"]) if row else None
 
     # removal
@@ -131,34 +128,19 @@ class PushSubscriptions:
         Raises:
             NotFound: the user has no such subscription, or it was renewed after `until_ms`.
         """
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(directory_items.user_key(user), PREFIX + subscription),
-            "ReturnValues": "ALL_OLD",
-        }
-        if until_ms is not None:
-            request["ConditionExpression"] = "#created <= :until"
-            request["ExpressionAttributeNames"] = {"#created": Field.CREATED}
-            request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
+        is_old = None if until_ms is None else Attr(Field.CREATED) <= until_ms
         # Delete the user's item first, because that stops the pushes. If the owner item then cannot
         # be deleted, it expires.
         try:
-            removed = (await self._client.call("delete_item", request)).get("Attributes")
+            key = SUBSCRIPTION.key(user=user, id=subscription)
+            removed = await self._table.delete(key, "old", if_=is_old)
         except ConditionFailed:
             raise NotFound("push subscription: does not exist or was renewed") from None
         if not removed:
             raise NotFound("push subscription: does not exist")
-        with contextlib.suppress(ConditionFailed):  # another user has registered the target
-            await self._client.call(
-                "delete_item",
-                {
-                    "TableName": self._table,
-                    "Key": directory_items.row_key(PREFIX + subscription, PREFIX + subscription),
-                    "ConditionExpression": "#user = :user",
-                    "ExpressionAttributeNames": {"#user": Field.USER},
-                    "ExpressionAttributeValues": {":user": {"S": user}},
-                },
-            )
+        # If the condition fails, another user has registered the target.
+        delete = self._table.delete(_owner_row(subscription), if_=Attr(Field.USER) == user)
+        await try_write(delete)
 
     async def remove_for_device(self, user: UserId, device: str, now: float) -> int:
         """Remove a device's subscriptions; return how many there were."""
@@ -193,39 +175,5 @@ class PushSubscriptions:
         return len(matching)
 
 
-def encode_subscription(subscription: Subscription, created_ms: int) -> Item:
-    row = directory_items.row_key(
-        directory_items.user_key(subscription.user), PREFIX + subscription.id
-    )
-    row[Field.KIND] = {"S": subscription.kind}
-    row[Field.TARGET] = {"S": subscription.target}
-    row[Field.CREATED] = {"N": str(created_ms)}
-    if subscription.kind == "web":
-        row[Field.P256DH] = {"S": subscription.p256dh}
-        row[Field.AUTH] = {"S": subscription.auth}
-    if subscription.device is not None:
-        row[Field.DEVICE] = {"S": subscription.device}
-    return row
-
-
-def decode_subscription(row: Item, user: UserId) -> Subscription:
-    try:
-        kind = row[Field.KIND]["S"]
-        if kind not in get_args(Kind):
-            raise CorruptData(
-                f"table directory: a push subscription of {user} has the unknown kind {kind!r}"
-            )
-        return Subscription(
-            id=row[Key.SK]["S"].removeprefix(PREFIX),
-            user=user,
-            kind=kind,
-            target=row[Field.TARGET]["S"],
-            p256dh=row[Field.P256DH]["S"] if kind == "web" else "",
-            auth=row[Field.AUTH]["S"] if kind == "web" else "",
-            device=row[Field.DEVICE]["S"] if Field.DEVICE in row else None,
-            created_ms=int(row[Field.CREATED]["N"]),
-        )
-    except (KeyError, ValueError) as exc:
-        raise CorruptData(
-            f"table directory: a push subscription of {user} is invalid: {exc!r}"
-        ) from exc
+def _owner_row(subscription: str) -> Key:
+    return PREFIX + subscription, PREFIX + subscription

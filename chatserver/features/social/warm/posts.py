@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from chatserver.errors import Conflict, NotFound
 from chatserver.features.social.model import Post, PostId, PostRef
+from chatserver.features.social.tables import FanoutField
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import JobKind, job_key
 from chatserver.features.social.warm.social_items import SocialTable
@@ -19,7 +20,6 @@ from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.dynamo.table import Key, try_write
-from chatserver.warm.schema.directory_attributes import FanoutField
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 

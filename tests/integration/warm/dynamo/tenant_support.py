@@ -65,12 +65,12 @@ class World:
         self.memberships = Memberships(self.client, clock)
         self.accounts = AccountRows(*at)
         self.keys = ApiKeyRows(self.client)
-        self.uploads = Attachments(*at)
+        self.uploads = Attachments(self.client)
         self.moderation = Moderation(self.client)
         self.personal = PersonalRows(client=at[0], settings=at[1])
-        self.pushes = PushSubscriptions(*at, 3)
+        self.pushes = PushSubscriptions(self.client, 3)
         self.muted = MutedChats(self.client)
-        self.preferences = PreferenceRows(*at)
+        self.preferences = PreferenceRows(self.client)
         self.pages: list[Any] = []
 
     async def run_step(self, step: Step, seed: int) -> Any:

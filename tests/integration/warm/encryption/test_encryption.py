@@ -82,7 +82,7 @@ FILE = File(
 async def put_named_files(process: Process) -> Attachments:
     """Store a file, and messages with its name in DynamoDB, under legal hold and in the archive."""
     chat, cold, container = process.chat, f"{process.chat}c", process.container
-    rows = Attachments(container.dynamodb, container.settings.warm)
+    rows = Attachments(container.dynamodb)
     await rows.create_file(FILE, Bounds(100, 10, 1000))
     await container.holds.put(chat, "court", "admin", 1.0)
     await process.write(1, attachments=[PHOTO])
@@ -117,7 +117,7 @@ async def test_file_names_are_encrypted_like_bodies(vault: Vault) -> None:
     async with vault.process() as process:
         for each in [*await process.read(chat), *await process.read(cold)]:
             assert (each.body, each.attachments, each.shredded) == ("", [], True)
-        rows = Attachments(process.container.dynamodb, vault.warm)
+        rows = Attachments(process.container.dynamodb)
         assert await rows.find_file(FILE.id) == dataclasses.replace(FILE, name="")
 
 

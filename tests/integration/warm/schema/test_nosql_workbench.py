@@ -79,8 +79,8 @@ def make_reads(tables: Tables) -> dict[str, Read]:
     messages = MessageIndexes(client, clock, shards)
     jobs, personal = JobRows(*arguments), PersonalRows(client=client, settings=settings)
     manifests, migrations = Manifests(client), MigrationRows(client)
-    pushes = PushSubscriptions(client, settings, 10)
-    files = Attachments(*arguments)
+    pushes = PushSubscriptions(client, 10)
+    files = Attachments(client)
 
     def names(user: str, prefix: str) -> Read:
         return lambda: personal.list_names(user, prefix)

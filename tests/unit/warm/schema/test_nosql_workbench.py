@@ -17,16 +17,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from chatserver.domain.ids import UserId
 from chatserver.features.analytics import warm as analytics
-from chatserver.features.attachments.warm import decode_file
+from chatserver.features.attachments import warm as attachments
 from chatserver.features.chat_preferences.warm import decode_pinned, decode_preferences
 from chatserver.features.companions.warm.companions import VERSION
 from chatserver.features.companions.warm.sessions import decode_session
 from chatserver.features.companions.warm.user_memories import decode_memory
 from chatserver.features.pins import warm as pins
 from chatserver.features.privacy.warm.jobs import decode_job
-from chatserver.features.push.warm.subscriptions import decode_subscription
+from chatserver.features.push.warm.subscriptions import SUBSCRIPTION
 from chatserver.features.social.warm import fanouts, favorites
 from chatserver.features.social.warm import social_items as social
 from chatserver.warm.api_keys import KEY
@@ -240,8 +239,8 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Preferences of a chat": decode_preferences,
     "Pinned chats of a user": decode_pinned,
     "Report": REPORT.decode,
-    "Push subscription": lambda item: decode_subscription(item, UserId("alice")),
-    "File": decode_file,
+    "Push subscription": SUBSCRIPTION.decode,
+    "File": attachments.FILE.decode,
     "Job": decode_job,
     "Post in fan-out": fanouts.decode_job,
     "Likes of a deleted post": fanouts.decode_job,
@@ -249,7 +248,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Segment": SEGMENT.decode,
     "Record of an object": ORPHAN.decode,
     "Restored range": RANGE.decode,
-    "Exported range": analytics._decode_unit,
+    "Exported range": analytics.UNIT.decode,
 }
 
 
