@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
@@ -27,7 +28,8 @@ def sample_items(table: Table) -> Iterable[Item]:
     items = []
     for subscription in (_PHONE, _BROWSER):
         ends = {Field.EXPIRES_AT: {"N": str(_MS // 1000 + 90 * 86_400)}}
-        items.append(SUBSCRIPTION.encode(subscription) | ends)
+        dated = dataclasses.replace(subscription, created_ms=_MS)
+        items.append(SUBSCRIPTION.encode(dated) | ends)
         owner = row_key(PREFIX + subscription.id, PREFIX + subscription.id)
         items.append(owner | {Field.USER: {"S": subscription.user}} | ends)
     return items
