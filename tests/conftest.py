@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import httpx
 import hypothesis
 import pytest
+from httpx._transports import default
 
 from tests.support import pure_python
 
@@ -48,7 +49,7 @@ pure_python.leave_to_children()
 gc.set_threshold(20_000)
 
 # Each client of httpx loads all CA certificates, which took 4 % of the time of the suite.
-httpx._transports.default.create_ssl_context = functools.cache(httpx.create_ssl_context)
+default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 # Every run uses the same examples, so that a failure is caused by a change; `make soak` uses random
 # examples. There is no deadline, because a slow example is not a failure.

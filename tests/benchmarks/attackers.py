@@ -332,8 +332,9 @@ async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
     for end in ends:
         if isinstance(end, Exception):
             counts[f"attacker failed: {end!r}"[:100]] += 1
-    for attacker in (*image_attackers, searcher):
+    for attacker in image_attackers:
         await attacker.close()
+    await searcher.close()
     return counts
 
 

@@ -268,7 +268,8 @@ def run_simulation(
         simulation = Simulation(*stack, folder, number)
         runner.run(simulation.__aenter__())
         try:
-            machine = type("Machine", (ModelMachine,), {"simulation": simulation, "runner": runner})
+            attributes = {"simulation": simulation, "runner": runner}
+            machine: type[ModelMachine] = type("Machine", (ModelMachine,), attributes)
             limits = settings(
                 max_examples=rounds,
                 stateful_step_count=steps,

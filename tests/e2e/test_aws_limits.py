@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A running server with AWS limits."""
     with dev_run(tmp_path_factory.mktemp("limits") / "data") as run:
         run.start("--aws-limits", env=SETTINGS)
-        addresses = Addresses(*run.ports, run.folder / "settings.env")
+        addresses = Addresses(*run.ports, settings=run.folder / "settings.env")
         with Server(addresses) as running:
             yield running
         assert run.end() == 0, run.text()

@@ -19,7 +19,7 @@ from chatserver.api import idempotency
 from chatserver.auth import api_keys, refresh_token_format
 from chatserver.domain import ids, text_validation
 from chatserver.domain.text import emoji
-from chatserver.errors import ChatError
+from chatserver.errors import BadRequest, ChatError
 from chatserver.features.accounts import search_words
 from chatserver.features.attachments import file_types
 from chatserver.features.attachments import model as attachments
@@ -165,7 +165,7 @@ def test_row_29_most_expensive_frame_is_decoded_within_the_limit(name: str) -> N
 def test_row_18_deeply_nested_frame_is_refused() -> None:
     """200,000 brackets in JSON and MessagePack are refused without a RecursionError."""
     for data in (b"[" * 200_000, b'{"a":' * 200_000, b'{"type":"chats","x":' + b"[" * 200_000):
-        with pytest.raises(codec.BadRequest):
+        with pytest.raises(BadRequest):
             decode_frame(data)
         assert codec.find_request_id(data) is None
     with pytest.raises(msgpack.NotPacked):
@@ -186,5 +186,5 @@ def test_row_12_list_beyond_its_limit_is_refused() -> None:
         },
     }
     for type_, fields in beyond.items():
-        with pytest.raises(codec.BadRequest):
+        with pytest.raises(BadRequest):
             decode_frame(msgspec.json.encode({"type": type_, "id": 1, **fields}))

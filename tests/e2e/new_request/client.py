@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from chatserver.requests.bans import Bans, BansPage
+from chatserver.requests.bans import (  # type: ignore[import-not-found]  # in the copy
+    Bans,
+    BansPage,
+)
 
 from chatserver.client.client import ChatClient
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from websockets.asyncio.server import Request, Response, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from chatserver.client import ChatClient, events

@@ -13,6 +13,7 @@ from chatserver.domain.ids import Ref, UserId
 from chatserver.errors import Overloaded, RateLimited
 from chatserver.hot.bus import rpc_client
 from chatserver.protocol import frames
+from chatserver.requests.membership import FEW_USERS
 from chatserver.requests.registry import make_call
 from tests.integration.workers.slow_rpc import SlowLoader, make_slow_worker
 from tests.integration.workers.support import (
@@ -31,7 +32,6 @@ from workers.rpc import (
     BULK_WAITING_MAX,
     CALLS_OF_KEY_MAX,
     CALLS_OF_NEW_ACCOUNTS_MAX,
-    FEW_USERS,
     IDLE_CALLS_MAX,
 )
 

@@ -13,7 +13,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 import psutil
 import pytest
@@ -42,9 +42,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@overload
 async def eventually(
-    condition: Callable[[], T | Awaitable[T]], deadline_s: float = 60.0, what: str = ""
-) -> T:
+    condition: Callable[[], Awaitable[T]], deadline_s: float = 60.0, what: str = ""
+) -> T: ...
+@overload
+async def eventually(condition: Callable[[], T], deadline_s: float = 60.0, what: str = "") -> T: ...
+async def eventually(condition: Callable[[], Any], deadline_s: float = 60.0, what: str = "") -> Any:
     """Poll `condition` (plain or async) until it is true, and return its value.
 
     An AssertionError that it raises counts as false; the last one is shown at the deadline.

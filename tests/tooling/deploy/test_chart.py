@@ -124,7 +124,10 @@ def test_every_process_accepts_its_settings(values: str, monkeypatch: pytest.Mon
             continue
         assert ports.pop("metrics") == settings.telemetry.metrics_port, name
         assert settings.telemetry.metrics_host == "10.0.0.7"  # the pod's, not loopback
-        servers = {"gateway": ("ws", settings.gateway), "api": ("http", settings.api)}
+        servers: dict[str, tuple[str, Any]] = {
+            "gateway": ("ws", settings.gateway),
+            "api": ("http", settings.api),
+        }
         if container["args"][0] in servers:
             port_name, section = servers[container["args"][0]]
             assert ports == {port_name: section.port}

@@ -202,7 +202,7 @@ def test_alert_fires_only_on_bad_samples(alert_test: dict[str, Any]) -> None:
     for check in alert_test["promql_expr_test"]:
         expected = []
         for sample in check["exp_samples"]:
-            labels = promql_parser.parse(sample["labels"]).matchers.matchers
+            labels = selectors_of(promql_parser.parse(sample["labels"]))[0].matchers.matchers
             found = {each.name: each.value for each in labels}
             assert found.pop("alertname") == alert_test["name"]
             assert found.pop("alertstate") == "firing"

@@ -11,7 +11,7 @@ from chatserver.container.storage_feature_ports import REWRITE_EXPORTED
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.analytics.worker import exporter
+from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.privacy.container import PrivacyContainer
 from tests.integration.features.analytics.support import RECENT_TS, Lake, texts_of
 
@@ -84,7 +84,7 @@ async def test_write_conflicts_are_retried_and_end_in_an_error(
     await lake.archive(chat)
     rewrite = lake.container.get_port(REWRITE_EXPORTED)
     attempts = 0
-    put = exporter.ParquetFiles.put
+    put = ParquetFiles.put
 
     async def put_with_stale_etag(self: Any, key: str, data: bytes, etag: str | None) -> None:
         nonlocal attempts
@@ -92,7 +92,7 @@ async def test_write_conflicts_are_retried_and_end_in_an_error(
         await put(self, key, data, '"of another version"')
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporter.ParquetFiles, "put", put_with_stale_etag)
+        patch.setattr(ParquetFiles, "put", put_with_stale_etag)
         with pytest.raises(Unavailable, match="cannot be written now; try again"):
             await rewrite([chat.id])
     before = [row["is_deleted"] for row in lake.rows(chat)]

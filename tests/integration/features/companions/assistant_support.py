@@ -71,7 +71,7 @@ class AssistantWorld:
         self.gateway = Gateway(container.hot)
         self.log = ChatLog(container.hot)
         self.deltas = ResponseStream(container.hot)
-        self.budgets = TokenBudgets(container.hot, container.settings.companions)
+        self.budgets = TokenBudgets(container.hot, container.settings.get(Companions))
         self.pending = PendingResponses(container.hot, 0)
         self.environment: dict[str, str] = {}  # of the worker processes
         self.alice = UserId(f"alice-{secrets.token_hex(4)}")
@@ -123,9 +123,9 @@ class AssistantWorld:
         """Return the environment of a worker process on the same servers."""
         settings = {
             f"CHAT_COMPANIONS_{name}".upper(): str(value)
-            for name, value in self.container.settings.companions.model_dump(
-                exclude_unset=True
-            ).items()
+            for name, value in self.container.settings.get(Companions)
+            .model_dump(exclude_unset=True)
+            .items()
         }
         values = {name: str(value) for name, value in self._values.items()}
         return {

@@ -13,7 +13,7 @@ from chatserver.domain.ids import UserId
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import Post, PostId, PostIds, PostRef
 from chatserver.features.social.warm.counts import SocialCounts
-from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.fanouts import SHARDS, Fanouts
 from chatserver.features.social.warm.favorites import SocialFavorites
 from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.likes import SocialLikes
@@ -21,7 +21,7 @@ from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.timelines import SocialTimelines
 from chatserver.features.social.worker.counters import CountersWorker
-from chatserver.features.social.worker.timeline_fanout import SHARDS, TimelineWorker
+from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import Item
 from tests.integration.warm.support import Tables

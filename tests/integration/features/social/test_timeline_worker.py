@@ -18,6 +18,7 @@ from chatserver.errors import Unavailable
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import PostRef
 from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.fanouts import Merged
 from chatserver.features.social.worker.timeline_fanout import run_timeline
 from chatserver.hot.bus.gateway_stream import UserSignal
@@ -321,7 +322,10 @@ async def test_new_follow_adds_the_newest_posts_to_the_timeline(
         if key[0] == "u#bob#timeline"
     }
     newest = page[0].post
-    assert ttls[newest.id] == newest.created_ms // 1000 + container.settings.timeline.days * 86_400
+    assert (
+        ttls[newest.id]
+        == newest.created_ms // 1000 + container.settings.get(Timeline).days * 86_400
+    )
 
 
 @pytest.mark.constants(

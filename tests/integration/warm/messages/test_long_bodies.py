@@ -69,8 +69,8 @@ async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBody
     )
     personal = PersonalRows(client=world.client, settings=warm, bodies=world.container.long_bodies)
     assert [encoded(page) async for page in personal.iter_entries(user)] == [encoded(sent)]
-    found = await personal.find_entry(world.chat, sent[1].ts)
-    assert found is not None and found.body == LONG
+    entry = await personal.find_entry(world.chat, sent[1].ts)
+    assert entry is not None and entry.body == LONG
 
 
 async def test_page_reads_its_objects_concurrently_up_to_a_limit(world: LongBodyWorld) -> None:

@@ -451,7 +451,7 @@ async def test_persist_retries_with_exponential_backoff_and_jitter(
     """The pauses between attempts of a write double up to a bound, each with jitter."""
     pauses: list[float] = []
     jittered_pauses: list[float] = []
-    add_jitter = batch_writer.add_jitter
+    add_jitter = batch_writer.add_jitter  # type: ignore[attr-defined]  # imported there
 
     def record(seconds: float) -> float:
         pauses.append(seconds)

@@ -48,8 +48,8 @@ class CachedMachine(ClientMachine):
         super().__init__()
         self.answered: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.requests: dict[int, dict[str, Any]] = {}
-        self.store = self.open_store()
-        self.store.claim(Owner(ME, "server"))
+        self.cache = self.open_store()
+        self.cache.claim(Owner(ME, "server"))
         self.recorder = ChangeRecorder(self.client)
         self.saved_checker = copy.deepcopy(self.checker)
         self.client = ClientState("phone", BOUNDS)
@@ -172,7 +172,7 @@ class CachedMachine(ClientMachine):
             pending = {getattr(each.event, "chat", None) for each in self.queued}
             infos = encode_infos(self.client, [c for c in self.client.chats if c not in pending])
         operations = saved_state.encode_outbox(self.client, list(self.queued))
-        self.store.save_changes(
+        self.cache.save_changes(
             Saved(position, operations), self.recorder.pop_changes(), infos, 0.0
         )
         self.saved_checker.acked = dict(self.checker.acked)
@@ -187,7 +187,7 @@ class CachedMachine(ClientMachine):
             return
         if self.session is not None:
             self.session = None
-        self.store._connection.close()  # type: ignore[union-attr]  # without a save
+        self.cache._connection.close()  # type: ignore[union-attr]  # without a save
         self._reopen()
 
     @rule()
@@ -201,7 +201,7 @@ class CachedMachine(ClientMachine):
         self.save()
         if self.session is not None:
             self.disconnect(is_late=False)
-        self.store.close()
+        self.cache.close()
         self._reopen()
 
     def _reopen(self) -> None:
@@ -214,12 +214,12 @@ class CachedMachine(ClientMachine):
         self.checker = copy.deepcopy(self.saved_checker)
         self.client = ClientState("phone", BOUNDS)
         self.recorder = ChangeRecorder(self.client)
-        self.store = self.open_store()
-        self.client.user = self.store.claim(Owner("", "server")).user
-        saved = self.store.load()
+        self.cache = self.open_store()
+        self.client.user = self.cache.claim(Owner("", "server")).user
+        saved = self.cache.load()
         saved_state.restore(self.client, saved.position, saved.outbox)
         shown = {chat.id: chat.log.shown for chat in self.client.chats.values()}
-        restore_chats(self.client, load_chats(self.store, self.client.cursor, shown, 0.0))
+        restore_chats(self.client, load_chats(self.cache, self.client.cursor, shown, 0.0))
 
     # ── invariants ──────────────────────────────────────────────────────────────────────────────
 
@@ -228,16 +228,16 @@ class CachedMachine(ClientMachine):
         """Check that each cached range reaches the delivered position and has no gap."""
         if self.recorder is None:
             return
-        position = self.store.load().position
-        shown = {} if position is None else self._shown_in(position, self.store.epoch)
-        for name, chat in self.store._cache._chats.items():
+        position = self.cache.load().position
+        shown = {} if position is None else self._shown_in(position, self.cache.epoch)
+        for name, chat in self.cache._cache._chats.items():
             if not chat.is_empty and not chat.stale and name in shown:
                 assert chat.head >= shown[name], name
-            page = self.store.read_page(name, before=None, after=None, limit=100, now_s=0.0)
+            page = self.cache.read_page(name, before=None, after=None, limit=100, now_s=0.0)
             seqs = [entry.seq for entry in page.entries] if page is not None else []
             assert seqs == list(range(chat.head + 1 - len(seqs), chat.head + 1)), name
-        assert self.store.size <= BYTES_MAX
-        assert all(c.entries <= ENTRIES_MAX for c in self.store._cache._chats.values())
+        assert self.cache.size <= BYTES_MAX
+        assert all(c.entries <= ENTRIES_MAX for c in self.cache._cache._chats.values())
 
     @staticmethod
     def _shown_in(position: bytes, epoch: str) -> dict[str, int]:
@@ -251,7 +251,7 @@ class CachedMachine(ClientMachine):
         super()._exchange_all()
         for _ in range(PAGES_MAX):
             self.save()
-            found = self.store.find_unverified()
+            found = self.cache.find_unverified()
             if found is None:
                 return
             fields: dict[str, Any] = {"type": "history", "chat": found.chat}
@@ -289,7 +289,7 @@ class CachedMachine(ClientMachine):
             kept = [normalize(entry) for entry in self.client.chats[name].log.entries()]
             if self.client.chats[name].log.shown is not None:
                 assert kept == fresh[len(fresh) - len(kept) :], name
-            page = self.store.read_page(name, before=None, after=None, limit=100, now_s=0.0)
+            page = self.cache.read_page(name, before=None, after=None, limit=100, now_s=0.0)
             if page is None:
                 continue
             cached = [normalize(entry) for entry in page.entries]
@@ -299,7 +299,7 @@ class CachedMachine(ClientMachine):
 
     def teardown(self) -> None:
         super().teardown()
-        self.store.close()
+        self.cache.close()
         self.folder.cleanup()
 
 

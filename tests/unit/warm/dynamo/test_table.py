@@ -100,7 +100,16 @@ def test_condition_is_rendered_with_placeholders(condition: Condition, expressio
 
 def test_names_are_shared_and_values_are_typed() -> None:
     """An attribute has one placeholder in the whole request, and each value has its own."""
-    values = ("x", 5, True, b"b", ["x", 5], {"k": "v"}, frozenset({"b", "a"}), {2, 1})
+    values: tuple[Any, ...] = (
+        "x",
+        5,
+        True,
+        b"b",
+        ["x", 5],
+        {"k": "v"},
+        frozenset({"b", "a"}),
+        {2, 1},
+    )
     condition = A.is_in([*values, Raw({"N": "7"})]) & (B == "a")
 
     _, names, sent = render(condition)
