@@ -17,8 +17,9 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 BIN := .venv/bin
 ARGS :=
 PYTEST_ARGS :=
+CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Two more than the number of cores, because tests wait for servers half of the time.
-JOBS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+JOBS := $(shell expr $(CORES) + 2)
 SOAK_S := 60
 SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
@@ -45,10 +46,10 @@ test: compiled .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy $(WEB
 	wait $$lint || status=1; \
 	exit $$status
 
-# mypy uses one core; the tests run at the same time.
+# mypy uses one core; the tests run at the same time. They need no servers, and do not wait.
 check: .venv/.ready .tools/.ready
 	@$(MAKE) --no-print-directory lint >.tools/lint.log 2>&1 & lint=$$!; status=0; \
-	$(BIN)/pytest -n $(JOBS) tests/unit $(PYTEST_ARGS) || status=1; \
+	$(BIN)/pytest -n $(CORES) tests/unit $(PYTEST_ARGS) || status=1; \
 	wait $$lint || status=1; cat .tools/lint.log; exit $$status
 
 soak: compiled .tools/.ready .tools/.clocks

@@ -7,6 +7,7 @@ minutes later. `contextlib.aclosing` closes it at once.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,17 +34,25 @@ def walk_own(function: Function) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
+@functools.cache
 def holds_something(function: Function) -> bool:
     """Return whether an async generator yields within a `with` block or before a `finally`."""
+    if not isinstance(function, ast.AsyncFunctionDef):
+        return False
     if any("contextmanager" in ast.unparse(each) for each in function.decorator_list):
         return False
-    return isinstance(function, ast.AsyncFunctionDef) and any(
+    return any(
         isinstance(child, ast.Yield)
         for node in walk_own(function)
         if isinstance(node, ast.With | ast.AsyncWith)
         or (isinstance(node, ast.Try) and node.finalbody)
         for child in ast.walk(node)
     )
+
+
+def name_of(call: ast.Call) -> str:
+    """Return the last part of the name of a called function."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def returned_call(function: Function) -> str:
@@ -56,19 +65,20 @@ def returned_call(function: Function) -> str:
 
 def find_unclosed(trees: dict[str, ast.Module]) -> list[str]:
     """Return the calls of such generators that are not closed."""
+    nodes_of = {path: list(ast.walk(tree)) for path, tree in trees.items()}
     functions = [
         (path, node)
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
+        for path, nodes in nodes_of.items()
+        for node in nodes
         if isinstance(node, Function)
     ]
     public = {function.name for _, function in functions if holds_something(function)}
     public |= {function.name for _, function in functions if returned_call(function) in public}
     holding = {(path, function.name) for path, function in functions if holds_something(function)}
     unclosed = []
-    for path, tree in trees.items():
+    for path, nodes in nodes_of.items():
         closed: set[int] = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             match node:
                 case ast.Call(ast.Attribute(attr="aclosing"), [argument]):
                     closed |= {id(each) for each in ast.walk(argument)}
@@ -78,20 +88,20 @@ def find_unclosed(trees: dict[str, ast.Module]) -> list[str]:
                     closed.add(id(value))
         names = {
             argument.id
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("aclosing")
+            for node in nodes
+            if isinstance(node, ast.Call) and name_of(node) == "aclosing"
             for argument in node.args
             if isinstance(argument, ast.Name)
         }
-        for node in ast.walk(tree):
+        for node in nodes:
             match node:
                 case ast.Assign([ast.Name(id=name)], value) if name in names:
                     closed.add(id(value))
         unclosed += [
             f"{path}:{node.lineno} {name}"
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Call) and id(node) not in closed
-            for name in [getattr(node.func, "attr", getattr(node.func, "id", ""))]
+            for name in [name_of(node)]
             if (path, name) in holding or (name in public and not name.startswith("_"))
             if (path, name) not in CLOSED_OTHERWISE
         ]

@@ -91,7 +91,8 @@ def test_texts_are_split_alike_with_and_without_ascii(case: Case) -> None:
 def test_every_character_is_folded_to_its_final_form() -> None:
     """A query of folded letters finds the text, and no token has characters of the query syntax."""
     for code in (*range(0xD800), *range(0xE000, 0x30000)):
-        folded = fold_letter(chr(code))
+        folded = fold_letter(letter := chr(code))
 
-        assert unicodedata.normalize("NFC", "".join(map(fold_letter, folded))) == folded
+        again = folded if folded == letter else "".join(map(fold_letter, folded))
+        assert unicodedata.normalize("NFC", again) == folded
         assert not set(folded) & set(' ":#')
