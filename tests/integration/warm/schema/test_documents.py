@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,9 @@ async def test_template_creates_the_same_tables_as_the_server(
     stack = Stack(template, given | {"TablePrefix": theirs.table_prefix})
 
     await create_tables(bare.client, stack)
-    await apply_tables(bare.client, ours, poll_s=0.01)
+    client = copy.copy(bare.client)
+    client.settings = ours
+    await apply_tables(client, ours, poll_s=0.01)
 
     assert await describe(bare.client, theirs) == await describe(bare.client, ours)
     again = await apply_tables(bare.client, theirs, poll_s=0.01)
