@@ -9,8 +9,7 @@ import stamina
 
 from chatserver.config import Warm
 from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.provisioning import apply_tables
-from tests.integration.warm.support import Faults, Tables, settings_for
+from tests.integration.warm.support import Faults, Tables, create_tables, settings_for
 from tests.support.constants import constants
 
 
@@ -28,10 +27,9 @@ async def bare(warm_settings: Warm) -> AsyncIterator[Tables]:
 
 
 @pytest.fixture
-async def tables(bare: Tables) -> Tables:
+def tables(bare: Tables) -> Tables:
     """A client with the four tables, which are empty."""
-    await apply_tables(bare.client, bare.settings, poll_s=0.01)
-    bare.faults.requests.clear()
+    create_tables(bare.settings)
     return bare
 
 

@@ -7,29 +7,39 @@ client runs and most calls reach the real server.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import http.client
 import json
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import httpx
 from aiobotocore.awsrequest import AioAWSResponse
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.compat import HTTPHeaders
 from pydantic import SecretStr
 
 from chatserver.config import Warm
-from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
-from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.active_version import make_schema_item
+from chatserver.warm.schema.provisioning import make_create_request
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES
 
 START_TS = 1_795_000_000_000_000
 STEP_US = 1_000_000
 
 
+# The server requires a signature, but does not check it.
+UNCHECKED_SIGNATURE = (
+    f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/20300101/{REGION}/dynamodb/aws4_request,"
+    " SignedHeaders=host, Signature=0"
+)
 # A response of a server that is not DynamoDB.
 NOT_DYNAMODB: dict[str, Any] = {"hello": "world"}
 
@@ -47,6 +57,35 @@ def settings_for(endpoint: str | None, /, **changes: Any) -> Warm:
             **changes,
         }
     )
+
+
+def create_tables(settings: Warm) -> None:
+    """Create the tables of new settings, as `apply_tables` does.
+
+    Hundreds of tests need them. The AWS SDK takes 20 times the CPU time of these plain requests.
+    """
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("CreateTable", make_create_request(table, settings)) for table in TABLES
+    ]
+    for table in TABLES:
+        if table.expiry is not None:
+            expiry = {"Enabled": True, "AttributeName": table.expiry}
+            request = {"TableName": table.name_in(settings), "TimeToLiveSpecification": expiry}
+            requests.append(("UpdateTimeToLive", request))
+    item = {"TableName": DIRECTORY.name_in(settings), "Item": make_schema_item()}
+    address = httpx.URL(settings.endpoint or "")
+    with contextlib.closing(http.client.HTTPConnection(address.host, address.port)) as connection:
+        for operation, body in [*requests, ("PutItem", item)]:
+            headers = {
+                "Authorization": UNCHECKED_SIGNATURE,
+                "Content-Type": "application/x-amz-json-1.0",
+                "X-Amz-Date": "20300101T000000Z",
+                "X-Amz-Target": f"DynamoDB_20120810.{operation}",
+            }
+            connection.request("POST", "/", json.dumps(body), headers)
+            response = connection.getresponse()
+            answer = response.read()
+            assert response.status == 200, (operation, answer)
 
 
 @dataclasses.dataclass

@@ -7,20 +7,17 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from chatserver.dev.servers import Server, redis_launch
 from tests.integration.features.analytics.support import Lake, open_lake
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import settings_for
-from tests.support.servers.processes import free_port, redis_url_of
+from tests.support.servers.processes import open_redis
 
 
 @pytest.fixture(scope="session")
 def lake_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Redis for these tests, because other tests delete the data of the shared one."""
-    redis = Server(redis_launch(tmp_path_factory.mktemp("lake"), free_port(), appendonly="no"))
-    redis.start()
-    yield redis_url_of(redis)
-    redis.stop()
+    with open_redis(tmp_path_factory.mktemp("lake")) as url:
+        yield url
 
 
 @pytest_asyncio.fixture(loop_scope="session")

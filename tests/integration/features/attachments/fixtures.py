@@ -11,13 +11,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from chatserver.dev.servers import Server, redis_launch
-from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.attachments.support import FileStack, cold_settings, open_file_stack
-from tests.integration.warm.support import settings_for
+from tests.integration.warm.support import create_tables, settings_for
 from tests.support.constants import constants
-from tests.support.servers.processes import free_port, redis_url_of
+from tests.support.servers.processes import open_redis
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -26,24 +23,13 @@ async def store(
 ) -> AsyncIterator[FileStack]:
     """A store in which a user may have three unsent files, and 20,000 bytes in all files."""
     # Other tests delete the data of the shared Redis.
-    redis = Server(redis_launch(tmp_path_factory.mktemp("files"), free_port(), appendonly="no"))
     warm, cold = settings_for(dynamodb), cold_settings(s3)
-    async with open_dynamodb(warm) as client:
-        await apply_tables(client, warm, poll_s=0.01)
-    redis.start()
-    try:
-        async with contextlib.AsyncExitStack() as stack:
-            with constants({"chatserver.features.attachments.service.uploads.WAITING_MAX": 3}):
-                made = await stack.enter_async_context(
-                    open_file_stack(
-                        redis_url_of(redis),
-                        warm,
-                        cold,
-                        user_bytes_max=20_000,
-                        day_bytes_max=100_000,
-                    )
-                )
-                assert made.uploads  # the object is created while the constant has this value
-            yield made
-    finally:
-        redis.stop()
+    create_tables(warm)
+    async with contextlib.AsyncExitStack() as stack:
+        url = stack.enter_context(open_redis(tmp_path_factory.mktemp("files")))
+        with constants({"chatserver.features.attachments.service.uploads.WAITING_MAX": 3}):
+            made = await stack.enter_async_context(
+                open_file_stack(url, warm, cold, user_bytes_max=20_000, day_bytes_max=100_000)
+            )
+            assert made.uploads  # the object is created while the constant has this value
+        yield made

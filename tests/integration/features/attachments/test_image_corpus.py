@@ -12,19 +12,16 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from chatserver.dev.servers import Server, redis_launch
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker import thumbnail_process
 from chatserver.features.attachments.worker.media import run_media
-from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.attachments.support import FileStack, cold_settings, open_file_stack
-from tests.integration.warm.support import settings_for
+from tests.integration.warm.support import create_tables, settings_for
 from tests.integration.workers.support import running
 from tests.support.image_corpus import SampleImage, list_images
-from tests.support.servers.processes import eventually, free_port, redis_url_of
+from tests.support.servers.processes import eventually, open_redis
 
 pytestmark = pytest.mark.constants(
     {"chatserver.features.attachments.worker.thumbnail_process.THUMB_TIMEOUT_S": 60}
@@ -75,16 +72,11 @@ async def store(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
 ) -> AsyncIterator[FileStack]:
     """A store with the default limits."""
-    redis = Server(redis_launch(tmp_path_factory.mktemp("images"), free_port(), appendonly="no"))
     warm, cold = settings_for(dynamodb), cold_settings(s3)
-    async with open_dynamodb(warm) as client:
-        await apply_tables(client, warm, poll_s=0.01)
-    redis.start()
-    try:
-        async with open_file_stack(redis_url_of(redis), warm, cold) as made:
+    create_tables(warm)
+    with open_redis(tmp_path_factory.mktemp("images")) as url:
+        async with open_file_stack(url, warm, cold) as made:
             yield made
-    finally:
-        redis.stop()
 
 
 async def upload_all(store: FileStack, images: list[SampleImage]) -> list[File]:

@@ -10,10 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatserver.config import Warm
-from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.push.support import PushWorld, open_push_world
-from tests.integration.warm.support import settings_for
+from tests.integration.warm.support import create_tables, settings_for
 from tests.support.servers.limits import dynamodb
 from tests.support.servers.push_service import PushService, open_push_service
 
@@ -22,12 +20,11 @@ _tables: dict[str, Warm] = {}
 
 
 @pytest.fixture
-async def push_warm(dynamodb: str) -> Warm:
+def push_warm(dynamodb: str) -> Warm:
     """The settings with the tables of these tests."""
     if dynamodb not in _tables:
         settings = settings_for(dynamodb)
-        async with open_dynamodb(settings) as client:
-            await apply_tables(client, settings, poll_s=0.01)
+        create_tables(settings)
         _tables[dynamodb] = settings
     return _tables[dynamodb]
 

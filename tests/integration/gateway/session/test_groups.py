@@ -16,8 +16,6 @@ from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
 
-_refs = itertools.count(1)
-
 
 async def read(device: RawChat, chat: str, **window: Any) -> list[dict[str, Any]]:
     """Return the messages of a page of history."""
@@ -246,7 +244,7 @@ async def test_removal_interrupted_by_a_worker_crash_is_completed_by_a_retry(
 
     The retry completes the removal.
     """
-    ref = f"change-{next(_refs)}"
+    ref = "change"
     stack.workers["persist-repair-rpc"].kill()
     try:
         failpoint = "membership.after_directory"

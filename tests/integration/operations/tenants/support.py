@@ -14,9 +14,8 @@ from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.operations.tenants.tenant_stores import OpenTenant, open_tenant
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SOCIAL
+from tests.integration.warm.support import create_tables
 
 # No process calls the stores in these tests, so a deletion need not wait for calls in progress.
 QUICK: Final = {
@@ -41,8 +40,7 @@ async def make_settings(redis_url: str, dynamodb: str, s3: str, **redis: Any) ->
             "cold": {"endpoint": s3, "bucket": f"bucket-{name}", "call_timeout_s": 20, **keys},
         }
     )
-    async with open_dynamodb(settings.warm) as client:
-        await apply_tables(client, settings.warm)
+    create_tables(settings.warm)
     async with open_s3(settings.cold) as store:
         await apply_bucket(store, settings.cold)
     return settings

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tests.integration.api.support import Caller
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import Stack
-
-_refs = itertools.count(1)
 
 
 async def read_pages(

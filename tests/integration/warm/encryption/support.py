@@ -26,9 +26,8 @@ from chatserver.warm.dynamo.conditions import decode_bytes
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.encryption.key_rows import DataKeyRows
 from chatserver.warm.messages.message_repository import PersistItem
-from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import TABLES
-from tests.integration.warm.support import message, settings_for
+from tests.integration.warm.support import create_tables, message, settings_for
 from tests.integration.workers.support import open_container
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
@@ -217,6 +216,6 @@ async def open_vault(
     keys = Encryption(**(encryption or {"provider": "file", "key_file": path}))
     with constants(PATIENT):
         async with open_dynamodb(warm) as raw, open_s3(cold) as store:
-            await apply_tables(raw, warm, poll_s=0.01)
+            create_tables(warm)
             await apply_bucket(store, cold)
             yield Vault(redis_url, warm, cold, keys, raw, store)

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.ids import ChatId
 from chatserver.warm.messages import long_bodies
 from tests.integration.features.attachments.support import cold_settings
@@ -21,7 +20,7 @@ from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, Long
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.archive.support import World, crash, open_world
 from tests.support.constants import constants
-from tests.support.servers.processes import free_port, redis_url_of
+from tests.support.servers.processes import open_redis
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -29,19 +28,13 @@ async def long_body_stores(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
 ) -> AsyncIterator[World]:
     """The stores of the test run, with a low limit of inline bodies."""
-    redis = Server(redis_launch(tmp_path_factory.mktemp("bodies"), free_port(), appendonly="no"))
-    redis.start()
-    try:
-        warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX)
-        async with contextlib.AsyncExitStack() as stack:
-            with constants({"chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": 20}):
-                made = await stack.enter_async_context(
-                    open_world(redis_url_of(redis), warm, cold_settings(s3))
-                )
-                assert made.container.long_bodies  # created while the constant has this value
-            yield made
-    finally:
-        redis.stop()
+    warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX)
+    async with contextlib.AsyncExitStack() as stack:
+        url = stack.enter_context(open_redis(tmp_path_factory.mktemp("bodies")))
+        with constants({"chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": 20}):
+            made = await stack.enter_async_context(open_world(url, warm, cold_settings(s3)))
+            assert made.container.long_bodies  # created while the constant has this value
+        yield made
 
 
 @pytest.fixture

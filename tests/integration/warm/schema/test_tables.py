@@ -43,6 +43,13 @@ async def create(tables: Tables, name: str, partition: str, sort: str, **more: A
     )
 
 
+async def test_tables_of_the_tests_equal_those_of_the_product(tables: Tables) -> None:
+    """Most tests create their tables without `apply_tables`, which is slow."""
+    changes = await apply_tables(tables.client, tables.settings, poll_s=0.01)
+
+    assert {change.action for change in changes} == {"kept"}
+
+
 async def test_tables_applied_have_the_keys_and_projections_of_the_data_model(bare: Tables) -> None:
     """Indexes contain keys and the expiry but not the body."""
     await apply_tables(bare.client, bare.settings, poll_s=0.01)

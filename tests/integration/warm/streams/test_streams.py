@@ -20,12 +20,11 @@ from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.connections import open_dynamodb, open_dynamodb_streams
 from chatserver.warm.messages.message_repository import PersistItem, encode_item
-from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.streams.checkpoints import LeaseLost, StreamCheckpoints
 from chatserver.warm.streams.reader import StreamReader
 from tests.integration.warm.schema.migration_support import JumpClock
-from tests.integration.warm.support import Faults, Tables, message, settings_for
+from tests.integration.warm.support import Faults, Tables, create_tables, message, settings_for
 from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import FakeShard, StreamServer
 from workers.archive import ttl_stream_reader
@@ -107,7 +106,7 @@ async def stream_tables(dynamodb: str) -> AsyncIterator[Tables]:
     """Tables for all tests of this module."""
     settings = settings_for(dynamodb)
     async with open_dynamodb(settings) as client:
-        await apply_tables(client, settings, poll_s=0.01)
+        create_tables(settings)
         yield Tables(client, settings, Faults(client))
 
 
@@ -427,7 +426,7 @@ async def real(dynamodb: str) -> AsyncIterator[tuple[Tables, Warm]]:
     """Tables with a stream on the real server."""
     settings = settings_for(dynamodb, stream=True)
     async with open_dynamodb(settings) as client:
-        await apply_tables(client, settings, poll_s=0.01)
+        create_tables(settings)
         yield Tables(client, settings, Faults(client)), settings
 
 

@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.ids import ChatId
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.archive.support import World, open_world
-from tests.support.servers.processes import free_port, redis_url_of
+from tests.support.servers.processes import open_redis
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -26,14 +25,9 @@ async def archive_stores(
 ) -> AsyncIterator[World]:
     """The stores and the components of a worker."""
     # Use a separate Redis, because other tests delete the data of the shared one.
-    redis = Server(redis_launch(tmp_path_factory.mktemp("archive"), free_port(), appendonly="no"))
-    redis.start()
-    try:
-        url = redis_url_of(redis)
+    with open_redis(tmp_path_factory.mktemp("archive")) as url:
         async with open_world(url, settings_for(dynamodb), cold_settings(s3)) as made:
             yield made
-    finally:
-        redis.stop()
 
 
 @pytest.fixture

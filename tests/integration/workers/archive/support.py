@@ -26,8 +26,7 @@ from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.messages.message_repository import PersistItem
-from chatserver.warm.schema.provisioning import apply_tables
-from tests.integration.warm.support import message
+from tests.integration.warm.support import create_tables, message
 from tests.integration.workers.support import open_container
 from workers.archive import archiver
 from workers.archive.archiver import Archiver, ArchiveResult
@@ -164,7 +163,7 @@ async def open_world(redis_url: str, warm: Warm, cold: Cold) -> AsyncIterator[Wo
         open_dynamodb(warm) as client,
         open_container(redis_url, warm, cold=cold, archive=archive) as container,
     ):
-        await apply_tables(client, warm, poll_s=0.01)
+        create_tables(warm)
         await apply_bucket(store, cold)
         yield World(container, client, store, ChatId("-"))
 

@@ -17,9 +17,7 @@ from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.provisioning import apply_tables
-from tests.integration.warm.support import Faults, Tables, settings_for
+from tests.integration.warm.support import Faults, Tables, create_tables, settings_for
 from tests.integration.workers.support import (
     ALICE,
     BOB,
@@ -335,8 +333,7 @@ async def test_persist_catches_up_after_a_dynamodb_outage(
     """Messages can be sent during the outage, and none is lost or repeated."""
     server = start_dynamodb()
     warm = settings_for(server.endpoint)
-    async with open_dynamodb(warm) as client:
-        await apply_tables(client, warm, poll_s=0.01)
+    create_tables(warm)
     async with open_container(redis_url, warm) as container:
         gateway, team = Gateway(container.hot), await make_direct(container)
         async with running(persister_of(container).run()) as task:
