@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import Page, expect
 
 from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import WIDER_THAN_WINDOW, check_page
 from tests.e2e.web.stack_support import PHONE, WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 # Finds elements that extend beyond the window. A list may scroll, so its hidden part is ignored.

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import IS_STORED, Visit, Visitor
 from tests.e2e.web.pages_support import WIDER_THAN_WINDOW, make_picture
 from tests.e2e.web.stack_support import PHONE, WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"
 NEW_PASSWORD = "another long secret"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.async_api import Locator, expect
 
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import PHONE, WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 GONE = "Message deleted"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
@@ -13,8 +12,6 @@ from tests.e2e.web.conversation_support import NODES_MAX
 from tests.e2e.web.pages_support import check_page, open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHATS = 240  # five pages of the list
 OWNERS = 8  # the rate limit does not allow one user to create all chats

@@ -7,13 +7,10 @@ import contextlib
 import re
 from collections.abc import AsyncIterator
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import WebStack, record_console
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @contextlib.asynccontextmanager

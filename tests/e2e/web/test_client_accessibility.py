@@ -11,8 +11,6 @@ from tests.e2e.web.client_support import Visit
 from tests.e2e.web.stack_support import PHONE, WIDE, WebStack
 from tests.support.web_client import ROOT
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 AXE = ROOT / "clients" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 RUN_AXE = """async () => {
   await Promise.all(document.getAnimations().map((each) => each.finished.catch(() => {})));

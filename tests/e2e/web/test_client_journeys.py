@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import (
@@ -15,8 +14,6 @@ from tests.e2e.web.client_support import (
     session_of,
 )
 from tests.e2e.web.stack_support import PHONE, WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"
 LOAD_BYTES_MAX = 150_000

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import Locator, expect
 
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import PHONE, WebStack
 from tests.integration.features.companions.support import make_companion
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LONG = "story:400"  # takes minutes unless it is stopped
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.web.pages_support import SMALL, check_page, open_page
 from tests.e2e.web.stack_support import ADMIN, WebStack
 from tests.integration.features.companions.support import make_companion
 from tests.security.support.users import make_key
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_session_is_started_continued_and_ended(web: WebStack, browser: Browser) -> None:

@@ -12,8 +12,6 @@ from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import WebStack
 from tests.support.servers.processes import free_port
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 PASSWORD = "correct horse battery"
 
 

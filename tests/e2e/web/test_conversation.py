@@ -6,7 +6,6 @@ import asyncio
 import io
 import re
 
-import pytest
 from PIL import Image
 from playwright.async_api import Page, Route, expect
 
@@ -14,8 +13,6 @@ from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import check_page
 from tests.e2e.web.stack_support import WebStack
 from tests.integration.features.link_previews.support import open_site
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_message_actions_work_by_keyboard(web: WebStack, visit: Visit) -> None:

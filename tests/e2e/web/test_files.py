@@ -10,7 +10,6 @@ import re
 import signal
 
 import httpx
-import pytest
 from PIL import Image
 from playwright.async_api import FilePayload, Page, Route, expect
 
@@ -20,8 +19,6 @@ from tests.e2e.web.pages_support import make_picture, open_caller, record_video
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.image_corpus import SIZE, make_phone_heic
 from tests.support.servers.processes import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Gives the page a file, as a drag or the clipboard does.
 GIVE = """([kind, name, type, data]) => {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.stack_support import WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def type_and_send(person: Visitor, text: str) -> None:

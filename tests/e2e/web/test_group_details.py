@@ -10,8 +10,6 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.e2e.web.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web.stack_support import WebStack
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 
 def panel_of(page: Page) -> Locator:
     """The panel with the details of the chat."""

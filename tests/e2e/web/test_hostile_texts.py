@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import Visit
 from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.pages_support import open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 RUN = "window.__xss=1"
 IMAGE = f"<img src=x onerror={RUN}>"

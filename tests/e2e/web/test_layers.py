@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.async_api import Locator, expect
 
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.pages_support import make_picture, open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SCROLL_UP = """async (list) => {
   list.scrollTop = 0;

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import Visit
 from tests.e2e.web.conversation_support import NODES_MAX, fill_chat, scroll_to
 from tests.e2e.web.stack_support import WebStack
 from tests.support.servers.processes import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MESSAGES = 2_500  # more than the SDK keeps (1,000) and more than four windows
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from chatserver.client import ChatClient
@@ -24,8 +23,6 @@ from tests.e2e.web.pages_support import open_page, record_video
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.integration.features.link_previews.support import open_site
 from tests.support.servers.processes import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def open_client(web: WebStack, user: str) -> ChatClient:

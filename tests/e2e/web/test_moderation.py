@@ -12,8 +12,6 @@ from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.stack_support import PATIENCE_MS, PHONE, WIDE, WebStack
 from tests.support.rawchat import Failed
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 
 async def choose_for(page: Page, user: str, action: str) -> None:
     """Choose an action in the menu of a member."""

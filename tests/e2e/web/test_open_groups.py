@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import check_page, open_caller, open_page
 from tests.e2e.web.stack_support import WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 GONE = "This chat doesn't exist, or you are not a member."
 

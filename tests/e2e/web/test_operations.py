@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import Browser, Route, expect
 
 from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_page
 from tests.e2e.web.stack_support import ADMIN, WebStack
 from tests.security.support.users import make_key
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_admin_reads_charts_by_keyboard_and_as_a_table(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import Visit
 from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.stack_support import INBOX_MAX, WebStack
 from tests.support.servers.processes import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_messages_missed_in_an_outage_arrive_once_and_in_order(

@@ -11,8 +11,6 @@ from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web.stack_support import WebStack
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 # Advances the page's clock beyond the cache time of profiles.
 ADVANCE_CLOCK = "(() => { const now = Date.now; Date.now = () => now() + 61_000; })()"
 # Makes the refresh of a visible window run each second; other timers are unchanged.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import Locator, expect
 
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.pages_support import open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Scrolls up until all pages are loaded. Returns how far the message in the middle moved on the
 # screen each time a page was added above it.

@@ -8,7 +8,6 @@ import json
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import pytest
 import pytest_asyncio
 from playwright.async_api import CDPSession, Locator, Worker, expect
 
@@ -18,8 +17,6 @@ from tests.e2e.web.stack_support import PATIENCE_MS, PUSH_VAPID, WebStack
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import Browser as PushBrowser
 from tests.support.servers.push_service import PushService, open_push_service
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Chromium on Debian has no push service; only the subscription is replaced.
 SUBSCRIBE = """

@@ -21,8 +21,6 @@ from tests.e2e.web.stack_support import (
     record_console,
 )
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 PASSWORD = "correct horse battery"
 NOTICE = "This browser doesn't store data for this site."
 REFUSE = "throw new DOMException('refused', 'SecurityError');"

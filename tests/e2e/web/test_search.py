@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_page
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_search_is_narrowed_by_filters_and_opens_the_message(

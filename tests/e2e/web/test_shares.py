@@ -15,8 +15,6 @@ from tests.e2e.web.pages_support import make_picture, open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 # Posts a form like the operating system when an application shares content.
 SHARE = """([action, texts, files]) => {
   const form = document.createElement("form");
