@@ -1,4 +1,4 @@
-"""`chatserver load`: load tests that check every message, and developer benchmarks."""
+"""`chatserver load`: load tests that check every message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
-from chatserver.cli.main import LazyGroup
 from chatserver.cli.process_setup import prepare, run
 from chatserver.command_options import with_options_of
 from chatserver.config import Settings, check_secret
@@ -43,27 +42,6 @@ _COUNT = click.IntRange(0)
 
 
 _CEILING: Final = "ceiling"
-# Import path and `--help` line of each benchmark. Benchmarks are loaded by path because they import
-# chatserver.dev, which cli must not import.
-BENCHMARKS: Final = {
-    "direct": (
-        "chatserver.loadtest.bench.direct_messages:direct",
-        "Direct messages: rate, latency, CPU per message.",
-    ),
-    "groups": (
-        "chatserver.loadtest.bench.groups:groups",
-        "A busy group: deliveries, latency, CPU per delivery.",
-    ),
-    "idle": ("chatserver.loadtest.bench.idle_sessions:idle", "Memory of an idle session."),
-    "logins": (
-        "chatserver.loadtest.bench.logins:logins",
-        "Logins: rate, CPU and DynamoDB calls per `hello`.",
-    ),
-    "persist": (
-        "chatserver.loadtest.bench.persist:persist",
-        "The rate at which the persist worker empties a backlog.",
-    ),
-}
 
 
 @click.group(no_args_is_help=False)
@@ -74,11 +52,6 @@ def load() -> None:
     message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold was not
     met, 2 the test could not start. No options are required if the server runs with `make run`.
     """
-
-
-@load.group(cls=LazyGroup, lazy_commands=BENCHMARKS)
-def bench() -> None:
-    """Start servers and measure rates, latencies and CPU costs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 
 from chatserver.loadtest.precise_timer import PreciseTimer
@@ -22,18 +21,6 @@ def iter_arrivals(rate: float, seconds: float, chance: random.Random) -> Iterato
     while arrival_s < seconds:
         yield arrival_s
         arrival_s += chance.expovariate(rate)
-
-
-def build_schedule(
-    rate: float, seconds: float, senders: int, seed: int
-) -> tuple[array[float], list[int]]:
-    """Return `(times, senders)`: the scheduled time of each message, in seconds, and its sender.
-
-    The times are a Poisson process.
-    """
-    chance = random.Random(seed)  # noqa: S311  the same schedule in each run, not a secret
-    due = array("d", iter_arrivals(rate, seconds, chance))
-    return due, [chance.randrange(senders) for _ in due]
 
 
 class Pacer:

@@ -1,6 +1,7 @@
 """Latency for a normal user during seven concurrent attacks, compared with a calm period.
 
     python -m tests.benchmarks.attack_storm [--calm 50] [--storm 60] [--half-open 3000]
+        [--images 15] [--flooders 200] [--out F.json]
 
 Starts Redis, DynamoDB, S3, a gateway, an API and workers with the default limits. A second process
 then holds half-open requests at the API and the gateway from 30 addresses, guesses an account's
@@ -8,8 +9,8 @@ password 110 times in parallel from 110 networks, has 32 users create groups of 
 two users turn progressive JPEGs into thumbnails and upload files without end, one user search for
 many phrases in long messages, and 200 new accounts of four networks fill Redis, which has only
 `ROOM_BYTES` left. Meanwhile a bystander sends and deletes messages, reads history, blocks users,
-logs in and opens direct chats at a fixed rate. Prints the latency of each request, in the
-calm period and in the storm. Exits with 1 if a response was wrong; latencies do not change it.
+logs in and opens direct chats at a fixed rate. Measures the latency of each request, in the calm
+period and in the storm.
 
 Real attackers have their own machines. Here they share the cores of the servers, so their
 process has a low priority: the benchmark measures the work that they cause, not their own work.
@@ -19,22 +20,22 @@ the servers would otherwise wait for the emulated DynamoDB, which writes synchro
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import dataclasses
 import itertools
 import json
-import resource
+import math
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import click
 import msgspec
 
 from chatserver import config
@@ -42,7 +43,10 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY, Server, ministack_launch
 from chatserver.process_runtime import make_parent_death_hook
-from tests.benchmarks.attackers import CREATES, Targets
+from tests.benchmarks.support import harness
+from tests.benchmarks.support.attackers import CREATES, Targets
+from tests.benchmarks.support.harness import Bench, Figures, benchmark
+from tests.benchmarks.support.measurements import summarize_ms
 from tests.support.deadlines import EXIT_S, wait_for_exit
 from tests.support.rawchat import Failed
 from tests.support.servers.processes import free_port, redis_client
@@ -63,7 +67,6 @@ RATES = {
     "delete": 2.0,
 }
 ROOM_BYTES = 40_000_000  # of Redis memory when the storm begins
-RATIO_WANTED = 3.0
 RAM_DISK_BYTES_MIN = 2_000_000_000
 
 
@@ -72,8 +75,8 @@ class Size:
     """Duration and size of a storm."""
 
     # Long enough that the 99th percentile is not the maximum.
-    calm_s: float = 50
-    storm_s: float = 60
+    calm_s: float = 50.0
+    storm_s: float = 60.0
     half_open: int = 3000
     images: int = 15  # per image attacker
     flooders: int = 200  # accounts that fill Redis
@@ -284,7 +287,7 @@ async def _attacker(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.benchmarks.attackers",
+        "tests.benchmarks.support.attackers",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=Path(__file__).parents[2],
@@ -313,51 +316,38 @@ async def _attacker(
         await wait_for_exit(process)
 
 
-def quantile(values: list[float], share: float) -> float:
-    """Return a quantile of some latencies, in milliseconds."""
-    ordered = sorted(values) or [float("nan")]
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
-
-
-def table(result: Result) -> str:
-    """Return the latencies as a table, with the ratio of the p99 in the storm to the calm p99."""
-    lines = [
-        "| request | count | calm p50 | calm p99 | storm p50 | storm p99 | p99 ratio |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def compare(result: Result) -> Figures:
+    """Return the latencies of each request, and the ratio of the p99 in the storm to the calm."""
+    figures = Figures()
     for name, calm in result.latencies["calm"].items():
-        storm = result.latencies["storm"][name]
-        ratio = quantile(storm, 0.99) / quantile(calm, 0.99)
-        cells = [quantile(each, share) for each in (calm, storm) for share in (0.5, 0.99)]
-        verdict = "" if ratio < RATIO_WANTED else f" (more than {RATIO_WANTED:.0f})"
-        lines.append(
-            f"| {name} | {len(calm)}, {len(storm)} | "
-            + " | ".join(f"{cell:.1f} ms" for cell in cells)
-            + f" | {ratio:.1f}{verdict} |"
-        )
-    return "\n".join(lines)
+        phases = {
+            "calm": summarize_ms(calm),
+            "storm": summarize_ms(result.latencies["storm"][name]),
+        }
+        p99s = [each.get("p99_ms", math.nan) for each in phases.values()]
+        figures[name] = {**phases, "p99_ratio": round(p99s[1] / p99s[0], 1)}
+    return figures
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--calm", type=float, default=Size.calm_s, help="seconds")
-    parser.add_argument("--storm", type=float, default=Size.storm_s, help="seconds")
-    parser.add_argument("--half-open", type=int, default=Size.half_open)
-    options = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65_536)), hard))
-    size = Size(options.calm, options.storm, options.half_open)
+def options() -> Iterator[Callable[[Any], Any]]:
+    """Yield an option for each field of `Size`."""
+    for field in dataclasses.fields(Size):
+        name = field.name.removesuffix("_s").replace("_", "-")
+        yield click.option(f"--{name}", field.name, default=field.default, show_default=True)
+
+
+@benchmark(*options())
+async def main(bench: Bench, **sizes: Any) -> Figures:
     ram_disk = Path("/dev/shm")
-    is_large = ram_disk.is_dir() and shutil.disk_usage(ram_disk).free > RAM_DISK_BYTES_MIN
-    parent = ram_disk if is_large else None
-    with tempfile.TemporaryDirectory(prefix="chatserver-storm-", dir=parent) as folder:
-        result = asyncio.run(run_storm(Path(folder), size))
-    out = [table(result), "", f"attacks: {json.dumps(result.attacks)}"]
-    out.append(f"Redis memory in use at the end: {result.memory_share:.0%}")
-    out += [f"wrong: {line}" for line in result.wrong[:20]]
-    sys.stdout.write("\n".join(out) + "\n")
-    sys.exit(1 if result.wrong else 0)
+    folder = bench.folder
+    if ram_disk.is_dir() and shutil.disk_usage(ram_disk).free > RAM_DISK_BYTES_MIN:
+        folder = Path(tempfile.mkdtemp(prefix="chatserver-storm-", dir=ram_disk))
+        bench.on_exit(lambda: shutil.rmtree(folder))
+    result = await run_storm(folder, Size(**sizes), **harness.SETTINGS)
+    for line in result.wrong:
+        bench.findings.add("wrong", line)
+    share = {"redis_memory_share": round(result.memory_share, 2)}
+    return {**compare(result), "attacks": result.attacks, **share}
 
 
 if __name__ == "__main__":

@@ -1,30 +1,28 @@
 """Speed and size of the SDK's message cache.
 
-    python -m tests.benchmarks.client_cache [MESSAGES]
+    python -m tests.benchmarks.client_cache [--messages 100000] [--runs 3] [--out F.json]
 
 Writes messages of 100 characters in 100 chats as a client does, in saves of 500 events, then opens
-the file as a new client and reads pages. Prints the median of three runs.
+the file as a new client and reads pages.
 """
 
 from __future__ import annotations
 
-import asyncio
-import statistics
-import sys
-import tempfile
 import time
 from pathlib import Path
+
+import click
 
 from chatserver.client import ChatClient, SqliteStore
 from chatserver.client.cache.changes import Delivered
 from chatserver.client.cache.sqlite_store import Owner
 from chatserver.client.model import Entry
 from chatserver.client.state_store import Saved
+from tests.benchmarks.support.harness import Bench, Figures, benchmark
 
 CHATS = 100
 SAVE = 500
 PAGES = 200
-RUNS = 3
 
 
 def entry_of(number: int) -> Entry:
@@ -65,22 +63,18 @@ async def open_and_read(path: Path, messages: int) -> tuple[float, float]:
         return opened, (time.perf_counter() - began) / PAGES
 
 
-def main() -> None:
-    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    rates, opens, reads, size = [], [], [], 0
-    for _ in range(RUNS):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "alice.db"
-            rates.append(write(path, messages))
-            size = path.stat().st_size
-            opened, read = asyncio.run(open_and_read(path, messages))
-            opens.append(opened)
-            reads.append(read)
-    print(f"messages {messages}")  # noqa: T201  # a command
-    print(f"events written per second {statistics.median(rates):.0f}")  # noqa: T201
-    print(f"file bytes per message {size / messages:.0f}")  # noqa: T201
-    print(f"open ms {statistics.median(opens) * 1000:.0f}")  # noqa: T201
-    print(f"page of 50, ms {statistics.median(reads) * 1000:.2f}")  # noqa: T201
+@benchmark(click.option("--messages", default=100_000, show_default=True), runs=3)
+async def main(bench: Bench, messages: int) -> Figures:
+    path = bench.folder / "alice.db"
+    written_per_s = write(path, messages)
+    size = path.stat().st_size
+    opened_s, page_s = await open_and_read(path, messages)
+    return {
+        "events_written_per_second": round(written_per_s),
+        "file_bytes_per_message": round(size / messages),
+        "open_ms": round(opened_s * 1000),
+        "page_of_50_ms": round(page_s * 1000, 2),
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """CPU, Redis commands and DynamoDB calls of processes with nothing to do.
 
     python -m tests.benchmarks.idle_cpu [--seconds 120] [--settle 30] [--partitions 1]
+        [--out F.json]
 
 Starts Redis, DynamoDB, S3, a gateway, the API and a process with all workers, with the settings of
 `chatserver dev`, and waits. No client connects. CPU is user and system time of each process, as a
@@ -11,11 +12,9 @@ that Redis executes, including those inside scripts.
 from __future__ import annotations
 
 import collections
-import json
-import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.request import urlopen
 
 import click
@@ -23,16 +22,21 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from chatserver.dev.process_plan import Plan, Ports
-from chatserver.dev.servers import HOST, Server, ministack_launch
-from tests.support.servers.processes import free_port, redis_client
+from chatserver.dev.servers import HOST, Server
+from tests.benchmarks.support import harness
+from tests.benchmarks.support.harness import Bench, Figures, benchmark
+from tests.benchmarks.support.measurements import get_pid, read_redis_commands
+from tests.support.servers.processes import free_port
 from tests.support.stack import Stack
 
 COMMANDS_SHOWN = 8
 
 
-def dev_settings(s3_port: int, partitions: int) -> dict[str, str]:
+def dev_settings(folder: Path, s3_port: int, partitions: int) -> dict[str, str]:
     """Return the settings of `chatserver dev` that the stack does not set."""
-    plan = Plan(Path(), Ports(0, 0, 0, 0, s3_port), secret="0" * 64)
+    page, gateway, redis, dynamodb = (free_port() for _ in range(4))
+    ports = Ports(page=page, gateway=gateway, redis=redis, dynamodb=dynamodb, s3=s3_port)
+    plan = Plan(folder, ports, secret="0" * 64)
     own = ("CHAT_REDIS_", "CHAT_WARM_", "CHAT_AUTH_", "CHAT_GATEWAY_", "CHAT_TELEMETRY_")
     shared = {name: text for name, text in plan.settings().items() if not name.startswith(own)}
     return {**shared, "CHAT_REDIS_PARTITIONS": str(partitions)}
@@ -47,19 +51,15 @@ class Usage(NamedTuple):
 
 def usage_of(server: Server) -> Usage:
     """Return the usage of a process."""
-    assert server.process is not None
-    process = psutil.Process(server.process.pid)
+    process = psutil.Process(get_pid(server))
     times = process.cpu_times()
     return Usage(times.user + times.system, process.num_ctx_switches().voluntary)
 
 
 def count_commands(stack: Stack) -> collections.Counter[str]:
     """Return how often Redis executed each command."""
-    with redis_client(stack.redis_url) as client:
-        found: dict[str, Any] = client.info("commandstats")  # type: ignore[assignment]
-    return collections.Counter(
-        {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in found.items()}
-    )
+    stats = read_redis_commands(stack.redis_url)
+    return collections.Counter({name: int(each["calls"]) for name, each in stats.items()})
 
 
 def count_dynamodb_calls(port: int) -> collections.Counter[str]:
@@ -75,14 +75,14 @@ def count_dynamodb_calls(port: int) -> collections.Counter[str]:
     return counts
 
 
-def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
+def measure(bench: Bench, stack: Stack, seconds: float, settle: float) -> Figures:
     """Start the processes, wait until they are idle, and return the rates per second."""
     ports = {name: free_port() for name in ("worker all", "gateway", "api")}
     metrics = {name: {"CHAT_TELEMETRY_METRICS_PORT": str(port)} for name, port in ports.items()}
     servers = {
         "worker all": stack.start_worker("all", **metrics["worker all"]),
-        "gateway": stack.start_gateway(**metrics["gateway"]),
-        "api": stack.start_api(**metrics["api"]),
+        "gateway": bench.start(stack.add_gateway(**metrics["gateway"]).launch),
+        "api": bench.start(stack.add_api(**metrics["api"]).launch),
         "redis": stack.redis,
         "dynamodb": stack.dynamodb,
     }
@@ -113,30 +113,24 @@ def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
             name: round((now.wake_ups - before[name].wake_ups) / span_s, 1)
             for name, now in after.items()
         },
-        "redis_commands_per_s": round(commands.total() / span_s, 1),
-        "most": rates(commands),
-        "dynamodb_calls_per_s": round(calls.total() / span_s, 2),
-        "calls": rates(calls),
+        "redis_commands_per_s_in_all": round(commands.total() / span_s, 1),
+        "redis_commands_per_s": rates(commands),
+        "dynamodb_calls_per_s_in_all": round(calls.total() / span_s, 2),
+        "dynamodb_calls_per_s": rates(calls),
     }
 
 
-@click.command()
-@click.option("--seconds", default=120.0, show_default=True, type=click.FloatRange(10))
-@click.option("--settle", default=30.0, show_default=True, help="Seconds before the measurement.")
-@click.option("--partitions", default=1, show_default=True, type=click.IntRange(1, 1024))
-def main(seconds: float, settle: float, partitions: int) -> None:
-    """Measure idle processes, and print the results as JSON."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, s3_port = Path(name), free_port()
-        stack = Stack(folder, "everysec", dev_settings(s3_port, partitions))
-        s3 = Server(ministack_launch(folder / "s3", s3_port, service="s3"))
-        try:
-            s3.start()
-            stack.start_servers()
-            click.echo(json.dumps(measure(stack, seconds, settle), indent=1))
-        finally:
-            stack.stop()
-            s3.kill()
+@benchmark(
+    click.option("--seconds", default=120.0, show_default=True),
+    click.option("--settle", default=30.0, show_default=True, help="Seconds before that."),
+    click.option("--partitions", default=1, show_default=True, type=click.IntRange(1, 1024)),
+)
+def main(bench: Bench, seconds: float, settle: float, partitions: int) -> Figures:
+    settings = dev_settings(bench.folder, bench.start_s3().port, partitions)
+    stack = Stack(bench.folder, "everysec", {**settings, **harness.SETTINGS})
+    bench.on_exit(stack.stop)
+    stack.start_servers()
+    return measure(bench, stack, seconds, settle)
 
 
 if __name__ == "__main__":

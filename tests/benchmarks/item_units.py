@@ -10,18 +10,12 @@ one otherwise). Prints the tables of docs/data-model.md.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any, Final
 
-import click
 import msgspec
 
 from chatserver.config import Warm
-from chatserver.dev.servers import Server, dynamodb_launch
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import build_tombstone
@@ -33,9 +27,8 @@ from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.messages.removed_message_markers import encode_marker
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, MessageField, Table
-from tests.benchmarks.output import out_option, write_figures
+from tests.benchmarks.support.harness import Bench, Figures, benchmark
 from tests.integration.warm.support import settings_for
-from tests.support.servers.processes import free_port
 
 START_TS = 1_795_000_000_000_000
 PAGE = 50
@@ -192,25 +185,10 @@ def render(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-async def run(endpoint: str) -> dict[str, Any]:
-    """Measure every choice."""
-    async with open_dynamodb(settings_for(endpoint)) as client:
-        choices = {choice: await measure(client, choice) for choice in CHOICES}
-    return {"benchmark": "units of a message", "ours": OURS, "choices": choices}
-
-
-@click.command()
-@out_option
-def main(out: Path | None) -> None:
-    """Measure every choice, and print the tables of docs/data-model.md."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(dynamodb_launch(Path(folder), free_port())).start()
-        try:
-            results = asyncio.run(run(server.endpoint))
-        finally:
-            server.kill()
-    write_figures(results, out)
-    sys.stdout.write(render(results) + "\n")
+@benchmark(render=render)
+async def main(bench: Bench) -> Figures:
+    async with open_dynamodb(settings_for(bench.start_dynamodb().endpoint)) as client:
+        return {"choices": {choice: await measure(client, choice) for choice in CHOICES}}
 
 
 if __name__ == "__main__":

@@ -1,31 +1,25 @@
 """Memory in Redis that one hostile user can use in a day.
 
-    python -m tests.benchmarks.memory_budget
+    python -m tests.benchmarks.memory_budget [--budget BYTES] [--out F.json] [WAYS...]
 
 Each kind of request is repeated against a real Redis until a day's budget is charged: the burst and
 86,400 seconds of refill, as if the clock of the bucket had been advanced. Requests go through the
 use cases of a gateway, so that the charges after a request are those of the product. Messages are
 persisted at once (DynamoDB is healthy), so the backlog is empty at the end. Prints, for each kind,
 the number of requests, the charge, and the additional memory of Redis, with the inboxes of all
-recipients. Exits with 1 if one kind uses more than 20 MB.
+recipients. A kind that uses more than 20 MB is a wrong result.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import itertools
-import sys
-import tempfile
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
-import redis
 
 from chatserver import config
-from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
 from chatserver.domain.text_validation import BODY_CHARS_MAX
@@ -34,9 +28,10 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from chatserver.protocol.redis_memory_costs import ANSWER_BYTES, MARK_BYTES
 from chatserver.service.chats.read_marks import READ_MARKS_MEMBERS_MAX
-from tests.benchmarks.memory_requests import HOSTILE, LONG_REF, Day
+from tests.benchmarks.support.harness import Bench, Figures, benchmark
+from tests.benchmarks.support.memory_requests import HOSTILE, LONG_REF, Day
 from tests.integration.hot.support import redis_settings
-from tests.support.servers.processes import free_port, redis_url_of
+from tests.support.servers.processes import redis_client, redis_url_of
 
 DAY_S = 86_400
 DAY_BYTES_MAX = 20_000_000
@@ -232,7 +227,8 @@ WAYS: dict[str, Way] = {
 
 async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
     """Spend a budget; return the number of requests, the charge and the memory that Redis added."""
-    redis.Redis.from_url(url).flushall()
+    with redis_client(url) as client:
+        client.flushall()
     async with open_hot(redis_settings(url)) as hot:
         day = Day(hot)
         await WAYS[way](day, 1)  # load the scripts and let Redis allocate its tables first
@@ -242,30 +238,20 @@ async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
         return day.count, day.charged, await day.used_bytes() - before - day.others_bytes
 
 
-def main() -> int:
-    """Measure each kind of request; return 1 if one uses more than 20 MB."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--budget", type=int, default=day_budget(config.Limits()))
-    parser.add_argument("ways", nargs="*", default=list(WAYS), help="default: all")
-    options = parser.parse_args()
-    worst = 0
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(redis_launch(Path(folder), free_port()))
-        server.start()
-        try:
-            sys.stdout.write(f"{'way':28}{'requests':>10}{'charged MB':>12}{'Redis MB':>10}\n")
-            for way in options.ways:
-                count, charged, taken = asyncio.run(
-                    measure(redis_url_of(server), way, options.budget)
-                )
-                worst = max(worst, taken)
-                row = f"{way:28}{count:>10}{charged / 1e6:>12.1f}{taken / 1e6:>10.1f}\n"
-                sys.stdout.write(row)
-                sys.stdout.flush()
-        finally:
-            server.stop()
-    return 0 if worst <= DAY_BYTES_MAX else 1
+@benchmark(
+    click.option("--budget", default=day_budget(config.Limits()), show_default=True),
+    click.argument("ways", nargs=-1, type=click.Choice(list(WAYS))),
+)
+async def main(bench: Bench, budget: int, ways: tuple[str, ...]) -> Figures:
+    url, figures = redis_url_of(bench.start_redis("everysec")), Figures()
+    for way in ways or WAYS:
+        count, charged, taken = await measure(url, way, budget)
+        if taken > DAY_BYTES_MAX:
+            bench.findings.add("over budget", f"{way}: {taken:,} bytes")
+        sizes = {"charged_mb": round(charged / 1e6, 1), "redis_mb": round(taken / 1e6, 1)}
+        figures[way] = {"requests": count, **sizes}
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

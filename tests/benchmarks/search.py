@@ -1,7 +1,7 @@
 """Full-text search: build, size, queries, refresh and removal with a million messages.
 
-    python -m tests.benchmarks.search [--messages 1000000] [--engine sqlite] [--live] [--out F.json]
-        [--folder FOLDER] [--part build] [--part queries] [--part changes] [--queries 200]
+    python -m tests.benchmarks.search [--messages 1000000] [--engine sqlite] [--queries 200]
+        [--folder FOLDER] [--part build] [--part queries] [--part changes] [--out F.json]
 
 With a folder, the index is kept, an interrupted build continues, and a later run can measure
 another part.
@@ -13,39 +13,24 @@ power law; 2,000 senders.
 *Queries*: one to three words, as frequent as in the texts, the last one incomplete in a third of
 the queries; users with 20, 200 and 1,000 chats. Time of the engine alone, in one thread.
 
-*Live* (`sqlite` only): a gateway, an API, persist and search workers, Redis and a DynamoDB API
-server on the same machine, with the index above. `chatserver load` sends 1,000 messages a second.
-Meanwhile a user sends a message every half second and searches for it over HTTP until it is found;
-the time includes the send. Then that user's queries are timed over HTTP.
-
-`lancedb` uses a local S3 server. Prints the figures.
+`lancedb` uses a local S3 server.
 """
 
 from __future__ import annotations
 
-import asyncio
 import bisect
-import contextlib
 import itertools
-import json
-import os
 import random
 import resource
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
-import httpx
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Cold, Settings
-from chatserver.dev.servers import Server, ministack_launch
 from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
 from chatserver.features.search.query import parse_query
@@ -53,47 +38,17 @@ from chatserver.features.search.settings import Search
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.features.search.worker.index_changes import join_tokens
-from tests.benchmarks.output import out_option, write_figures
+from tests.benchmarks.support.harness import Bench, Figures, benchmark
+from tests.benchmarks.support.measurements import summarize_ms
 from tests.integration.features.attachments.support import cold_settings
-from tests.support.fork_server import CLI
-from tests.support.rawchat import RawChat
-from tests.support.servers.processes import free_port
-from tests.support.stack import Stack, open_stack
 
 CHATS, SENDERS, WORDS = 5_000, 2_000, 50_000
 BATCH = 1_000
-QUERIES = 200
 PARTS = ("build", "queries", "changes")
-RATE, LOAD_S, PROBES_S = 1_000, 25, 20
-SYLLABLES = [
-    "ba",
-    "ko",
-    "li",
-    "mu",
-    "ne",
-    "ra",
-    "si",
-    "to",
-    "ve",
-    "za",
-    "chi",
-    "dor",
-    "fel",
-    "gan",
-    "hul",
-    "jin",
-]
-GERMAN = [
-    "straße",
-    "größe",
-    "über",
-    "müller",
-    "schön",
-    "zurück",
-    "köln",
-    "frühstück",
-    "verfügbarkeitsprüfung",
-]
+SYLLABLES = ("ba", "ko", "li", "mu", "ne", "ra", "si", "to", "ve", "za", "chi", "dor", "fel", "gan",
+             "hul", "jin")  # fmt: skip
+GERMAN = ("straße", "größe", "über", "müller", "schön", "zurück", "köln", "frühstück",
+          "verfügbarkeitsprüfung")  # fmt: skip
 
 
 def word_of(number: int) -> str:
@@ -135,7 +90,7 @@ def iter_documents(count: int) -> Iterator[tuple[Document, int]]:
         yield Document(chat, number + 1, ts, sender, join_tokens(text)), len(text.encode())
 
 
-def build(engine: Engine, count: int) -> dict[str, Any]:
+def build(engine: Engine, count: int) -> Figures:
     """Add the documents that the index does not have yet."""
     state = State(generation=2, rules=RULES_VERSION)
     engine.load()
@@ -162,15 +117,6 @@ def build(engine: Engine, count: int) -> dict[str, Any]:
     }
 
 
-def percentiles(times: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(times)
-    return {
-        "p50_ms": round(ordered[len(ordered) // 2] * 1e3, 2),
-        "p99_ms": round(ordered[int(len(ordered) * 0.99)] * 1e3, 2),
-        "max_ms": round(ordered[-1] * 1e3, 2),
-    }
-
-
 def make_query(source: random.Random) -> str:
     words = [VOCABULARY[pick(WORD_WEIGHTS, source)] for _ in range(source.choice([1, 1, 2, 3]))]
     if source.random() < 1 / 3:
@@ -178,7 +124,7 @@ def make_query(source: random.Random) -> str:
     return " ".join(words) + " "
 
 
-def time_queries(engine: Engine, count: int) -> dict[str, Any]:
+def time_queries(engine: Engine, count: int) -> Figures:
     source, found = random.Random(3), {}
     for order in Order:
         for size in (20, 200, 1_000):
@@ -189,11 +135,11 @@ def time_queries(engine: Engine, count: int) -> dict[str, Any]:
                 began = time.perf_counter()
                 hits += len(engine.find(query, chats, order, 20, None, 0, WorkBudget(60)).hits)
                 times.append(time.perf_counter() - began)
-            found[f"{order}, {size} chats"] = {**percentiles(times), "hits": hits}
+            found[f"{order}, {size} chats"] = {**summarize_ms(times), "hits": hits}
     return found
 
 
-def time_changes(engine: Engine, count: int) -> dict[str, Any]:
+def time_changes(engine: Engine, count: int) -> Figures:
     state = State(generation=2, rules=RULES_VERSION)
     refreshes, removals = [], []
     for number in range(20):
@@ -215,8 +161,8 @@ def time_changes(engine: Engine, count: int) -> dict[str, Any]:
     while not engine.compact(is_first=is_first):
         is_first = False
     return {
-        "refresh": percentiles(refreshes),
-        "removal": percentiles(removals),
+        "refresh": summarize_ms(refreshes),
+        "removal": summarize_ms(removals),
         "erasure": {
             "documents": erased,
             "with_compaction_s": round(time.perf_counter() - began, 2),
@@ -224,135 +170,42 @@ def time_changes(engine: Engine, count: int) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def opened(engine: str, folder: Path) -> Iterator[Engine]:
-    with contextlib.ExitStack() as servers:
-        index = str(folder / "index")
-        cold = Cold()
-        if engine == "lancedb":
-            s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
-            servers.callback(s3.kill)
-            s3.start()
-            cold = cold_settings(s3.endpoint)
-            asyncio.run(_make_bucket(cold))
-            index = "s3"
-        made = Settings(search=Search(index=index), cold=cold)
-        yield open_engine(made, 0, is_writer=True)
-
-
-async def _make_bucket(cold: Cold) -> None:
+async def make_bucket(cold: Cold) -> None:
     async with open_s3(cold) as store:
         await apply_bucket(store, cold)
 
 
-# live
-
-
-async def measure_live(folder: Path) -> dict[str, Any]:
-    workers = (("persist", "repair", "rpc"), ("search",))
-    env = {"CHAT_SEARCH_INDEX": str(folder / "index")}
-    with open_stack(folder / "stack", workers=workers, fsync="everysec", env=env) as stack:
-        api = stack.start_api()
-        await stack.add_users(["ann", "ben"])
-        device = RawChat("ann", stack.port, stack.token, device="probe")
-        await device.start()
-        chat = (await device.request("open_direct", user="ben"))["chat"]["chat"]
-        load = start_load(stack)
-        await asyncio.sleep(3)
-        headers = {"Authorization": f"Bearer {stack.token('ben')}"}
-        async with httpx.AsyncClient(base_url=api.endpoint, headers=headers, timeout=30) as client:
-            delays = await probe(device, chat, client)
-            under_load = await time_requests(client)
-            out, _ = await asyncio.to_thread(load.communicate)
-            idle = await time_requests(client)
-        lines = [line for line in out.decode().splitlines() if line.strip()]
-        return {
-            "rate": RATE,
-            "findable": percentiles(delays),
-            "request_under_load": under_load,
-            "request_idle": idle,
-            "load": [line.strip() for line in lines if "sent" in line or "rate" in line][:4],
-        }
-
-
-def start_load(stack: Stack) -> subprocess.Popen[bytes]:
-    arguments = ["load", "direct", "--users", "100", "--rate", str(RATE)]
-    arguments += ["--duration", str(LOAD_S), "--url", f"ws://127.0.0.1:{stack.port}/"]
-    return subprocess.Popen(
-        [*CLI, *arguments],
-        env={**os.environ, **stack.environment()},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-
-
-async def probe(device: RawChat, chat: str, client: httpx.AsyncClient) -> list[float]:
-    delays, until = [], time.perf_counter() + PROBES_S
-    for number in itertools.count():
-        if time.perf_counter() > until:
-            return delays
-        began = time.perf_counter()
-        await device.send(chat, f"probe number{number}x lunch")
-        while True:
-            answer = await client.get("/v1/search", params={"q": f"number{number}x "})
-            if answer.json()["items"]:
-                break
-            await asyncio.sleep(0.02)
-        delays.append(time.perf_counter() - began)
-        await asyncio.sleep(max(0.0, 0.5 - delays[-1]))
-    return delays
-
-
-async def time_requests(client: httpx.AsyncClient) -> dict[str, float]:
-    times = []
-    for number in range(100):
-        query = ("lunch", "probe ", '"lunch"', f"number{number % 20}")[number % 4]
-        began = time.perf_counter()
-        answer = await client.get("/v1/search", params={"q": query})
-        times.append(time.perf_counter() - began)
-        assert answer.status_code == 200, answer.text
-    return percentiles(times)
-
-
-@click.command()
-@click.option("--messages", default=1_000_000)
-@click.option("--engine", "name", type=click.Choice(["sqlite", "lancedb"]), default="sqlite")
-@click.option("--live", is_flag=True)
-@click.option("--folder", type=click.Path(path_type=Path))
-@click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, default=PARTS)
-@click.option("--queries", default=QUERIES, help="Queries per size and order.")
-@out_option
-def main(
-    *,
+@benchmark(
+    click.option("--messages", default=1_000_000, show_default=True),
+    click.option("--engine", "name", type=click.Choice(["sqlite", "lancedb"]), default="sqlite"),
+    click.option("--folder", type=click.Path(path_type=Path)),
+    click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, default=PARTS),
+    click.option("--queries", default=200, show_default=True, help="Per size and order."),
+)
+async def main(
+    bench: Bench,
     messages: int,
     name: str,
-    live: bool,
     folder: Path | None,
     parts: tuple[str, ...],
     queries: int,
-    out: Path | None,
-) -> None:
-    """Measure; see the module docstring. A file that exists keeps its other figures."""
-    whole = json.loads(out.read_text()) if out is not None and out.exists() else {}
-    result = whole.setdefault(name, {})
-    with contextlib.ExitStack() as stack:
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "stack").mkdir(parents=True, exist_ok=True)
-        with opened(name, folder) as engine:
-            if "build" in parts:
-                result |= build(engine, messages)
-            if "queries" in parts:
-                result["queries"] = time_queries(engine, queries)
-            if "changes" in parts:
-                result["changes"] = time_changes(engine, messages)
-            peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            result["rss_mb"] = round(peak_kb / 1024)
-            engine.close()
-        if live:
-            result["live"] = asyncio.run(measure_live(folder))
-    write_figures(whole, out)
-    json.dump(result, sys.stdout, indent=2)
+) -> Figures:
+    folder = folder or bench.folder
+    settings = Settings(search=Search(index=str(folder / "index")))
+    if name == "lancedb":
+        cold = cold_settings(bench.start_s3(folder).endpoint)
+        await make_bucket(cold)
+        settings = Settings(search=Search(index="s3"), cold=cold)
+    engine, figures = open_engine(settings, 0, is_writer=True), Figures()
+    if "build" in parts:
+        figures["build"] = build(engine, messages)
+    if "queries" in parts:
+        figures["queries"] = time_queries(engine, queries)
+    if "changes" in parts:
+        figures["changes"] = time_changes(engine, messages)
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    engine.close()
+    return {**figures, "rss_mb": round(peak_kb / 1024)}
 
 
 if __name__ == "__main__":

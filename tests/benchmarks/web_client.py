@@ -1,6 +1,6 @@
 """The web client with a long chat: frames, nodes, memory and keystrokes in Chromium.
 
-    python -m tests.benchmarks.web_client [--messages 100000] [--out F.json]
+    python -m tests.benchmarks.web_client [--messages 100000] [--outage 5] [--out F.json]
 
 A direct chat gets texts of 1 to 60 words, some of them with Markdown. A user opens it, scrolls to
 its first message and back to the last one as fast as the page draws frames (2,700 pixels each,
@@ -17,13 +17,8 @@ Chromium, without a window and a GPU, run on the same machine.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
 
 import click
 from playwright.async_api import Page, async_playwright, expect
@@ -35,10 +30,16 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol import frames
 from chatserver.warm.messages.message_repository import PersistItem
-from tests.benchmarks.output import out_option, write_figures
+from tests.benchmarks.support.harness import Bench, Figures, benchmark
+from tests.benchmarks.support.measurements import summarize_ms
 from tests.e2e.web.client_support import WORKER_READY, Visitor, open_visits
 from tests.e2e.web.conversation_support import TYPE, scroll_to
-from tests.e2e.web.stack_support import CHROMIUM_ARGS, WebStack, open_web_stack
+from tests.e2e.web.stack_support import (
+    CHROMIUM_ARGS,
+    PATIENCE_MS,
+    WebStack,
+    open_web_stack,
+)
 from tests.support.stack import Stack
 
 WORDS = ["the", "plan", "for", "tomorrow", "**really**", "works", "`code`", "again", "maybe", "ok"]
@@ -46,7 +47,6 @@ LETTERS = 100
 STEP_PX = 2_700
 GAP_TS = 500_000  # microseconds between two messages
 PUT, PUTS_AT_ONCE = 500, 8
-OUTAGES_S = (1, 5, 10, 15, 20)
 
 
 def text_of(number: int) -> str:
@@ -54,12 +54,6 @@ def text_of(number: int) -> str:
     chance = random.Random(number)
     words = chance.choices(WORDS, k=chance.randint(1, 60 if chance.random() < 0.2 else 12))
     return f"{number} {' '.join(words)}"
-
-
-def percentiles(times: list[float]) -> dict[str, float]:
-    """Return p50, p95 and the maximum of sorted times, in milliseconds."""
-    picked = {"p50": times[len(times) // 2], "p95": times[int(len(times) * 0.95)], "max": times[-1]}
-    return {name: round(value, 1) for name, value in picked.items()}
 
 
 async def write_messages(stack: Stack, reader: UserId, writer: UserId, count: int) -> None:
@@ -88,12 +82,12 @@ async def write_messages(stack: Stack, reader: UserId, writer: UserId, count: in
         await asyncio.gather(*(put(1 + index * PUT) for index in range(PUTS_AT_ONCE)))
 
 
-async def type_letters(person: Visitor) -> dict[str, float]:
+async def type_letters(person: Visitor) -> Figures:
     """Type into the composer; return the times of keystrokes."""
     await person.field.focus()
     times: list[float] = await person.page.evaluate(TYPE, LETTERS)
     await person.field.fill("")
-    return percentiles(times)
+    return summarize_ms([each / 1000 for each in times])
 
 
 async def measure_heap(page: Page) -> float:
@@ -105,14 +99,13 @@ async def measure_heap(page: Page) -> float:
     return round(usage["usedSize"] / 1e6, 1)
 
 
-async def measure_scroll(page: Page, end: int) -> dict[str, Any]:
+async def measure_scroll(page: Page, end: int) -> Figures:
     """Scroll to a message; return the measurements."""
     started = time.perf_counter()
     found = await scroll_to(page, end, STEP_PX, wait_for_rows=False)
     return {
         "seconds": round(time.perf_counter() - started, 1),
-        "frames": len(found["frames"]),
-        "frame_ms": percentiles(found["frames"]),
+        "frame": summarize_ms([each / 1000 for each in found["frames"]]),
         "nodes_max": found["nodes"],
         "heap_mb": await measure_heap(page),
     }
@@ -131,24 +124,45 @@ async def measure_offline_reload(person: Visitor, last: str) -> int:
     return took_ms
 
 
-async def measure_outages(web: WebStack, person: Visitor) -> list[int]:
+async def send(person: Visitor, text: str) -> None:
+    """Send a message and wait until it is committed."""
+    await person.send(text)
+    await expect(person.mark(text, "Sent")).to_be_visible()
+
+
+async def measure_outages(web: WebStack, person: Visitor, outages_s: tuple[float, ...]) -> Figures:
     """Return the milliseconds from the start of the gateway until a message is committed."""
-    times = []
-    for seconds in OUTAGES_S:
+    await send(person, "before the outages")  # it is connected again
+    times = {}
+    for seconds in outages_s:
         web.kill_gateway()
         await expect(person.banner).to_be_visible()
         await asyncio.sleep(seconds)
         web.start_gateway()
         started = time.perf_counter()
-        await person.send(f"after {seconds} s")
-        await expect(person.mark(f"after {seconds} s", "Sent")).to_be_visible()
-        times.append(round((time.perf_counter() - started) * 1000))
+        await send(person, f"after {seconds:g} s")
+        times[f"{seconds:g} s"] = round((time.perf_counter() - started) * 1000)
     return times
 
 
-async def measure(folder: Path, messages: int) -> dict[str, Any]:
-    """Create a long chat and measure the client with it."""
-    async with open_web_stack(folder, ["ann", "ben"]) as web, async_playwright() as playwright:
+@benchmark(
+    click.option("--messages", default=100_000, show_default=True),
+    click.option(
+        "--outage",
+        "outages_s",
+        type=float,
+        multiple=True,
+        default=(1, 5, 10, 15, 20),
+        show_default=True,
+        help="Seconds; can be repeated.",
+    ),
+)
+async def main(bench: Bench, messages: int, outages_s: tuple[float, ...]) -> Figures:
+    expect.set_options(timeout=PATIENCE_MS)
+    async with (
+        open_web_stack(bench.folder, ["ann", "ben"]) as web,
+        async_playwright() as playwright,
+    ):
         await write_messages(web.stack, UserId("ann"), UserId("ben"), messages)
         async with web.stack.chat_of("ann") as reader:
             chat = (await reader.request("open_direct", user="ben"))["chat"]["chat"]
@@ -161,30 +175,19 @@ async def measure(folder: Path, messages: int) -> dict[str, Any]:
             started = time.perf_counter()
             await person.open_chat("ben")
             await expect(person.messages(f"{messages} ").last).to_be_in_viewport()
-            result: dict[str, Any] = {
+            result: Figures = {
                 "messages": messages,
                 "open_ms": round((time.perf_counter() - started) * 1000),
                 "heap_mb": await measure_heap(person.page),
-                "keystroke_ms": await type_letters(person),
+                "keystroke": await type_letters(person),
                 "to_first": await measure_scroll(person.page, 1),
                 "to_last": await measure_scroll(person.page, messages),
             }
-            result["keystroke_after_ms"] = await type_letters(person)
+            result["keystroke_after"] = await type_letters(person)
             result["offline_reload_ms"] = await measure_offline_reload(person, f"{messages} ")
-            result["usable_after_outage_ms"] = await measure_outages(web, person)
+            result["usable_after_outage_ms"] = await measure_outages(web, person, outages_s)
         await browser.close()
     return result
-
-
-@click.command()
-@click.option("--messages", default=100_000, show_default=True)
-@out_option
-def main(messages: int, out: Path | None) -> None:
-    """Measure; see the module docstring."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(measure(Path(folder), messages))
-    write_figures(result, out)
-    json.dump(result, sys.stdout, indent=2)
 
 
 if __name__ == "__main__":

@@ -49,9 +49,7 @@ def find_layer(module: str) -> tuple[int, str]:
     """Return the layer of a module and the package that it belongs to."""
     parts = module.split(".")
     package = "workers" if parts[0] == "workers" else parts[1]
-    if parts[1:3] == ["loadtest", "bench"]:
-        package = "dev"  # it starts its own servers
-    elif package in {"features", "operations"} and len(parts) > 3:
+    if package in {"features", "operations"} and len(parts) > 3:
         if API_MODULES.fullmatch(parts[3]):
             package = "api"
         elif CLI_MODULES.fullmatch(parts[3]):

@@ -189,7 +189,7 @@ def test_each_make_target_and_variable_in_a_document_exists(document: Document) 
 
 @each_document
 def test_each_module_run_in_a_document_exists_with_its_options(document: Document) -> None:
-    """Example: `python -m tests.benchmarks.idle_cpu --seconds 60`."""
+    """Example: `python -m tests.benchmarks.logins --users 2000`."""
     problems = []
     for line in code_of(document):
         for name, rest in re.findall(r"\bpython3? -m ([\w.]+)([^;&|]*)", line):
@@ -199,7 +199,7 @@ def test_each_module_run_in_a_document_exists_with_its_options(document: Documen
             if not path.is_file() and importlib.util.find_spec(name) is None:
                 problems.append(name)
             elif name.startswith("tests.benchmarks."):
-                source = "".join(each.read_text("utf-8") for each in path.parent.glob("*.py"))
+                source = "".join(each.read_text("utf-8") for each in path.parent.rglob("*.py"))
                 options = re.findall(r"(?<!\S)\[?(--[a-z-]+)", rest)
                 problems += [
                     f"{name} {each}"

@@ -11,10 +11,10 @@ import pytest
 
 from chatserver import config
 from chatserver.gateway.transport.connection import Connection
-from chatserver.loadtest.bench.echo_server import open_echo
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 from tests.support.autobahn_cases import CASES, GROUP_SIZES, MESSAGE_BYTES_MAX, NORMAL, Case
 from tests.support.constants import constants
+from tests.support.echo_server import open_echo
 from tests.support.wire import CLOSE, RawSocket, close_payload, describe
 
 # Maps each case to the reason why it may fail. The Autobahn suite itself reports one failure.

@@ -14,7 +14,7 @@ from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.schema.provisioning import apply_tables, make_create_request
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.benchmarks import item_units
-from tests.benchmarks.output import PUBLISHED
+from tests.benchmarks.support.harness import PUBLISHED
 from tests.integration.warm.support import Tables, settings_for
 
 ROOT = Path(__file__).parents[4]

@@ -2,13 +2,14 @@
 
 A worker that uses the stub is limited only by its own CPU time.
 
-    python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
+    python -m tests.benchmarks.support.dynamodb_stub --port 9001
 
 With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
 `STORED_USER` exist from the start. Each of them is in N chats; groups of `USERS_PER_CHAT` users
 with adjacent numbers share their chats. Other users exist after they have been written. No user has
 logins or blocks; with `--restricted`, user items have the flag `restricted`, so the server must
-check for both. The request `COUNTS` returns the number of requests by operation.
+check for both. The request `COUNTS`, and one without a target, return the number of requests by
+operation.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class Stub(asyncio.Protocol):
             )
 
     def _handle_request(self, target: bytes, request: bytes) -> tuple[int, bytes]:
-        if target == COUNTS.encode():
+        if target in (b"", COUNTS.encode()):
             return 200, msgspec.json.encode(self.counts)
         self.counts[target.decode()] += 1
         if self.directory is not None:

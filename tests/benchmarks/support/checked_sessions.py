@@ -2,8 +2,7 @@
 
 The next `ack` and the next `event` are known in advance, because seqs are contiguous and `ref`s are
 consecutive numbers. Each frame is therefore compared with its expected bytes. A frame that differs
-is decoded and classified: lost, duplicate, out of order, or of another type. A run without errors
-decodes only a sample of its events.
+is decoded and classified: lost, duplicate, out of order, or of another type.
 """
 
 from __future__ import annotations
@@ -14,17 +13,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, TypeVar
 
-from pydantic import SecretStr
-
-from chatserver.auth.tokens import Tokens
-from chatserver.config import Auth
 from chatserver.dev.servers import HOST
-from chatserver.domain.clock import SystemClock
-from chatserver.domain.ids import UserId
 from chatserver.loadtest import connection, wire
-from chatserver.loadtest.bench.server_stack import Stack
 from chatserver.loadtest.delivery_checker import Findings
 from chatserver.protocol.frames import SUBPROTOCOL
+from tests.support.stack import Stack
 
 # A message's number is both its request id and its `ref`. All numbers have the same width, so the
 # byte offsets in a frame are known in advance.
@@ -35,69 +28,31 @@ _MID_CHARS = 26  # length of a ULID
 _TS_CHARS = 16  # digits of a timestamp in microseconds
 _ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
 _ACK_TAIL = b',"dup":false,"durability":"hot"}'
-_SAMPLE_MASK = 1023  # One of 1,024 events is decoded and checked completely.
 _E, _A = ord("e"), ord("a")  # first bytes of the frame types `event` and `ack`
 _SETUPS_IN_FLIGHT = 32  # sessions that are opened concurrently
-_TOKEN_LIFETIME_S = 3000
 
 
-class RunFindings(Findings):
-    """Violations in a benchmark run, and counts of unexpected frames and refused sends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        # frames decoded because they differ from the expected bytes; not an error
-        self.slow_frames = 0
-        # sends rejected with an error; later seqs then differ from the expected ones
-        self.refused = 0
-
-    def count_violations(self) -> dict[str, int]:
-        """Return the number of violations by kind.
-
-        If sends were refused, loss and order cannot be checked, so only refusals are reported.
-        """
-        if self.refused:
-            return {"refused": self.refused}
-        return {kind: count for kind, count in self.counts.items() if count}
-
-
-class Connection(connection.Connection):
-    """A connection to a server on this machine; an unexpected disconnect is a violation."""
-
-    def __init__(self, name: str, findings: RunFindings) -> None:
-        super().__init__(name)
-        self.findings = findings
-
-    async def connect(self, port: int, subprotocol: str | None = None) -> None:
-        await self.open_to(wire.Address(HOST, port), subprotocol)
-
-    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        if not is_wanted:
-            self.findings.add("closed", str(failure))
-
-
-class Session(Connection):
-    """A user's session.
+class Session(connection.Connection):
+    """A user's session with a gateway on this machine; an unexpected disconnect is a violation.
 
     `acked` counts the acks received in order, and `events_received` the events. `on_progress`
     is called after each read that increases either count.
     """
 
-    def __init__(self, user: str, findings: RunFindings) -> None:
-        super().__init__(user, findings)
+    def __init__(self, user: str, findings: Findings) -> None:
+        super().__init__(user)
         self.user = user
+        self.findings = findings
         self.acked = 0
         self.events_received = 0
         self.ack_at: list[float] = []
         self.event_at: list[float] = []
         self.is_recording = False
-        self.stored_upto = 0
         self.on_progress: Callable[[], None] | None = None
         self._waiting: dict[int | str, asyncio.Future[dict[str, Any]]] = {}
         self._next_id = 1
         self._epoch = ""
         self._inbox_seq = 0
-        self._last_ts = 0
         self._is_expecting = False
         self._chat = self._sender = self._body = ""
         self._event_head = self._event_tail = b""
@@ -105,7 +60,11 @@ class Session(Connection):
 
     # setup
 
-    async def authenticate(self, token: str) -> dict[str, Any]:
+    async def open(self, port: int) -> None:
+        """Open the connection."""
+        await self.open_to(wire.Address(HOST, port), SUBPROTOCOL)
+
+    async def authenticate(self, token: str) -> None:
         """Authenticate; expect the next event at the seq that follows the one in `welcome`."""
         frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
         welcome = await self._request("welcome", frame)
@@ -113,7 +72,6 @@ class Session(Connection):
             raise ConnectionRefusedError(f"{self.user}: {welcome}")
         self._epoch = welcome["epoch"]
         self._inbox_seq = welcome["seq"]
-        return welcome
 
     async def request(self, type_: str, **fields: Any) -> dict[str, Any]:
         """Send a request and return its response; an `error` also counts as a violation."""
@@ -147,7 +105,8 @@ class Session(Connection):
         self._is_expecting = True
 
     def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        super().handle_close(failure, is_wanted=is_wanted)
+        if not is_wanted:
+            self.findings.add("closed", str(failure))
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(failure)
@@ -180,8 +139,6 @@ class Session(Connection):
                     if kind == _E and self._is_next_event(data, start, stop):
                         self.events_received += 1
                         self._inbox_seq += 1
-                        if not self.events_received & _SAMPLE_MASK:
-                            self._check_sample(data[start:stop])
                         pos = stop
                         continue
                     if kind == _A and self._is_next_ack(data, start, stop):
@@ -224,20 +181,6 @@ class Session(Connection):
             and data.endswith(_ACK_TAIL, start, stop)
         )
 
-    def _check_sample(self, payload: bytes) -> None:
-        """Decode an event that matched its expected bytes, to check the comparison itself."""
-        message = json.loads(payload)["message"]
-        number = str(FIRST_NUMBER + self.events_received - 1)
-        expected = (self._chat, self._sender, number, self._body, self.events_received)
-        got = tuple(message[name] for name in ("chat", "sender", "ref", "body", "seq"))
-        if got != expected:
-            self.findings.add("mismatched", f"{self.user}: {got!r}, expected {expected!r}")
-        if message["ts"] <= self._last_ts:
-            self.findings.add(
-                "disordered", f"{self.user}: ts {message['ts']} after {self._last_ts}"
-            )
-        self._last_ts = message["ts"]
-
     # the slow path
 
     def _handle_frame(self, first_byte: int, payload: bytes) -> None:
@@ -259,13 +202,10 @@ class Session(Connection):
                 self._handle_event(frame)
             case "ack":
                 self._handle_ack(frame)
-            case "stored":
-                self.stored_upto = max(self.stored_upto, frame["upto"])
-            case "signal":
+            case "stored" | "signal":
                 pass
             case "error" if frame.get("id", 0) >= FIRST_NUMBER:
-                self.findings.refused += 1
-                self.findings.examples.append(f"refused: {self.user}: {frame}")
+                self.findings.add("refused", f"{self.user}: {frame}")
             case "error" | "bye":
                 self.findings.add(frame["type"], f"{self.user}: {frame}")
                 self._resolve(frame.get("id", "welcome"), frame)
@@ -282,7 +222,6 @@ class Session(Connection):
         self._inbox_seq = seq
         if frame["kind"] != "message" or not self._is_expecting:
             return
-        self.findings.slow_frames += 1
         message = frame["message"]
         if (message["chat"], message["sender"]) != (self._chat, self._sender):
             self.findings.add("mismatched", f"{self.user}: {frame}")
@@ -293,7 +232,6 @@ class Session(Connection):
         self.events_received = max(self.events_received, frame["cs"])
 
     def _handle_ack(self, frame: dict[str, Any]) -> None:
-        self.findings.slow_frames += 1
         if frame["dup"] or frame["durability"] != "hot":
             self.findings.add("mismatched", f"{self.user}: {frame}")
         self._check_position("ack", self.acked, frame["seq"] - 1, frame["ref"])
@@ -319,25 +257,16 @@ AnySession = TypeVar("AnySession", bound=Session)
 
 
 async def open_sessions(
-    stack: Stack,
-    users: list[str],
-    findings: RunFindings,
-    kind: type[AnySession],
-    users_per_turn: int = 1,
+    stack: Stack, users: list[str], findings: Findings, kind: type[AnySession]
 ) -> list[AnySession]:
-    """Return an authenticated session for each user.
-
-    Users are assigned to gateways in round-robin order, `users_per_turn` at a time.
-    """
+    """Return an authenticated session for each user."""
     slots = asyncio.Semaphore(_SETUPS_IN_FLIGHT)
-    tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())
 
-    async def open_one(number: int, user: str) -> AnySession:
-        gateway = stack.gateways[number // users_per_turn % len(stack.gateways)]
+    async def open_one(user: str) -> AnySession:
         async with slots:
             session = kind(user, findings)
-            await session.connect(gateway.port, SUBPROTOCOL)
-            await session.authenticate(tokens.issue(UserId(user), _TOKEN_LIFETIME_S))
+            await session.open(stack.port)
+            await session.authenticate(stack.token(user))
             return session
 
-    return list(await asyncio.gather(*map(open_one, range(len(users)), users)))
+    return list(await asyncio.gather(*map(open_one, users)))

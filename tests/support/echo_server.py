@@ -3,7 +3,7 @@
 It uses the gateway's `Connection`, with a `Host` and a `Receiver` that echo received messages. With
 subprotocol `chat.v1`, it echoes text messages; with `chat.v1.msgpack`, binary messages.
 
-    python -m chatserver.loadtest.bench.echo_server --port 9001
+    python -m tests.support.echo_server --port 9001
 """
 
 from __future__ import annotations
