@@ -76,8 +76,8 @@ class Bench:
             pin(get_pid(server), core)
         return server
 
-    def start_redis(self, fsync: Fsync = "no", core: int | None = None) -> Server:
-        return self.start(redis_launch(self.folder / "redis", free_port(), appendonly=fsync), core)
+    def start_redis(self, fsync: Fsync = "no") -> Server:
+        return self.start(redis_launch(self.folder / "redis", free_port(), appendonly=fsync))
 
     def start_dynamodb(self) -> Server:
         return self.start(dynamodb_launch(self.folder / "dynamodb", free_port()))
