@@ -66,11 +66,11 @@ class TierContainer(CoreContainer, abc.ABC):
         self.dynamodb = dynamodb = connections.dynamodb
         self.store = store = connections.store
         self.outbound = connections.outbound
-        directory, warm = dynamodb.for_feature("directory"), settings.warm
+        directory = dynamodb.for_feature("directory")
         self.directory = Directory(directory)
         self.member_state = MemberState(directory, self.directory)
         self.memberships = Memberships(dynamodb.for_feature("membership"))
-        self.login_rows = LoginRows(dynamodb.for_feature("accounts"), warm)
+        self.login_rows = LoginRows(dynamodb.for_feature("accounts"))
         self.holds = Holds(dynamodb.for_feature("moderation"))
         self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"))
         self.body_files = BodyFiles(store, dynamodb.cipher)

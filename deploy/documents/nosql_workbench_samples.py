@@ -37,7 +37,7 @@ from chatserver.warm.chats.directory_items import (
     user_key,
 )
 from chatserver.warm.chats.invitations import INVITATION, TRUST_PREFIX
-from chatserver.warm.chats.logins import encode_login
+from chatserver.warm.chats.logins import LOGIN
 from chatserver.warm.chats.moderation import BAN, BLOCK, REPORT, Ban, Block, Report
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import PARTITION, encode_key
@@ -152,7 +152,7 @@ def _make_group_messages() -> Iterable[Item]:
 def _make_users() -> Iterable[Item]:
     for user, name in (("alice", "Alice"), ("bob", None), ("eve", "Eve")):
         yield User(user, name, MS).encode()
-    yield encode_login(Login("alice", "phone", "Phone", MS, MS + 60_000, "c2VlZA", S + 2_592_000))
+    yield LOGIN.encode(Login("alice", "phone", "Phone", MS, MS + 60_000, "c2VlZA", S + 2_592_000))
     key = KeyRow("k1", "billing", MS, frozenset({"chats:read", "users:read"}), "9f86d081884c7d65")
     yield KEY.encode(key)
     invitation = Invitation("eve", LEFT, "alice", "member", "Walks", MS, S + 604_800)

@@ -22,8 +22,8 @@ class AccountContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         client = core.dynamodb.for_feature("accounts")
-        self.rows = AccountRows(client, core.settings.warm)
-        self.search_entries = SearchEntries(client, core.settings.warm)
+        self.rows = AccountRows(client)
+        self.search_entries = SearchEntries(client)
 
     @cached_property
     def logins(self) -> LoginTokens:

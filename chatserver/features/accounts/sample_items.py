@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from chatserver.features.accounts.warm.accounts import Credential
+from chatserver.features.accounts.warm.accounts import CREDENTIAL, Credential
 from chatserver.features.accounts.warm.search_entries import encode_entry
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
@@ -18,6 +18,6 @@ def sample_items(table: Table) -> Iterable[Item]:
     if table is not DIRECTORY:
         return []
     return [
-        Credential("alice", _HASH, 1_795_000_000_000).encode(),
+        CREDENTIAL.encode(Credential("alice", _HASH, 1_795_000_000_000)),
         encode_entry("alice", "alice", ("alice", "smith")),
     ]

@@ -23,7 +23,7 @@ class PrivacyContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("privacy")
-        self.jobs = JobRows(self._client, core.settings.warm)
+        self.jobs = JobRows(self._client)
         self.rows = PersonalRows(
             client=self._client,
             settings=core.settings.warm,

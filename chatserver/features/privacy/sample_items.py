@@ -11,7 +11,7 @@ from chatserver.features.privacy.warm.jobs import (
     DAY_S,
     EXPORT_POINTER_TTL_S,
     EXPORT_PREFIX,
-    encode_job,
+    JOB,
     export_expiry_key,
     waiting_key,
 )
@@ -38,10 +38,10 @@ def sample_items(table: Table) -> Iterable[Item]:
         Field.EXPORTS: {"N": "1"},
     }
     return [
-        encode_job(_EXPORT),
-        encode_job(_ERASURE),
-        waiting_key(_ERASURE),
-        export_expiry_key(_EXPORT.id, _S + 7 * DAY_S),
+        JOB.encode(_EXPORT),
+        JOB.encode(_ERASURE),
+        row_key(*waiting_key(_ERASURE)),
+        row_key(*export_expiry_key(_EXPORT.id, _S + 7 * DAY_S)),
         row_key(user_key("alice"), "exports#alice") | newest,
         row_key(user_key("alice"), EXPORT_PREFIX + _EXPORT.id)
         | {Field.EXPIRES_AT: {"N": str(_S + EXPORT_POINTER_TTL_S)}},

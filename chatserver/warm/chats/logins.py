@@ -16,20 +16,18 @@ Invariant: a conditional write increments `generation` with each token issued.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.access.logins import Login
 from chatserver.errors import CorruptData, NotFound
-from chatserver.warm.chats import directory_items
-from chatserver.warm.chats.directory_items import User
+from chatserver.warm.chats.directory_items import User, user_key
 from chatserver.warm.chats.restriction_flag import mark_restricted
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.item_attributes import find_number, find_text, get_number, get_text
-from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
-from chatserver.warm.dynamo.table import Table
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.conditions import Attr, Changes
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -38,50 +36,35 @@ AFTER_LOGINS = "device$"  # '$' follows '#'
 LOGINS_READ_MAX: Final = 2_000
 _ENDS_IN_FLIGHT_MAX: Final = 16
 
-Value = str | int | tuple[str, ...]
-
-
-def encode_login(login: Login) -> Item:
-    item = directory_items.row_key(directory_items.user_key(login.user), LOGIN_PREFIX + login.login)
-    item[Field.CREATED] = {"N": str(login.created_ms)}
-    item[Field.SEEN] = {"N": str(login.seen_ms)}
-    item[Field.SEED] = {"S": login.seed}
-    item[Field.GENERATION] = {"N": str(login.generation)}
-    item[Field.ROTATED] = {"N": str(login.rotated_ms)}
-    item[Field.EXPIRES_AT] = {"N": str(login.expires_at)}
-    if login.name is not None:
-        item[Field.NAME] = {"S": login.name}
-    return item
-
-
-def decode_login(item: Item) -> Login:
-    """Decode a login. Raises CorruptData."""
-    return Login(
-        user=get_text(item, Field.PK).removeprefix("u#"),
-        login=get_text(item, Field.SK).removeprefix(LOGIN_PREFIX),
-        name=find_text(item, Field.NAME),
-        created_ms=get_number(item, Field.CREATED),
-        seen_ms=get_number(item, Field.SEEN),
-        seed=find_text(item, Field.SEED) or "",
-        expires_at=get_number(item, Field.EXPIRES_AT),
-        generation=get_number(item, Field.GENERATION),
-        rotated_ms=get_number(item, Field.ROTATED),
-        ended_ms=find_number(item, Field.ENDED),
-    )
+LOGIN: Final = Codec(
+    Login,
+    "u#{user}",
+    LOGIN_PREFIX + "{login}",
+    created_ms=Field.CREATED,
+    seen_ms=Field.SEEN,
+    seed=Stored(Field.SEED, absent=""),
+    generation=Field.GENERATION,
+    rotated_ms=Field.ROTATED,
+    expires_at=Field.EXPIRES_AT,
+    name=Field.NAME,
+    ended_ms=Field.ENDED,
+)
+# The user exists and has not been erased.
+IS_ACTIVE: Final = Attr(Field.PK).exists & Attr(Field.ERASED).is_absent
 
 
 class LoginRows:
     """Repository of logins. Times are in milliseconds since 1970 unless documented otherwise."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+    def __init__(self, client: DynamoClient) -> None:
         self._client = client
-        self._table = DIRECTORY.name_in(settings)
+        self._table = Table(client, DIRECTORY)
 
     # Users.
 
     async def find_user(self, user: str) -> User | None:
         """Return a user, even if erased; None if there is none. Strongly consistent."""
-        item = await self._find(user, directory_items.user_key(user))
+        item = await self._table.find((user_key(user), user_key(user)))
         return None if item is None else User.decode(item)
 
     async def restrict_user(
@@ -92,35 +75,32 @@ class LoginRows:
         Raises:
             NotFound: the user does not exist.
         """
-        changes: dict[str, str | int | None] = {}
-        if before is not None:
-            changes[Field.BEFORE] = before
-        if banned_ms is not None:
-            changes[Field.BANNED] = banned_ms
-        await self._update(user, directory_items.user_key(user), changes, subject=f"user {user}")
+        changes = {Field.BEFORE: before, Field.BANNED: banned_ms}
+        await self._update_user(
+            user, {name: value for name, value in changes.items() if value is not None}
+        )
 
     async def remove_ban(self, user: str) -> None:
         """Remove a user's ban. Raises NotFound."""
-        removed = {Field.BANNED: None}
-        await self._update(user, directory_items.user_key(user), removed, subject=f"user {user}")
+        await self._update_user(user, {Field.BANNED: None})
+
+    async def _update_user(self, user: str, changes: Changes) -> None:
+        try:
+            await self._table.update((user_key(user), user_key(user)), changes, if_=IS_ACTIVE)
+        except ConditionFailed:
+            raise NotFound(f"user {user}: does not exist") from None
 
     # Logins.
 
     async def create_login(self, login: Login) -> bool:
         """Store a new login; return False if another login has its id. Idempotent."""
-        request = {
-            "TableName": self._table,
-            "Item": encode_login(login),
-            "ConditionExpression": "attribute_not_exists(#pk) OR #seed = :seed",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#seed": Field.SEED},
-            "ExpressionAttributeValues": {":seed": {"S": login.seed}},
-        }
-        return await write_conditionally(self._client, "put_item", request)
+        is_own = Attr(Field.PK).is_absent | (Attr(Field.SEED) == login.seed)
+        return await try_write(self._table.put(LOGIN.encode(login), if_=is_own))
 
     async def find_login(self, user: str, login: str) -> Login | None:
         """Return a login, even if it has ended; None if there is none. Strongly consistent."""
-        item = await self._find(user, LOGIN_PREFIX + login)
-        return None if item is None else decode_login(item)
+        item = await self._table.find(LOGIN.key(user=user, login=login))
+        return None if item is None else LOGIN.decode(item)
 
     async def list_logins(self, user: str) -> list[Login]:
         """Return all stored logins of a user, including ended ones. Strongly consistent.
@@ -128,21 +108,11 @@ class LoginRows:
         Raises:
             CorruptData: the user has more than `LOGINS_READ_MAX` logins.
         """
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
-            "ExpressionAttributeValues": {
-                ":pk": {"S": directory_items.user_key(user)},
-                ":first": {"S": LOGIN_PREFIX},
-                ":last": {"S": AFTER_LOGINS},
-            },
-            "ConsistentRead": True,
-        }
+        span = Span(DIRECTORY, user_key(user), between=(LOGIN_PREFIX, AFTER_LOGINS))
         logins: list[Login] = []
         async with self._client.deadline():
-            async for items in iter_pages(self._client, "query", request):
-                logins += map(decode_login, items)
+            async for items in self._table.iter_query(span):
+                logins += map(LOGIN.decode, items)
                 if len(logins) > LOGINS_READ_MAX:
                     raise CorruptData(f"user {user}: has more than {LOGINS_READ_MAX} logins")
         return logins
@@ -153,30 +123,15 @@ class LoginRows:
         Return False if another request has already issued it, or if the login has ended. A retry
         after a lost response also returns False; read the login again.
         """
-        request = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(
-                directory_items.user_key(login.user), LOGIN_PREFIX + login.login
-            ),
-            "UpdateExpression": (
-                "SET #generation = :next, #rotated = :now, #seen = :now, #expires = :expires"
-            ),
-            "ConditionExpression": "#generation = :this AND attribute_not_exists(#ended)",
-            "ExpressionAttributeNames": {
-                "#generation": Field.GENERATION,
-                "#rotated": Field.ROTATED,
-                "#seen": Field.SEEN,
-                "#expires": Field.EXPIRES_AT,
-                "#ended": Field.ENDED,
-            },
-            "ExpressionAttributeValues": {
-                ":this": {"N": str(login.generation)},
-                ":next": {"N": str(login.generation + 1)},
-                ":now": {"N": str(now_ms)},
-                ":expires": {"N": str(expires_at)},
-            },
+        is_newest = (Attr(Field.GENERATION) == login.generation) & Attr(Field.ENDED).is_absent
+        changes: Changes = {
+            Field.GENERATION: login.generation + 1,
+            Field.ROTATED: now_ms,
+            Field.SEEN: now_ms,
+            Field.EXPIRES_AT: expires_at,
         }
-        return await write_conditionally(self._client, "update_item", request)
+        key = LOGIN.key(user=login.user, login=login.login)
+        return await try_write(self._table.update(key, changes, if_=is_newest))
 
     async def end_logins(self, user: str, logins: Collection[str], now_ms: int, until: int) -> None:
         """End logins, and keep their items until time `until` (Unix s).
@@ -188,7 +143,7 @@ class LoginRows:
         """
         names = sorted(logins)
         if names:
-            await mark_restricted(Table(self._client, DIRECTORY), user)
+            await mark_restricted(self._table, user)
         for start in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
             ends = [
                 self._end(user, login, now_ms, until)
@@ -200,73 +155,7 @@ class LoginRows:
                     raise outcome
 
     async def _end(self, user: str, login: str, now_ms: int, until: int) -> None:
-        request = {
-            "TableName": self._table,
-            "Key": directory_items.row_key(directory_items.user_key(user), LOGIN_PREFIX + login),
-            "UpdateExpression": "SET #ended = :now, #expires = :until REMOVE #seed",
-            "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#ended)",
-            "ExpressionAttributeNames": {
-                "#pk": Field.PK,
-                "#ended": Field.ENDED,
-                "#expires": Field.EXPIRES_AT,
-                "#seed": Field.SEED,
-            },
-            "ExpressionAttributeValues": {
-                ":now": {"N": str(now_ms)},
-                ":until": {"N": str(until)},
-            },
-        }
-        with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", request)
-
-    async def _find(self, user: str, sort: str) -> Item | None:
-        return await find_item(
-            self._client, self._table, directory_items.row_key(directory_items.user_key(user), sort)
-        )
-
-    async def _update(
-        self, user: str, sort: str, changes: Mapping[str, str | int | None], subject: str
-    ) -> Item:
-        request = make_update(self._table, directory_items.user_key(user), sort, changes)
-        request["ReturnValues"] = "ALL_NEW"
-        try:
-            response = await self._client.call("update_item", request)
-        except ConditionFailed:
-            raise NotFound(f"{subject}: does not exist") from None
-        item: Item = response["Attributes"]
-        return item
-
-
-def make_update(
-    table: str, partition: str, sort: str, changes: Mapping[str, Value | None]
-) -> dict[str, Any]:
-    """Return an UpdateItem request, conditional on the item existing and not being erased."""
-    sets = {name: value for name, value in changes.items() if value is not None}
-    removed = [name for name, value in changes.items() if value is None]
-    parts = []
-    if sets:
-        parts.append("SET " + ", ".join(f"#{name} = :{name}" for name in sets))
-    if removed:
-        parts.append("REMOVE " + ", ".join(f"#{name}" for name in removed))
-    request: dict[str, Any] = {
-        "TableName": table,
-        "Key": directory_items.row_key(partition, sort),
-        "UpdateExpression": " ".join(parts),
-        "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#erased)",
-        "ExpressionAttributeNames": {
-            "#pk": Field.PK,
-            "#erased": Field.ERASED,
-            **{f"#{name}": name for name in changes},
-        },
-    }
-    if sets:
-        request["ExpressionAttributeValues"] = {
-            f":{name}": _encode(value) for name, value in sets.items()
-        }
-    return request
-
-
-def _encode(value: Value) -> dict[str, Any]:
-    if isinstance(value, tuple):
-        return {"L": [{"S": word} for word in value]}
-    return {"N": str(value)} if isinstance(value, int) else {"S": value}
+        is_live = Attr(Field.PK).exists & Attr(Field.ENDED).is_absent
+        changes: Changes = {Field.ENDED: now_ms, Field.EXPIRES_AT: until, Field.SEED: None}
+        key = LOGIN.key(user=user, login=login)
+        await try_write(self._table.update(key, changes, if_=is_live))

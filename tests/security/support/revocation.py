@@ -24,7 +24,7 @@ async def open_revoking(stack: Stack) -> AsyncIterator[Revoker]:
     redis = config.Redis(url=stack.redis_url, call_timeout_s=20)
     async with open_hot(redis) as hot, open_dynamodb(stack.warm) as dynamodb:
         yield Revoker(
-            accounts=AccountRows(dynamodb, stack.warm),
+            accounts=AccountRows(dynamodb),
             revocations=Revocations(hot, auth.token_s_max),
             session_ender=SessionEnder(hot, GatewayStreamWriter(hot)),
             settings=auth,
@@ -37,4 +37,4 @@ async def store_login(stack: Stack, user: str, login: str) -> None:
     now = SystemClock().time()
     row = Login(user, login, None, int(now * 1000), int(now * 1000), "c2VlZA==", int(now) + 600)
     async with open_dynamodb(stack.warm) as dynamodb:
-        await AccountRows(dynamodb, stack.warm).create_login(row)
+        await AccountRows(dynamodb).create_login(row)

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from chatserver.config import Warm
 from chatserver.features.accounts.search_words import is_match
 from chatserver.warm.chats.directory_items import row_key, user_key
-from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.client import Action, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import encode_item
 from chatserver.warm.dynamo.item_attributes import find_texts
-from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -41,27 +41,20 @@ class SearchEntry(NamedTuple):
 class SearchEntries:
     """Reads search entries, and builds the transaction actions that change them."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._settings = settings
-        self._table = DIRECTORY.name_in(settings)
+    def __init__(self, client: DynamoClient) -> None:
+        self._table = Table(client, DIRECTORY)
 
     def build_replace_actions(
         self, user: str, before: tuple[str, ...], after: tuple[str, ...]
-    ) -> list[dict[str, Any]]:
+    ) -> list[Action]:
         """Return the actions that replace a user's entries; none if the words are the same."""
         if tuple(before) == after:
             return []
-        actions: list[dict[str, Any]] = [
-            {"Delete": {"TableName": self._table, "Key": entry_key(word, user)}}
-            for word in before
-            if word not in after
+        removed = [word for word in before if word not in after]
+        return [
+            *(self._table.delete_action(entry_key(word, user)) for word in removed),
+            *(self._table.put_action(encode_entry(word, user, after)) for word in after),
         ]
-        actions += [
-            {"Put": {"TableName": self._table, "Item": encode_entry(word, user, after)}}
-            for word in after
-        ]
-        return actions
 
     async def find(self, wanted: list[str]) -> list[SearchEntry]:
         """Return the entries of users who match all of `wanted`, sorted by word.
@@ -75,8 +68,7 @@ class SearchEntries:
 
     async def _read(self, word: str, part: int, wanted: list[str]) -> list[SearchEntry]:
         span = Span(DIRECTORY, _partition(word, part), prefix=PREFIX + word)
-        request = {**span.query(self._settings), "Limit": READ_MAX}
-        items = (await self._client.call("query", request))["Items"]
+        items = await self._table.query(span, limit=READ_MAX, is_consistent=False)
         return [
             SearchEntry(*item[Field.SK]["S"].removeprefix(PREFIX).split("#"))
             for item in items
@@ -85,26 +77,18 @@ class SearchEntries:
 
     async def remove(self, user: str) -> int:
         """Delete the entries of an erased user; return how many. Idempotent."""
-        key = row_key(user_key(user), user_key(user))
-        item = await find_item(self._client, self._table, key)
+        key = user_key(user), user_key(user)
+        item = await self._table.find(key)
         words = find_texts(item or {}, Field.WORDS)
         if not words:
             return 0
-        update = {
-            "TableName": self._table,
-            "Key": key,
-            "UpdateExpression": "REMOVE #words",
-            "ExpressionAttributeNames": {"#words": Field.WORDS},
-        }
-        actions = [*self.build_replace_actions(user, words, ()), {"Update": update}]
-        await self._client.call("transact_write_items", {"TransactItems": actions})
+        update = self._table.update_action(key, {Field.WORDS: None})
+        await self._table.client.transact([*self.build_replace_actions(user, words, ()), update])
         return len(words)
 
 
 def encode_entry(word: str, user: str, words: tuple[str, ...]) -> Item:
-    return entry_key(word, user) | {
-        Field.WORDS: {"L": [{"S": search_word} for search_word in words]}
-    }
+    return entry_key(word, user) | encode_item({Field.WORDS: words})
 
 
 def entry_key(word: str, user: str) -> Item:

@@ -8,19 +8,18 @@ messages.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 from chatserver.config import Warm
 from chatserver.domain.archive_segments import TRAIL_PREFIX
 from chatserver.protocol.frames import Message
-from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
+from chatserver.warm.chats.directory_items import chat_key, member_key, user_key
 from chatserver.warm.chats.moderation import REPORT_PREFIX
-from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.items import find_item, iter_pages
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.message_repository import decode_items
@@ -44,12 +43,10 @@ class PersonalRows:
         shards: ShardedChats | None = None,
         bodies: Bodies | None = None,
     ) -> None:
-        self._client = client
         self._bodies = bodies or NoBodies()
-        self._settings = settings
         self._rows = ChatPartitionReads(client, None, shards)
-        self._directory = DIRECTORY.name_in(settings)
-        self._messages = MESSAGES.name_in(settings)
+        self._directory = Table(client, DIRECTORY)
+        self._messages = Table(client, MESSAGES)
 
     # The `directory` table
 
@@ -60,8 +57,7 @@ class PersonalRows:
 
     async def remove_row(self, user: str, sort: str) -> None:
         """Delete an item from the user's partition. Idempotent."""
-        key = row_key(user_key(user), sort)
-        await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
+        await self._directory.delete((user_key(user), sort))
 
     async def remove_rows(self, user: str) -> int:
         """Delete the items in the user's partition; return how many were deleted. Idempotent.
@@ -86,51 +82,25 @@ class PersonalRows:
 
     async def _list_rows(self, user: str, prefix: str) -> list[Item]:
         span = Span(DIRECTORY, user_key(user), prefix=prefix or None)
-        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
-        pages = iter_pages(self._client, "query", request)
-        return [row async for rows in pages for row in rows]
+        return [row async for rows in self._directory.iter_query(span) for row in rows]
 
     async def remove_membership_settings(self, chat: str, user: str) -> None:
         """Remove the user's settings from a membership item. Idempotent."""
-        request = {
-            "TableName": self._directory,
-            "Key": row_key(chat_key(chat), member_key(user)),
-            "UpdateExpression": "REMOVE #hidden, #quiet",
-            "ConditionExpression": "attribute_exists(#role)",
-            "ExpressionAttributeNames": {
-                "#hidden": DirectoryField.HIDDEN,
-                "#quiet": DirectoryField.QUIET,
-                "#role": DirectoryField.ROLE,
-            },
-        }
-        await self._update(request)
+        changes = {DirectoryField.HIDDEN: None, DirectoryField.QUIET: None}
+        is_member = Attr(DirectoryField.ROLE).exists
+        key = chat_key(chat), member_key(user)
+        await try_write(self._directory.update(key, changes, if_=is_member))
 
     async def remove_report_reason(self, reported: str, user: str) -> None:
         """Remove the reason from the user's report of message `<chat>#<seq>`. Idempotent."""
-        chat, _, seq = reported.partition("#")
-        request = {
-            "TableName": self._directory,
-            "Key": row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}"),
-            "UpdateExpression": "REMOVE #reason",
-            "ConditionExpression": "attribute_exists(#pk)",
-            "ExpressionAttributeNames": {
-                "#reason": DirectoryField.REASON,
-                "#pk": DirectoryField.PK,
-            },
-        }
-        await self._update(request)
+        changes, exists = {DirectoryField.REASON: None}, Attr(DirectoryField.PK).exists
+        await try_write(self._directory.update(_report_row(reported, user), changes, if_=exists))
 
     async def find_reason(self, reported: str, user: str) -> str:
         """Return the reason in the user's report of message `<chat>#<seq>`, or an empty string."""
-        chat, _, seq = reported.partition("#")
-        key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
-        response = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
-        reason: str = response.get("Item", {}).get(DirectoryField.REASON, {"S": ""})["S"]
+        item = await self._directory.find(_report_row(reported, user)) or {}
+        reason: str = item.get(DirectoryField.REASON, {"S": ""})["S"]
         return reason
-
-    async def _update(self, request: dict[str, Any]) -> None:
-        with contextlib.suppress(ConditionFailed):  # the item does not exist
-            await self._client.call("update_item", request)
 
     # Messages
 
@@ -141,10 +111,9 @@ class PersonalRows:
         are yielded are current.
         """
         span = Span(MESSAGES, user, SENDER_INDEX)
-        request: dict[str, Any] = {**span.query(self._settings), "Limit": PAGE_MAX}
-        async for rows in iter_pages(self._client, "query", request):
-            keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
-            items = await get_items(self._client, self._messages, keys)
+        async for rows in self._messages.iter_query(span, limit=PAGE_MAX):
+            keys: list[Key] = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
+            items = await self._messages.get_items(keys)
             own = [item for item in items if item[Field.SENDER]["S"] == user]
             entries = await decode_items(own, self._bodies)
             if entries:
@@ -152,6 +121,11 @@ class PersonalRows:
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
         """Return an entry from the `messages` table, or None. Strongly consistent."""
-        item = await find_item(self._client, self._messages, await self._rows.build_key(chat, ts))
+        item = await self._messages.find(await self._rows.build_key(chat, ts))
         entries = [] if item is None else await decode_items([item], self._bodies)
         return entries[0] if entries else None
+
+
+def _report_row(reported: str, user: str) -> Key:
+    chat, _, seq = reported.partition("#")
+    return chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}"

@@ -33,7 +33,7 @@ async def test_user_info_and_counts_are_read_with_one_query(
     before, _ = await social_rows.profiles.find_profile("alice")
     assert before is None  # created by the first request
     await social_rows.profiles.make_info("alice")
-    accounts = AccountRows(tables.client, tables.settings)
+    accounts = AccountRows(tables.client)
     await accounts.put_profile("alice", {"about": "Hi", "name": "Alice"})
     await social_rows.profiles.put_avatar("alice", "f-1")
     change = {"following": 0, "first": "1", "last": "1"}
@@ -61,7 +61,7 @@ async def test_user_info_is_created_completely_by_the_first_change(
 ) -> None:
     """A change of one text does not overwrite another. An absent user gets no profile."""
     await social_rows.make_users("alice")
-    accounts = AccountRows(tables.client, tables.settings)
+    accounts = AccountRows(tables.client)
 
     await accounts.put_profile("alice", {"about": "Hi"})
 

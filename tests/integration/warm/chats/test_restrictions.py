@@ -20,9 +20,9 @@ class Rows:
     """The repositories of one test's tables."""
 
     def __init__(self, tables: Tables) -> None:
-        client, settings = tables.client, tables.settings
+        client = tables.client
         self.directory = Directory(client)
-        self.logins = LoginRows(client, settings)
+        self.logins = LoginRows(client)
         self.moderation = Moderation(client)
         self.restrictions = RestrictionRows(client, self.moderation)
 

@@ -63,7 +63,7 @@ class World:
         self.archivable = ArchivableEntries(self.client, clock)
         self.manifests = Manifests(self.client)
         self.memberships = Memberships(self.client, clock)
-        self.accounts = AccountRows(*at)
+        self.accounts = AccountRows(self.client)
         self.keys = ApiKeyRows(self.client)
         self.uploads = Attachments(self.client)
         self.moderation = Moderation(self.client)

@@ -73,11 +73,10 @@ async def test_sample_rows_of_the_model_are_found_by_the_repositories(tables: Ta
 def make_reads(tables: Tables) -> dict[str, Read]:
     """Return a read of each facet, whose result is true if it finds the rows."""
     client, settings = tables.client, tables.settings
-    arguments = (client, settings)
     clock = FixedClock(NOW)
     shards = ShardedChats(client, clock)
     messages = MessageIndexes(client, clock, shards)
-    jobs, personal = JobRows(*arguments), PersonalRows(client=client, settings=settings)
+    jobs, personal = JobRows(client), PersonalRows(client=client, settings=settings)
     manifests, migrations = Manifests(client), MigrationRows(client)
     pushes = PushSubscriptions(client, 10)
     files = Attachments(client)
@@ -120,8 +119,8 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Reference of a favorite": lambda: SocialFavorites(client).find_saved(
             "bob", [PostRef(POST, "alice")]
         ),
-        "Entry of the user search": lambda: SearchEntries(*arguments).find(["alice", "sm"]),
-        "Password": lambda: AccountRows(*arguments).find_credential("alice"),
+        "Entry of the user search": lambda: SearchEntries(client).find(["alice", "sm"]),
+        "Password": lambda: AccountRows(client).find_credential("alice"),
         "Trust": lambda: InvitationRows(client).find_trusting("alice", ["bob"]),
         "Companion": lambda: CompanionRows(client).get_newest(CompanionId(UserId("ai-ada"))),
         "Block": lambda: Moderation(client).list_blocks("bob", None, 10),

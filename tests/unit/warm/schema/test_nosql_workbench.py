@@ -24,7 +24,7 @@ from chatserver.features.companions.warm.companions import VERSION
 from chatserver.features.companions.warm.sessions import decode_session
 from chatserver.features.companions.warm.user_memories import decode_memory
 from chatserver.features.pins import warm as pins
-from chatserver.features.privacy.warm.jobs import decode_job
+from chatserver.features.privacy.warm.jobs import JOB
 from chatserver.features.push.warm.subscriptions import SUBSCRIPTION
 from chatserver.features.social.warm import fanouts, favorites
 from chatserver.features.social.warm import social_items as social
@@ -34,7 +34,7 @@ from chatserver.warm.archive.restored_ranges import RANGE
 from chatserver.warm.chats.directory_items import Chat, Member, User, decode_former
 from chatserver.warm.chats.invitations import INVITATION
 from chatserver.warm.chats.legal_holds import decode_copy
-from chatserver.warm.chats.logins import decode_login
+from chatserver.warm.chats.logins import LOGIN
 from chatserver.warm.chats.moderation import BAN, REPORT
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import decode_key
@@ -224,7 +224,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Favorite": favorites._decode,
     "Timeline": social.decode_entry,
     "User": User.decode,
-    "Login": decode_login,
+    "Login": LOGIN.decode,
     "API key": KEY.decode,
     "Invitation": INVITATION.decode,
     "Chat that a user left": decode_former,
@@ -241,7 +241,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Report": REPORT.decode,
     "Push subscription": SUBSCRIPTION.decode,
     "File": attachments.FILE.decode,
-    "Job": decode_job,
+    "Job": JOB.decode,
     "Post in fan-out": fanouts.decode_job,
     "Likes of a deleted post": fanouts.decode_job,
     "Author merged on read": fanouts.MERGED_ITEM.decode,
