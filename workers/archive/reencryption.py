@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -33,12 +34,14 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.chats.legal_holds import encode_copy
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Attr, Raw
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.encryption.encrypted_fields import FIELDS, reencrypt_fields
 from chatserver.warm.encryption.key_rows import PARTITION
 from chatserver.warm.messages.long_bodies import PREFIX
 from chatserver.warm.schema.directory_attributes import EncryptionField as Field
-from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField, Table
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 from workers.archive.container import ArchiveContainer
 
 log = structlog.get_logger()
@@ -90,6 +93,7 @@ class Reencryption:
         self._warm = container.settings.warm
         # This client reads and writes items as they are stored: it does not decrypt or encrypt.
         self._raw: DynamoClient = container.dynamodb.for_feature("archive").with_cipher(None)
+        self._directory = Table(self._raw, DIRECTORY)
         self._counts = Counts()
 
     async def run(self, on_progress: OnProgress) -> Counts:
@@ -123,15 +127,9 @@ class Reencryption:
     # items
 
     async def _run_page(self, progress: Progress) -> Progress:
-        table = list(FIELDS)[progress.table]
-        request: dict[str, Any] = {
-            "TableName": table.name_in(self._warm),
-            "Limit": PAGE_ITEMS,
-            "ConsistentRead": True,
-        }
-        if progress.start is not None:
-            request["ExclusiveStartKey"] = progress.start
-        response = await self._raw.call("scan", request)
+        table = Table(self._raw, list(FIELDS)[progress.table])
+        scan = table.build_scan(limit=PAGE_ITEMS, start=progress.start, is_consistent=True)
+        response = await self._raw.call("scan", scan)
         await map_concurrently(
             functools.partial(self._run_item, table),
             response["Items"],
@@ -146,37 +144,28 @@ class Reencryption:
         return Progress(progress.version, number, None, number == len(FIELDS))
 
     async def _run_item(self, table: Table, item: Item) -> None:
-        if table is MESSAGES:
+        if table.schema is MESSAGES:
             item, old = _split_copy(item)
         else:
             old = item
         try:
-            changed = await reencrypt_fields(self._cipher, table, item)
+            changed = await reencrypt_fields(self._cipher, table.schema, item)
         except CorruptData as exc:
             self._counts.refused += 1
-            log.error("reencryption.refused", table=table.name, error=exc.message)
+            log.error("reencryption.refused", table=table.schema.name, error=exc.message)
             return
         if not changed:
             return
         if item is not old:
             changed[MessageField.COPY] = item[MessageField.COPY]
         await self._writes.acquire(1.0)
-        names = {f"#{n}": name for n, name in enumerate(changed)}
-        conditions = [
-            f"#{n} = :old{n}" if name in old else f"attribute_not_exists(#{n})"
-            for n, name in enumerate(changed)
-        ]
-        values = {f":new{n}": value for n, value in enumerate(changed.values())}
-        values |= {f":old{n}": old[name] for n, name in enumerate(changed) if name in old}
-        request = {
-            "TableName": table.name_in(self._warm),
-            "Key": {name: item[name] for name in table.key.names},
-            "UpdateExpression": "SET " + ", ".join(f"#{n} = :new{n}" for n in range(len(names))),
-            "ConditionExpression": " AND ".join(conditions),
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-            "ReturnConsumedCapacity": "TOTAL",
-        }
+        is_unchanged = functools.reduce(
+            operator.and_,
+            (Attr(name).matches(Raw(old[name]) if name in old else None) for name in changed),
+        )
+        key = {name: item[name] for name in table.schema.key.names}
+        changes = {name: Raw(value) for name, value in changed.items()}
+        (request,) = table.update_action(key, changes, if_=is_unchanged).values()
         try:
             response = await self._raw.call("update_item", request)
         except ConditionFailed:
@@ -221,8 +210,7 @@ class Reencryption:
     # progress
 
     async def _find_progress(self, version: int) -> Progress:
-        request = {"TableName": DIRECTORY.name_in(self._warm), "Key": _ROW_KEY}
-        item = (await self._raw.call("get_item", {**request, "ConsistentRead": True})).get("Item")
+        item = await self._directory.find((PARTITION, ROW))
         if item is not None:
             progress = decode_progress(item)
             if progress.version == version:
@@ -231,12 +219,7 @@ class Reencryption:
 
     async def _put_progress(self, progress: Progress) -> None:
         text = msgspec.json.encode(progress).decode()
-        item = {**_ROW_KEY, Field.PROGRESS: {"S": text}}
-        request = {"TableName": DIRECTORY.name_in(self._warm), "Item": item}
-        await self._raw.call("put_item", request)
-
-
-_ROW_KEY: Final[Item] = {Field.PK: {"S": PARTITION}, Field.SK: {"S": ROW}}
+        await self._directory.put((PARTITION, ROW), {Field.PROGRESS: text})
 
 
 def _split_copy(item: Item) -> tuple[Item, Item]:

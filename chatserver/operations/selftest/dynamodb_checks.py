@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import Any, Final
 
 from chatserver.config import Settings
 from chatserver.errors import ChatError
 from chatserver.operations.selftest.model import Check, Failed, Skipped, require
-from chatserver.warm.dynamo.batches import get_items, put_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.batches import put_items
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.conditions import Add, Attr
 from chatserver.warm.dynamo.connections import open_dynamodb_streams
-from chatserver.warm.dynamo.items import find_item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.provisioning import apply_tables
-from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX, MESSAGES, TABLES
+from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX, MESSAGES, TABLES, DirectoryField
 
 STORE: Final = "dynamodb"
 BATCH: Final = 25
@@ -32,7 +33,7 @@ class DynamodbChecks:
     def __init__(self, client: DynamoClient, settings: Settings) -> None:
         self._client = client
         self._settings = settings
-        self._directory = DIRECTORY.name_in(settings.warm)
+        self._directory = Table(client, DIRECTORY)
 
     def list_checks(self) -> list[Check]:
         return [
@@ -51,54 +52,44 @@ class DynamodbChecks:
         return f"{len(changes)} steps"
 
     async def _check_read(self) -> str:
-        item = self._make_item("one", "one", text="é " * 100)
-        await self._client.call("put_item", {"TableName": self._directory, "Item": item})
-        require(await self._find("one", "one") == item, "the item differs from what was written")
+        item = self._directory.encode_key(("one", "one")) | {"text": {"S": "é " * 100}}
+        await self._directory.put(item)
+        require(await self._find("one") == item, "the item differs from what was written")
         return "consistent read returns the item"
 
     async def _check_batches(self) -> str:
-        items = [self._make_item("batch", f"{number:03d}") for number in range(BATCH)]
-        await put_items(self._client, self._directory, items)
-        keys = [self._make_key("batch", f"{number:03d}") for number in range(BATCH)]
-        stored = await get_items(self._client, self._directory, keys)
+        keys: list[Key] = [("batch", f"{number:03d}") for number in range(BATCH)]
+        items = [self._directory.encode_key(key) for key in keys]
+        await put_items(self._client, self._directory.name, items)
+        stored = await self._directory.get_items(keys)
         require(len(stored) == BATCH, f"{len(stored)} of {BATCH} items were read back")
         return f"{BATCH} items"
 
     async def _check_transaction(self) -> str:
-        free = self._put_if_absent("free")
-        is_put = self._put_if_absent("one", "one")
-        request = {"TransactItems": [{"Put": free}, {"Put": is_put}]}
+        free, is_put = self._put_if_absent("free"), self._put_if_absent("one")
         try:
-            await self._client.call("transact_write_items", request)
+            await self._client.transact([free, is_put])
         except ConditionFailed:
             require(await self._find("free") is None, "a cancelled transaction wrote an item")
         else:
             raise Failed("a transaction with a false condition succeeded")
-        await self._client.call("transact_write_items", {"TransactItems": [{"Put": free}]})
+        await self._client.transact([free])
         require(await self._find("free"), "a transaction wrote nothing")
         return "all or nothing"
 
     async def _check_conflicts(self) -> str:
         """Increment one item in concurrent transactions; each must be applied exactly once."""
-        key = self._make_key("counter", "counter")
 
         async def add(number: int) -> None:
-            update = {
-                "TableName": self._directory,
-                "Key": key,
-                "UpdateExpression": "ADD #n :one",
-                "ExpressionAttributeNames": {"#n": "members"},
-                "ExpressionAttributeValues": {":one": {"N": "1"}},
-            }
+            changes = {DirectoryField.MEMBERS: Add(1)}
+            update = self._directory.update_action(("counter", "counter"), changes)
             mark = self._put_if_absent(f"mark{number}")
-            actions = [{"Update": update}, {"Put": mark}]
             # If a response is lost, the retry fails, because the item already exists.
-            with contextlib.suppress(ConditionFailed):
-                await self._client.call("transact_write_items", {"TransactItems": actions})
+            await try_write(self._client.transact([update, mark]))
 
         await asyncio.gather(*(add(number) for number in range(AT_ONCE)))
         item = await self._find("counter")
-        count = 0 if item is None else int(item["members"]["N"])
+        count = 0 if item is None else int(item[DirectoryField.MEMBERS]["N"])
         require(count == AT_ONCE, f"the counter is {count} after {AT_ONCE} transactions")
         return f"{AT_ONCE} concurrently, each applied once"
 
@@ -121,17 +112,10 @@ class DynamodbChecks:
     async def _measure_lag(self, number: int) -> float:
         """Return the time in milliseconds until an index contains a new item."""
         name = f"lag{number}"
-        item = self._make_item(name, name)
-        await self._client.call("put_item", {"TableName": self._directory, "Item": item})
+        await self._directory.put((name, name))
         began = time.monotonic()
-        request = {
-            "TableName": self._directory,
-            "IndexName": MEMBER_INDEX.name,
-            "KeyConditionExpression": "SK = :sk",
-            "ExpressionAttributeValues": {":sk": {"S": name}},
-        }
         while time.monotonic() - began < LAG_S_MAX:
-            if (await self._client.call("query", request))["Items"]:
+            if await self._directory.query(Span(DIRECTORY, name, MEMBER_INDEX)):
                 return (time.monotonic() - began) * 1000
             await asyncio.sleep(POLL_S)
         raise Failed(
@@ -142,39 +126,25 @@ class DynamodbChecks:
         """Check that the removal of an item appears in the Stream of the `messages` table."""
         if not self._settings.warm.stream:
             raise Skipped("warm.stream is off")
-        table = MESSAGES.name_in(self._settings.warm)
-        key: Item = {"chatid": {"S": "selftest"}, "ts": {"N": "1"}}
+        table = Table(self._client, MESSAGES)
+        key = table.encode_key(("selftest", 1))
         async with open_dynamodb_streams(self._settings.warm) as streams:
-            await self._client.call("put_item", {"TableName": table, "Item": key})
-            await self._client.call("delete_item", {"TableName": table, "Key": key})
+            await table.put(key)
+            await table.delete(key)
             deadline = time.monotonic() + STREAM_S_MAX
             while time.monotonic() < deadline:
-                if await _has_removal(streams, table, key):
+                if await _has_removal(streams, table.name, key):
                     return "the Stream contains the removal, with the old item"
                 await asyncio.sleep(1.0)
         raise Failed(f"the removal did not appear in the Stream within {STREAM_S_MAX:g} s")
 
     # Items
 
-    def _make_key(self, partition: str, sort: str) -> Item:
-        return {"PK": {"S": partition}, "SK": {"S": sort}}
+    def _put_if_absent(self, name: str) -> Action:
+        return self._directory.put_action((name, name), if_=Attr(DirectoryField.PK).is_absent)
 
-    def _make_item(self, partition: str, sort: str, **texts: str) -> Item:
-        return {
-            **self._make_key(partition, sort),
-            **{name: {"S": text} for name, text in texts.items()},
-        }
-
-    def _put_if_absent(self, partition: str, sort: str = "") -> dict[str, Any]:
-        return {
-            "TableName": self._directory,
-            "Item": self._make_item(partition, sort or partition),
-            "ConditionExpression": "attribute_not_exists(PK)",
-        }
-
-    async def _find(self, partition: str, sort: str = "") -> Item | None:
-        key = self._make_key(partition, sort or partition)
-        return await find_item(self._client, self._directory, key)
+    async def _find(self, name: str) -> Item | None:
+        return await self._directory.find((name, name))
 
 
 async def _has_removal(streams: DynamoClient, table: str, key: Item) -> bool:
