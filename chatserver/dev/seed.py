@@ -29,7 +29,7 @@ async def seed(settings: Settings, clock: Clock) -> list[str]:
             await directory.put_user_if_absent(user, user.capitalize(), clock.time())
         for feature in list_features():
             if feature.dev_data:
-                await load(feature.dev_data)(client, settings.warm, clock)
+                await load(feature.dev_data)(client, clock)
     lines = [
         f"{change.action} {change.table}: {change.what}"
         for change in changes

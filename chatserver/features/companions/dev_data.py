@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.errors import Conflict
 from chatserver.features.companions.model import Changes
@@ -25,7 +24,7 @@ COMPANION: Final = (
 )
 
 
-async def create_echo(client: DynamoClient, settings: Warm, clock: Clock) -> None:
+async def create_echo(client: DynamoClient, clock: Clock) -> None:
     """Create the example companion, unless it exists or has been deleted."""
     with contextlib.suppress(Conflict):
         await Companions(CompanionRows(client), clock).create(*COMPANION)
