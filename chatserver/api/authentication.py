@@ -108,10 +108,10 @@ class Authentication:
 
 def make_authentication(container: StorageContainer) -> Authentication:
     return Authentication(
-        container.authentication,
-        container.api_keys,
-        container.inboxes,
-        container.user_loader,
-        container.directory,
-        container.settings.auth.admins,
+        tokens=container.authentication,
+        keys=container.api_keys,
+        user_states=container.inboxes,
+        loader=container.user_loader,
+        accounts=container.directory,
+        admins=container.settings.auth.admins,
     )

@@ -84,12 +84,12 @@ def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
         field, _, reason = exc.message.partition(": ")
         refuse(f"{field} is invalid: {reason}")
     return Claims(
-        user,
-        expires,
-        jti,
-        issued,
-        login,
-        rules.is_from_host,
+        user=user,
+        expires_at=expires,
+        jti=jti,
+        issued_at=issued,
+        login=login,
+        is_from_host=rules.is_from_host,
         is_new_account=claims.get("new_account") is True,
     )
 

@@ -198,21 +198,21 @@ class Chat:
 
     def save(self) -> SavedChat:
         return SavedChat(
-            self.kind,
-            self.top,
-            self.read,
-            self.unread,
-            self.name,
-            self.members,
-            self.slow_s,
-            self.retention_s,
-            self.muted,
-            {user: (marks.read, marks.received) for user, marks in self.marks.items()},
-            self.is_large,
-            self.is_ended,
-            self.needs_history,
-            self.topic,
-            self.picture,
+            kind=self.kind,
+            top=self.top,
+            read=self.read,
+            unread=self.unread,
+            name=self.name,
+            members=self.members,
+            slow_s=self.slow_s,
+            retention_s=self.retention_s,
+            muted=self.muted,
+            marks={user: (marks.read, marks.received) for user, marks in self.marks.items()},
+            is_large=self.is_large,
+            is_ended=self.is_ended,
+            needs_history=self.needs_history,
+            topic=self.topic,
+            picture=self.picture,
         )
 
     def restore(self, saved: SavedChat) -> None:

@@ -465,7 +465,13 @@ class ChatClient(HttpCalls, Calls):
         self._enqueue(operation)
         if pending is not None and pending.stage is Stage.ACKED:
             return Acked(
-                pending.ref, pending.chat, pending.seq, pending.ts, pending.mid, True, "hot"
+                ref=pending.ref,
+                chat=pending.chat,
+                seq=pending.seq,
+                ts=pending.ts,
+                mid=pending.mid,
+                dup=True,
+                durability="hot",
             )
         return await self._pending.wait_for_ack(operation.ref, deadline_s)
 

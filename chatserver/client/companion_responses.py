@@ -91,7 +91,17 @@ class CompanionResponses:
         self, chat: str, response: _Response, added: str, end: str, tool: str = ""
     ) -> None:
         self._emit(
-            [ResponseUpdated(chat, response.seq, response.turn, added, response.text, end, tool)]
+            [
+                ResponseUpdated(
+                    chat=chat,
+                    seq=response.seq,
+                    turn=response.turn,
+                    added=added,
+                    text=response.text,
+                    end=end,
+                    tool=tool,
+                )
+            ]
         )
 
     def request_text(self, chat: str, now: float) -> None:

@@ -109,14 +109,14 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
     }
     chats = [
         SavedChatPosition(
-            chat.id,
-            positions[chat.id],
-            chat.log.top,
-            list(chat.log.get_newest_identities(positions[chat.id]).items()),
-            chat.read,
-            chat.is_large,
-            chat.log.is_unverified,
-            state.catch_up.is_scheduled(chat),
+            chat=chat.id,
+            shown=positions[chat.id],
+            top=chat.log.top,
+            mids=list(chat.log.get_newest_identities(positions[chat.id]).items()),
+            read=chat.read,
+            is_large=chat.is_large,
+            is_unverified=chat.log.is_unverified,
+            is_backfill_pending=state.catch_up.is_scheduled(chat),
         )
         for chat in state.chats.values()
         if chat.id in positions
@@ -156,14 +156,14 @@ def encode_outbox(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) ->
     """Encode the operations that have not been stored yet and the outcomes among `unconsumed`."""
     operations = [
         SavedOperation(
-            operation.ref,
-            operation.chat,
-            operation.fields,
-            operation.seq,
-            operation.ts,
-            operation.mid,
-            operation.stage is Stage.ACKED,
-            operation.is_reported,
+            ref=operation.ref,
+            chat=operation.chat,
+            fields=operation.fields,
+            seq=operation.seq,
+            ts=operation.ts,
+            mid=operation.mid,
+            is_acked=operation.stage is Stage.ACKED,
+            is_reported=operation.is_reported,
         )
         for operation in state.outbox
     ]

@@ -77,7 +77,9 @@ def encode_segment(
         raise CorruptData("segment: has no entries")
     _check_run(entries[0].chat, entries)
     first, last = entries[0], entries[-1]
-    header = _Header(1, first.chat, first.seq, last.seq, first.ts, last.ts)
+    header = _Header(
+        v=1, chat=first.chat, first=first.seq, last=last.seq, first_ts=first.ts, last_ts=last.ts
+    )
     texts = [text for entry in entries if has_content(entry) for text in _list_texts(entry)]
     if key is None or not texts:
         lines = [codec.encode(header), *map(codec.encode, entries), b""]
@@ -95,15 +97,15 @@ def encode_segment(
         )
     data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(raw)
     segment = Segment(
-        ChatId(first.chat),
-        Seq(first.seq),
-        Seq(last.seq),
-        Ts(first.ts),
-        Ts(last.ts),
-        len(raw),
-        len(data),
-        hashlib.sha256(data).hexdigest(),
-        tag,
+        chat=ChatId(first.chat),
+        first=Seq(first.seq),
+        last=Seq(last.seq),
+        first_ts=Ts(first.ts),
+        last_ts=Ts(last.ts),
+        raw_bytes=len(raw),
+        stored_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        tag=tag,
     )
     return segment, data
 
@@ -207,7 +209,14 @@ def _build_place(header: _Header) -> Place:
 
 
 def _build_header(segment: Segment, v: int = 1) -> _Header:
-    return _Header(v, segment.chat, segment.first, segment.last, segment.first_ts, segment.last_ts)
+    return _Header(
+        v=v,
+        chat=segment.chat,
+        first=segment.first,
+        last=segment.last,
+        first_ts=segment.first_ts,
+        last_ts=segment.last_ts,
+    )
 
 
 def _check_run(chat: str, entries: Sequence[Message]) -> None:

@@ -170,15 +170,15 @@ class TierContainer(CoreContainer, abc.ABC):
     @cached_property
     def message_changes(self) -> MessageChanges:
         return MessageChanges(
-            self.dynamodb.for_feature("persist"),
-            self.release_files,
-            self.cold_log,
-            self.holds,
-            self.write_shards,
-            self.item_retention,
-            self.clock,
-            self.long_bodies,
-            self.release_pin,
+            client=self.dynamodb.for_feature("persist"),
+            release=self.release_files,
+            archived=self.cold_log,
+            holds=self.holds,
+            shards=self.write_shards,
+            retention=self.item_retention,
+            clock=self.clock,
+            bodies=self.long_bodies,
+            release_pin=self.release_pin,
         )
 
     @cached_property

@@ -132,7 +132,12 @@ class Plan:
         }
         arguments = ["gateway", "--processes", str(self.gateways)]
         launch = self._make_launch(
-            "gateway", CLI, arguments, port, lambda: is_http_ready(port, "/healthz"), env
+            name="gateway",
+            module=CLI,
+            arguments=arguments,
+            port=port,
+            is_ready=lambda: is_http_ready(port, "/healthz"),
+            env=env,
         )
         ready_line = "gateways.ready" if self.gateways > 1 else ""  # empty: check over HTTP
         return dataclasses.replace(launch, ready_line=ready_line)
@@ -149,7 +154,12 @@ class Plan:
             "CHAT_AUTH_COOKIE_SECURE": "false",  # browsers may refuse Secure cookies over HTTP
         }
         return self._make_launch(
-            "api", CLI, ["api"], port, lambda: is_http_ready(port, "/healthz"), env
+            name="api",
+            module=CLI,
+            arguments=["api"],
+            port=port,
+            is_ready=lambda: is_http_ready(port, "/healthz"),
+            env=env,
         )
 
     def check_settings(self) -> None:
@@ -179,7 +189,15 @@ class Plan:
     ) -> Launch:
         argv = [sys.executable, "-m", module, *arguments]
         whole = {**self.settings(), **(env or {})}
-        return Launch(name, argv, port, self.folder, is_ready, whole, stop_s=STOP_S)
+        return Launch(
+            name=name,
+            argv=argv,
+            port=port,
+            folder=self.folder,
+            is_ready=is_ready,
+            env=whole,
+            stop_s=STOP_S,
+        )
 
     def _load_feature_settings(self) -> dict[str, str]:
         settings: dict[str, str] = {}

@@ -113,12 +113,12 @@ def ministack_launch(
     }
     argv = [str(find_binary("ministack"))]
     return Launch(
-        service,
-        argv,
-        port,
-        folder,
-        lambda: is_http_ready(port, "/_ministack/ready"),
-        env,
+        name=service,
+        argv=argv,
+        port=port,
+        folder=folder,
+        is_ready=lambda: is_http_ready(port, "/_ministack/ready"),
+        env=env,
         keeps_data_in_a_crash=service == "s3",
     )
 

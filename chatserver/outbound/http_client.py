@@ -72,7 +72,13 @@ class HttpClient:
         With `is_truncated`, a longer response is truncated to `response_bytes_max`.
         """
         return await self._request(
-            "GET", url, None, headers, timeout_s, response_bytes_max, is_truncated
+            method="GET",
+            url=url,
+            body=None,
+            headers=headers,
+            timeout_s=timeout_s,
+            response_bytes_max=response_bytes_max,
+            is_truncated=is_truncated,
         )
 
     async def post(
@@ -96,7 +102,14 @@ class HttpClient:
             NotReached: no connection could be made, so the request did not arrive.
             Unavailable: the response did not arrive in time, or was too long or invalid.
         """
-        return await self._request("POST", url, body, headers, timeout_s, response_bytes_max)
+        return await self._request(
+            method="POST",
+            url=url,
+            body=body,
+            headers=headers,
+            timeout_s=timeout_s,
+            response_bytes_max=response_bytes_max,
+        )
 
     async def _request(
         self,

@@ -226,7 +226,9 @@ def encode_entry_tail(
     chat: str, mid: str, sender: str, ref: str, kind: str, body: str, target: int
 ) -> bytes:
     """Return the JSON, without `seq` and `ts`, of an entry that changes message `target`."""
-    tail = encode_message_tail(chat, mid, sender, ref, kind, body, None)
+    tail = encode_message_tail(
+        chat=chat, mid=mid, sender=sender, ref=ref, kind=kind, body=body, reply_to=None
+    )
     return b'%b,"target":%d}' % (tail[:-1], target)
 
 

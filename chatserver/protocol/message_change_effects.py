@@ -25,14 +25,14 @@ def is_message(entry: Message) -> bool:
 def build_tombstone(message: Message, rev: int) -> Message:
     """Return the tombstone of a message or edit: the entry without its content."""
     return Message(
-        message.seq,
-        message.ts,
-        message.chat,
-        message.mid,
-        message.sender,
-        message.ref,
-        message.kind,
-        "",
+        seq=message.seq,
+        ts=message.ts,
+        chat=message.chat,
+        mid=message.mid,
+        sender=message.sender,
+        ref=message.ref,
+        kind=message.kind,
+        body="",
         target=message.target,
         rev=rev,
         deleted=True,

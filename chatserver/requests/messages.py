@@ -142,5 +142,11 @@ async def list_messages(
     chat = ChatId(frame.chat)
     marks = await container.read_marks.list_marks(user, chat) if is_newest else []
     return frames.HistoryPage(
-        frame.id, frame.chat, messages, page.tier, page.has_more, page.stored, marks
+        id=frame.id,
+        chat=frame.chat,
+        messages=messages,
+        tier=page.tier,
+        more=page.has_more,
+        stored=page.stored,
+        marks=marks,
     )

@@ -230,3 +230,17 @@ def test_section_7_sort_key_prefixes_end_with_a_delimiter() -> None:
     names |= {"None", "_build_prefix(kind)", "prefix"}  # of favorites: `posts#` or `messages#`
     names |= {"PREFIX + word"}  # prefix matches of the user search
     assert arguments <= names | {"f'{STATUS_ACTIVE}#'", "prefix or None"}
+
+
+def test_calls_with_more_than_five_arguments_name_them() -> None:
+    """A reader sees what each argument is. Redis commands have any number of words."""
+    commands = {"call", "call_on", "send", "send_write", "write"}
+    found = {
+        (path, ast.unparse(node.func))
+        for path, node in list_nodes()
+        if isinstance(node, ast.Call)
+        and sum(not isinstance(each, ast.Starred) for each in node.args) > 5
+        and ast.unparse(node.func).rpartition(".")[2] not in commands
+    }
+
+    assert found == {("chatserver/telemetry/tracing.py", "self._make")}  # a plain callable

@@ -124,14 +124,14 @@ def build_replacement_tombstone(raw: CommittedMessage) -> Message | None:
     if "chat" not in fields:
         return None
     return Message(
-        raw.seq,
-        raw.ts,
-        fields["chat"],
-        fields.get("mid", "-"),
-        fields.get("sender", "-"),
-        fields.get("ref", "-"),
-        fields.get("kind", "text"),
-        "",
+        seq=raw.seq,
+        ts=raw.ts,
+        chat=fields["chat"],
+        mid=fields.get("mid", "-"),
+        sender=fields.get("sender", "-"),
+        ref=fields.get("ref", "-"),
+        kind=fields.get("kind", "text"),
+        body="",
         rev=raw.seq,
         deleted=True,
     )

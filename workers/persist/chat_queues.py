@@ -149,7 +149,17 @@ class ChatQueues:
         if queue is None:
             queue = self._queues[piece.chat] = ChatQueue(piece.chat)
             self._ordinary[piece.chat] = queue
-        queue.items.append(Queued(batch, piece, writes, count, first, is_awaited, size))
+        queue.items.append(
+            Queued(
+                batch=batch,
+                piece=piece,
+                writes=writes,
+                count=count,
+                from_seq=first,
+                is_awaited=is_awaited,
+                bytes=size,
+            )
+        )
         queue.count += count
         queue.awaited += is_awaited
         if piece.chat in self._ordinary or piece.chat in self._awaited:

@@ -40,7 +40,9 @@ def build_messages_routes(container: StorageContainer) -> list[HTTPRouteHandler]
         ack = await send_message(
             container, actor, build_frame(frames.Send, data, request, chat=chat)
         )
-        placed = Placed(ack.ref, ack.mid, ack.seq, ack.ts, ack.dup, ack.durability)
+        placed = Placed(
+            ref=ack.ref, mid=ack.mid, seq=ack.seq, ts=ack.ts, dup=ack.dup, durability=ack.durability
+        )
         return Response(placed, status_code=200 if ack.dup else 201)
 
     return [send]

@@ -99,11 +99,11 @@ def _find_name(principal: Principal) -> str:
 
 def _make_info(report: Any) -> ReportInfo:
     return ReportInfo(
-        report.chat,
-        report.seq,
-        report.reporter,
-        report.reason,
-        report.created_ms,
-        report.state,
-        report.resolved_by,
+        chat=report.chat,
+        seq=report.seq,
+        reporter=report.reporter,
+        reason=report.reason,
+        at=report.created_ms,
+        state=report.state,
+        resolved_by=report.resolved_by,
     )

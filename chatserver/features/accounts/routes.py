@@ -133,12 +133,12 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Create an account and log in. The same `Idempotency-Key` returns the same login."""
         device_tokens = _list_known_devices(request, is_browser=data.cookie)
         work = password_logins.register(
-            data.user,
-            data.password,
-            data.name,
-            data.device,
-            request.state.address,
-            read_key(request),
+            user_name=data.user,
+            password=data.password,
+            name=data.name,
+            device=data.device,
+            address=request.state.address,
+            key=read_key(request),
         )
         grant = await run_while_connected(request, work)
         return build_response(grant, as_cookie=data.cookie, status=201, device_tokens=device_tokens)
@@ -153,12 +153,12 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """
         device_tokens = list_device_tokens(data, request)
         work = password_logins.log_in(
-            data.user,
-            data.password,
-            data.device,
-            request.state.address,
-            read_key(request),
-            device_tokens,
+            user_name=data.user,
+            password=data.password,
+            device=data.device,
+            address=request.state.address,
+            key=read_key(request),
+            device_tokens=device_tokens,
         )
         grant = await run_while_connected(request, work)
         return build_response(grant, as_cookie=data.cookie, status=200, device_tokens=device_tokens)

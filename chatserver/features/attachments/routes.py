@@ -131,7 +131,13 @@ def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         A retry with the same `Idempotency-Key` returns the same file.
         """
         upload = await container.get(AttachmentContainer).uploads.begin(
-            actor, ChatId(chat), data.name, data.type, data.size, data.sha256, read_key(request)
+            owner=actor,
+            chat=ChatId(chat),
+            name=data.name,
+            type_=data.type,
+            size=data.size,
+            sha256=data.sha256,
+            key=read_key(request),
         )
         if upload.form is None:
             return Upload(upload.file.id, None, {}, 0)
@@ -160,12 +166,12 @@ def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         usage, left_today = await uploads.get_usage(actor)
         settings = container.settings.get(Attachments)
         return FileUsage(
-            usage.user_bytes,
-            settings.user_bytes_max,
-            left_today,
-            settings.day_bytes_max,
-            usage.waiting,
-            WAITING_MAX,
+            bytes=usage.user_bytes,
+            bytes_max=settings.user_bytes_max,
+            left_today=left_today,
+            day_bytes_max=settings.day_bytes_max,
+            unsent=usage.waiting,
+            unsent_max=WAITING_MAX,
         )
 
     return [begin_upload, complete_upload, get_usage]

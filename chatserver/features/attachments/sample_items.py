@@ -16,13 +16,34 @@ from chatserver.warm.schema.tables import DIRECTORY, Table
 _S: Final = 1_795_000_000
 _CHAT: Final = ChatId("d-alice-bob")
 _SENT: Final = File(
-    "f1", UserId("bob"), _CHAT, "sea.png", "image/png", 1024, "9f86d081884c7d65", _S, None,
-    "ready", frozenset({2}), 640, 480, has_thumb=True, is_processed=True, rev=3,
-)  # fmt: skip
+    id="f1",
+    owner=UserId("bob"),
+    chat=_CHAT,
+    name="sea.png",
+    type="image/png",
+    size=1024,
+    sha256="9f86d081884c7d65",
+    created=_S,
+    due=None,
+    phase="ready",
+    seqs=frozenset({2}),
+    width=640,
+    height=480,
+    has_thumb=True,
+    is_processed=True,
+    rev=3,
+)
 _WAITING: Final = File(
-    "f4", UserId("bob"), _CHAT, "plan.pdf", "application/pdf", 4096, "60303ae22b998861", _S,
-    _S + 86_400,
-)  # fmt: skip
+    id="f4",
+    owner=UserId("bob"),
+    chat=_CHAT,
+    name="plan.pdf",
+    type="application/pdf",
+    size=4096,
+    sha256="60303ae22b998861",
+    created=_S,
+    due=_S + 86_400,
+)
 
 
 def sample_items(table: Table) -> Iterable[Item]:

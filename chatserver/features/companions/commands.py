@@ -80,6 +80,14 @@ class CompanionCommands:
         await self._members.get_reader(chat, user)
         stream = await self._streams.find(chat) if is_session_chat(chat) else None
         if stream is None:
-            return Turn(frame.id, chat, "", 0, 0, "")
+            return Turn(id=frame.id, chat=chat, turn="", seq=0, index=0, text="")
         end = stream.end or msgspec.UNSET
-        return Turn(frame.id, chat, stream.response_id, stream.seq, stream.index, stream.text, end)
+        return Turn(
+            id=frame.id,
+            chat=chat,
+            turn=stream.response_id,
+            seq=stream.seq,
+            index=stream.index,
+            text=stream.text,
+            end=end,
+        )

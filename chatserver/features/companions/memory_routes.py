@@ -57,13 +57,13 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
     def show(memory: UserMemory) -> Memory:
         entries = [
             MemoryEntry(
-                entry.id,
-                entry.kind,
-                entry.text,
-                sorted(source.chat for source in entry.sources),
-                entry.created,
-                entry.updated,
-                entry.expires,
+                id=entry.id,
+                kind=entry.kind,
+                text=entry.text,
+                chats=sorted(source.chat for source in entry.sources),
+                created=entry.created,
+                updated=entry.updated,
+                expires=entry.expires,
             )
             for entry in memories.list_current(memory)
         ]

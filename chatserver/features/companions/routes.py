@@ -123,13 +123,13 @@ def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def create_companion(data: JSONBody[NewCompanion]) -> Persona:
         """Create a companion."""
         wanted = Changes(
-            data.name,
-            data.prompt,
-            data.provider,
-            data.model,
-            data.context_tokens_max,
-            data.answer_tokens_max,
-            data.options,
+            name=data.name,
+            prompt=data.prompt,
+            provider=data.provider,
+            model=data.model,
+            context_tokens_max=data.context_tokens_max,
+            answer_tokens_max=data.answer_tokens_max,
+            options=data.options,
         )
         return _show(await companions.create(data.id, wanted))
 
@@ -144,13 +144,13 @@ def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Persona:
         """Create the next version of a companion; earlier versions do not change."""
         wanted = Changes(
-            data.name,
-            data.prompt,
-            data.provider,
-            data.model,
-            data.context_tokens_max,
-            data.answer_tokens_max,
-            data.options,
+            name=data.name,
+            prompt=data.prompt,
+            provider=data.provider,
+            model=data.model,
+            context_tokens_max=data.context_tokens_max,
+            answer_tokens_max=data.answer_tokens_max,
+            options=data.options,
         )
         return _show(await companions.update(parse_companion_id(companion), wanted, data.version))
 
@@ -164,15 +164,15 @@ def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 def _show(companion: Companion) -> Persona:
     return Persona(
-        companion.id,
-        companion.version,
-        companion.name,
-        companion.prompt,
-        companion.provider,
-        companion.model,
-        companion.context_tokens_max,
-        companion.answer_tokens_max,
-        companion.created_ms,
-        companion.is_deleted,
-        companion.options,
+        id=companion.id,
+        version=companion.version,
+        name=companion.name,
+        prompt=companion.prompt,
+        provider=companion.provider,
+        model=companion.model,
+        context_tokens_max=companion.context_tokens_max,
+        answer_tokens_max=companion.answer_tokens_max,
+        created=companion.created_ms,
+        deleted=companion.is_deleted,
+        options=companion.options,
     )

@@ -18,7 +18,15 @@ from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, Table
 
 _MS: Final = 1_795_000_000_000
 _ADA: Final = Companion(
-    CompanionId(UserId("ai-ada")), 1, "Ada", "Be kind.", "scripted", "echo", 8192, 1024, _MS
+    id=CompanionId(UserId("ai-ada")),
+    version=1,
+    name="Ada",
+    prompt="Be kind.",
+    provider="scripted",
+    model="echo",
+    context_tokens_max=8192,
+    answer_tokens_max=1024,
+    created_ms=_MS,
 )
 
 
@@ -33,7 +41,16 @@ def sample_items(table: Table) -> Iterable[Item]:
     later = _MS + 86_400_000
     return [
         encode_session(CompanionSession(user, _ADA.id, ChatId(active), 1, later)),
-        encode_session(CompanionSession(user, _ADA.id, ChatId(old), 1, _MS, later)),
+        encode_session(
+            CompanionSession(
+                user=user,
+                companion=_ADA.id,
+                chat=ChatId(old),
+                ai_version=1,
+                create_time=_MS,
+                delete_time=later,
+            )
+        ),
         encode_memory(_make_memory(user, ChatId(old), later)),
     ]
 
@@ -41,5 +58,13 @@ def sample_items(table: Table) -> Iterable[Item]:
 def _make_memory(user: UserId, chat: ChatId, now_ms: int) -> UserMemory:
     year_ms = 365 * 86_400_000
     text, source = "The user's name is Lin.", Source(chat, 1, 4)
-    entry = Entry("6f1d2c3b4a596877", "fact", text, (source,), now_ms, now_ms, now_ms + year_ms)
+    entry = Entry(
+        id="6f1d2c3b4a596877",
+        kind="fact",
+        text=text,
+        sources=(source,),
+        created=now_ms,
+        updated=now_ms,
+        expires=now_ms + year_ms,
+    )
     return UserMemory(user, _ADA.id, (entry,), {chat: FINISHED}, rev=1)

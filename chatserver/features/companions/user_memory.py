@@ -77,14 +77,14 @@ class Entry:
             return None
         bound = min(filter(None, (self.bound, times.bound_ms)), default=0)
         return Entry(
-            self.id,
-            self.kind,
-            text,
-            sources,
-            self.created,
-            times.now_ms,
-            times.compute_expiry(bound),
-            bound,
+            id=self.id,
+            kind=self.kind,
+            text=text,
+            sources=sources,
+            created=self.created,
+            updated=times.now_ms,
+            expires=times.compute_expiry(bound),
+            bound=bound,
         )
 
 
@@ -196,7 +196,14 @@ def apply_changes(
     if cursor < source.upto:
         for number, change in enumerate(changes):
             new_id = _make_entry_id(source, number)
-            _apply(entries, change, source, new_id, times, set(memory.forgotten))
+            _apply(
+                entries=entries,
+                change=change,
+                source=source,
+                new_id=new_id,
+                times=times,
+                forgotten=set(memory.forgotten),
+            )
     upto = FINISHED if is_finished else source.upto
     return _set_cursor(_replace_entries(memory, entries.values()), source.chat, upto)
 
@@ -232,7 +239,14 @@ def _apply(
         return
     now_ms, bound = times.now_ms, times.bound_ms
     entries[new_id] = Entry(
-        new_id, kind, change.text, (source,), now_ms, now_ms, times.compute_expiry(bound), bound
+        id=new_id,
+        kind=kind,
+        text=change.text,
+        sources=(source,),
+        created=now_ms,
+        updated=now_ms,
+        expires=times.compute_expiry(bound),
+        bound=bound,
     )
 
 

@@ -81,15 +81,15 @@ def _build_export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         assert job.state != "done"
         is_ready = job.state == "ready"
         return Export(
-            job.id,
-            job.state,
-            100 if is_ready else job.progress,
-            job.created_ms,
-            job.why if job.state == "failed" else "",
-            job.size if is_ready else None,
-            None if job.expires_at is None or not is_ready else job.expires_at * 1000,
-            url,
-            LINK_S if url is not None else None,
+            export=job.id,
+            state=job.state,
+            progress=100 if is_ready else job.progress,
+            created=job.created_ms,
+            why=job.why if job.state == "failed" else "",
+            size=job.size if is_ready else None,
+            expires=None if job.expires_at is None or not is_ready else job.expires_at * 1000,
+            url=url,
+            url_expires_s=LINK_S if url is not None else None,
         )
 
     @post("/v1/me/export", status_code=202, opt={"rule": USER, "creates": True})
@@ -117,7 +117,15 @@ def _build_erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]
 
     def build_receipt(job: Job) -> Receipt:
         steps = [Step(step.step, step.where, step.what, step.count) for step in job.steps]
-        return Receipt(job.id, job.user, job.state, job.created_ms, job.changed_ms, steps, job.why)
+        return Receipt(
+            receipt=job.id,
+            user=job.user,
+            state=job.state,
+            created=job.created_ms,
+            changed=job.changed_ms,
+            steps=steps,
+            why=job.why,
+        )
 
     @delete("/v1/me", status_code=202, opt={"rule": USER, "errors": (404,)})
     async def erase_me(data: JSONBody[AccountDeletion], principal: Caller) -> Response[Receipt]:

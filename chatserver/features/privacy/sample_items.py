@@ -22,9 +22,17 @@ from chatserver.warm.schema.tables import DIRECTORY, Table
 _MS: Final = 1_795_000_000_000
 _S: Final = _MS // 1000
 _EXPORT: Final = Job(
-    "j1", "export", "alice", _MS, _MS + 5_000, "ready", 100, size=20_480, tries=1,
+    id="j1",
+    kind="export",
+    user="alice",
+    created_ms=_MS,
+    changed_ms=_MS + 5_000,
+    state="ready",
+    progress=100,
+    size=20_480,
+    tries=1,
     expires_at=_S + 7 * DAY_S,
-)  # fmt: skip
+)
 _ERASURE: Final = Job("j2", "erasure", "mallory", _MS, _MS)
 
 

@@ -121,7 +121,9 @@ def _parse(
     endpoint = check_endpoint(data.endpoint, allowed)
     p256dh, auth = check_keys(data.keys.p256dh, data.keys.auth)
     name = subscription_id("web", endpoint)
-    return Subscription(name, user, "web", endpoint, p256dh, auth, device)
+    return Subscription(
+        id=name, user=user, kind="web", target=endpoint, p256dh=p256dh, auth=auth, device=device
+    )
 
 
 def _describe(subscription: Subscription, created_ms: int) -> PushDevice:

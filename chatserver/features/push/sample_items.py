@@ -17,7 +17,12 @@ from chatserver.warm.schema.tables import DIRECTORY, Table
 _MS: Final = 1_795_000_000_000
 _PHONE: Final = Subscription("s1", UserId("alice"), "fcm", "fcm-token-of-the-phone", device="phone")
 _BROWSER: Final = Subscription(
-    "s2", UserId("alice"), "web", "https://push.example/alice", "BGsX0fLh", "AAAAAAAA"
+    id="s2",
+    user=UserId("alice"),
+    kind="web",
+    target="https://push.example/alice",
+    p256dh="BGsX0fLh",
+    auth="AAAAAAAA",
 )
 
 

@@ -156,7 +156,15 @@ class Search:
                 budget = WorkBudget(SEARCH_S_MAX)
                 try:
                     chats = await self._list_chats(viewer, query)
-                    return await self._collect(viewer, query, chats, order, limit, start, budget)
+                    return await self._collect(
+                        viewer=viewer,
+                        query=query,
+                        chats=chats,
+                        order=order,
+                        limit=limit,
+                        start=start,
+                        budget=budget,
+                    )
                 finally:
                     budget.cancel()
 
@@ -191,7 +199,14 @@ class Search:
                 return results, None
             wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
             by_partition = await self._query(
-                viewer, query, chats, unfinished, order, wanted, position, budget
+                viewer=viewer,
+                query=query,
+                chats=chats,
+                partitions=unfinished,
+                order=order,
+                limit=wanted,
+                position=position,
+                budget=budget,
             )
             candidates, after = merge(by_partition, order, wanted)
             hits = [selected.hit for selected in candidates]
@@ -236,7 +251,13 @@ class Search:
             cursor = position.cursors.get(partition)
             with metrics.SEARCH_LATENCY.labels("index").time():
                 return self._engines[partition].find(
-                    query, chats[partition], order, limit, cursor, now_s, budget
+                    query=query,
+                    chats=chats[partition],
+                    order=order,
+                    limit=limit,
+                    start=cursor,
+                    now_s=now_s,
+                    budget=budget,
                 )
 
         found = await asyncio.gather(

@@ -144,13 +144,13 @@ def _build_picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]
         The client completes the upload in the same way as for a chat attachment.
         """
         upload = await container.get(AttachmentContainer).uploads.begin(
-            actor,
-            get_picture_space(actor),
-            data.name,
-            data.type,
-            data.size,
-            data.sha256,
-            read_key(request),
+            owner=actor,
+            chat=get_picture_space(actor),
+            name=data.name,
+            type_=data.type,
+            size=data.size,
+            sha256=data.sha256,
+            key=read_key(request),
         )
         if upload.form is None:
             return Upload(upload.file.id, None, {}, 0)

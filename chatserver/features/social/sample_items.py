@@ -16,7 +16,12 @@ from chatserver.warm.schema.tables import SocialField as Field
 
 _MS: Final = 1_795_000_000_000
 _POST: Final = Post(
-    PostId("01KAJ4Q7R8M2E5S9T0B3C6D8FH"), "alice", "The beach is open", _MS, "f2", _MS + 60_000
+    id=PostId("01KAJ4Q7R8M2E5S9T0B3C6D8FH"),
+    author="alice",
+    content="The beach is open",
+    created_ms=_MS,
+    image="f2",
+    edited_ms=_MS + 60_000,
 )
 _SECOND: Final = Post(
     PostId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD"), "alice", "Low tide at six", _MS + 90_000

@@ -195,12 +195,12 @@ class BeforeSendQueue:
         try:
             waiting.outcome = await self._before_send.check(
                 messages.BeforeSend(
-                    frame.chat,
-                    sender,
-                    frame.ref,
-                    frame.kind,
-                    frame.body,
-                    frame.reply_to,
+                    chat=frame.chat,
+                    sender=sender,
+                    ref=frame.ref,
+                    kind=frame.kind,
+                    body=frame.body,
+                    reply_to=frame.reply_to,
                     attachments=[attachment.id for attachment in waiting.attachments],
                 )
             )
@@ -242,14 +242,14 @@ def _make_stub(sender: UserId, waiting: _UncheckedMessage) -> PendingDraft:
     """Return a placeholder draft for a rejected message."""
     frame = waiting.frame
     return PendingDraft(
-        ChatId(frame.chat),
-        sender,
-        Ref(frame.ref),
-        Mid(""),
-        "",
-        b"",
-        frame.id,
-        frame.durability == "stored",
-        waiting.messaging,
-        waiting.listener,
+        chat=ChatId(frame.chat),
+        sender=sender,
+        ref=Ref(frame.ref),
+        mid=Mid(""),
+        digest="",
+        tail=b"",
+        request_id=frame.id,
+        is_stored_wanted=frame.durability == "stored",
+        owner=waiting.messaging,
+        listener=waiting.listener,
     )

@@ -291,7 +291,9 @@ class GroupCommit:
                 index += count
             for offset, (draft, seq, ts) in enumerate(committed):
                 places = InboxPositions(firsts, offset, remote_users)
-                draft.owner.on_committed(draft, seq, ts, epoch, audience, places)
+                draft.owner.on_committed(
+                    draft=draft, seq=seq, ts=ts, epoch=epoch, audience=audience, places=places
+                )
         return index
 
     def _refuse(self, draft: PendingDraft, code: object) -> None:

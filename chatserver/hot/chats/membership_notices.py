@@ -47,5 +47,11 @@ def _parse_notice(field: str, value: str) -> MembershipNotice:
     user = None if name == EVERYBODY else UserId(name)
     is_large = way == "up" if user is None else large == "1"
     return MembershipNotice(
-        field, int(version), user, way == "in", Seq(int(seq)), Seq(int(after)), is_large
+        field=field,
+        version=int(version),
+        user=user,
+        is_in=way == "in",
+        seq=Seq(int(seq)),
+        after=Seq(int(after)),
+        is_large=is_large,
     )

@@ -118,7 +118,14 @@ def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
             if receiver[:1] == b" ":
                 target, replaced = map(int, receiver.split())
                 messages.append(
-                    CommittedMessage(Seq(int(seq)), Ts(int(ts)), None, tail, target, replaced)
+                    CommittedMessage(
+                        seq=Seq(int(seq)),
+                        ts=Ts(int(ts)),
+                        receiver=None,
+                        tail=tail,
+                        target_ts=target,
+                        replaced_ts=replaced,
+                    )
                 )
                 continue
             is_awaited = receiver[:1] == AWAITED

@@ -419,7 +419,14 @@ class HotClient(abc.ABC):
     ) -> Epoch:
         """Return the partition's epoch; see `epochs.load_epoch`. Raises like `_check_epochs`."""
         return self._check_loaded(
-            await epochs.load_epoch(wire, self.keys, self.settings, partition, replid, came_from)
+            await epochs.load_epoch(
+                wire=wire,
+                keys=self.keys,
+                settings=self.settings,
+                partition=partition,
+                replid=replid,
+                came_from=came_from,
+            )
         )
 
     def _check_loaded(self, loaded: epochs.LoadedEpoch) -> Epoch:

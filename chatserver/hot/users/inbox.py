@@ -115,7 +115,9 @@ class Inboxes:
         `is_listed`: the event adds the chat to the user's chat list; users who already have it in
         the list are skipped.
         """
-        return await self._append(users, chat, body, "1" if is_listed else "", "", 0)
+        return await self._append(
+            users=users, chat=chat, body=body, is_listed="1" if is_listed else "", mark="", level=0
+        )
 
     async def append_marks(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
@@ -129,7 +131,9 @@ class Inboxes:
         Guarantees:
             Order: an inbox never gets such an event after a newer one.
         """
-        return await self._append(users, chat, body, "", f"m:{chat}:{reader}", level)
+        return await self._append(
+            users=users, chat=chat, body=body, is_listed="", mark=f"m:{chat}:{reader}", level=level
+        )
 
     async def _append(
         self,

@@ -200,14 +200,14 @@ class AuditWorker:
         ended_ms = int(self._container.clock.time() * 1000)
         await self._results.put_round(
             Round(
-                self._partition,
-                began_ms,
-                ended_ms,
-                tally.chats,
-                tally.entries,
-                tally.unverified,
-                len(tally.failed),
-                findings_count,
+                partition=self._partition,
+                began_ms=began_ms,
+                ended_ms=ended_ms,
+                chats=tally.chats,
+                entries=tally.entries,
+                unverified=tally.unverified,
+                failed=len(tally.failed),
+                findings=findings_count,
             )
         )
         log.info(
@@ -247,7 +247,12 @@ async def open_audit(
         open_s3(settings.cold) as store,
     ):
         yield make_audit(
-            settings, hot, dynamodb.for_feature("audit"), store, clock, read_units_per_s
+            settings=settings,
+            hot=hot,
+            client=dynamodb.for_feature("audit"),
+            store=store,
+            clock=clock,
+            read_units_per_s=read_units_per_s,
         )
 
 

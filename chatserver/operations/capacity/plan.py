@@ -171,7 +171,14 @@ def _make_line(value: Value, constants: Mapping[str, Constant]) -> Line:
     row = value.row
     measured = [name for name in value.names if name in constants]
     return Line(
-        row.tier, row.name, row.label, value.value, row.unit, row.formula, value.numbers, measured
+        tier=row.tier,
+        name=row.name,
+        label=row.label,
+        value=value.value,
+        unit=row.unit,
+        formula=row.formula,
+        numbers=value.numbers,
+        constants=measured,
     )
 
 

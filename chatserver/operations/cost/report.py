@@ -80,7 +80,9 @@ class Rates:
     def build_line(self, name: str, table: str, write: float, read: float) -> Line:
         usd = write * self.write_usd + read * self.read_usd
         formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
-        return Line(name, table, write, read, usd, formula)
+        return Line(
+            name=name, table=table, write_units=write, read_units=read, usd=usd, formula=formula
+        )
 
 
 def sum_days(days: Iterable[Spending]) -> Spending:
@@ -167,14 +169,26 @@ def compute_chats_error(spending: Spending) -> dict[str, float]:
 def build_stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
     """Return the storage cost per month; `price` is per GB per month."""
     usd = size / GB * price
-    return Stored(tier, name, items, size, usd, f"{size:,} / 2^30 * {price:g} a month")
+    return Stored(
+        tier=tier,
+        name=name,
+        items=items,
+        bytes=size,
+        usd=usd,
+        formula=f"{size:,} / 2^30 * {price:g} a month",
+    )
 
 
 def build_redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
     return Stored(
-        "redis", name, items, size, usd, f"{size:,} / 2^30 * {price:g} * {HOURS_PER_MONTH} h"
+        tier="redis",
+        name=name,
+        items=items,
+        bytes=size,
+        usd=usd,
+        formula=f"{size:,} / 2^30 * {price:g} * {HOURS_PER_MONTH} h",
     )
 
 
@@ -187,10 +201,10 @@ def build_message_line(total: Line, messages: int) -> Line | None:
     if not messages:
         return None
     return Line(
-        "per message",
-        "",
-        total.write_units / messages,
-        total.read_units / messages,
-        total.usd / messages,
-        f"{total.usd:.6f} / {messages:,} messages",
+        name="per message",
+        table="",
+        write_units=total.write_units / messages,
+        read_units=total.read_units / messages,
+        usd=total.usd / messages,
+        formula=f"{total.usd:.6f} / {messages:,} messages",
     )

@@ -161,15 +161,15 @@ async def _make_audit_report(audit_results: AuditResults, partitions: int) -> Au
 def _make_finding(finding: DatedFinding) -> AuditFinding:
     category, meaning, advice = KINDS[finding.kind]
     return AuditFinding(
-        finding.at_ms,
-        category,
-        finding.kind,
-        finding.chat,
-        finding.first,
-        finding.last,
-        finding.where,
-        meaning,
-        advice,
+        at_ms=finding.at_ms,
+        category=category,
+        kind=finding.kind,
+        chat=finding.chat,
+        first=finding.first,
+        last=finding.last,
+        where=finding.where,
+        meaning=meaning,
+        advice=advice,
     )
 
 

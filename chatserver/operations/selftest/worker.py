@@ -72,7 +72,14 @@ class ChatChecks:
         for seq in range(1, 2 * EACH + 1):
             ts = now_us - (OLD_S if seq <= EACH else 60) * 1_000_000 + seq * 1000
             message = frames.Message(
-                seq, ts, self._chat, f"M{seq}", self._alice, f"w{seq}", "text", f"message {seq}"
+                seq=seq,
+                ts=ts,
+                chat=self._chat,
+                mid=f"M{seq}",
+                sender=self._alice,
+                ref=f"w{seq}",
+                kind="text",
+                body=f"message {seq}",
             )
             items.append(PersistItem(message, self._bob))
         await core.messages.put_batch(items, 60.0)

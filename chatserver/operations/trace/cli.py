@@ -137,7 +137,8 @@ def _print(message_trace: Trace) -> None:
         table.add_row(name, escape_unprintable(text))
     parts: list[RenderableType] = [table]
     if message_trace.recipients:
-        members = Table("member", "joined at", "inbox", "received", "read", "gateways", box=None)
+        columns = ("member", "joined at", "inbox", "received", "read", "gateways")
+        members = Table(*columns, box=None)
         for recipient in message_trace.recipients:
             members.add_row(*build_recipient_cells(recipient, message_trace.found.seq))
         parts += ["", members]

@@ -167,7 +167,13 @@ class HotTrace:
             )
             is_sender = user == sender
             return Recipient(
-                user, joined, is_sender, place, received >= seq, read >= seq, len(gateways)
+                user=user,
+                joined=joined,
+                is_sender=is_sender,
+                inbox=place,
+                has_received=received >= seq,
+                has_read=read >= seq,
+                gateways=len(gateways),
             )
 
         return await map_concurrently(
@@ -194,7 +200,12 @@ def _match_message(
     if message.mid != mid:
         return None
     return LocatedMessage(
-        ChatId(message.chat), Seq(seq), Ts(ts), message.sender, message.kind, source
+        chat=ChatId(message.chat),
+        seq=Seq(seq),
+        ts=Ts(ts),
+        sender=message.sender,
+        kind=message.kind,
+        source=source,
     )
 
 

@@ -183,12 +183,12 @@ class MessageTrace:
             return
         is_whole = await self._record_errors(self._older.is_whole(segment))
         trace.cold = InCold(
-            segment.key,
-            segment.first,
-            segment.last,
-            segment.stored_bytes,
-            segment.sha256,
-            "unread" if is_whole is None else "right" if is_whole else "wrong",
+            key=segment.key,
+            first=segment.first,
+            last=segment.last,
+            stored_bytes=segment.stored_bytes,
+            sha256=segment.sha256,
+            checksum="unread" if is_whole is None else "right" if is_whole else "wrong",
         )
 
     async def _load_members(self, trace: Trace) -> None:
@@ -199,11 +199,16 @@ class MessageTrace:
             trace.members, rows = stored
             trace.recipients = [
                 Recipient(
-                    user, joined, user == match.sender, None, received >= match.seq,
-                    read >= match.seq, None,
+                    user=user,
+                    joined=joined,
+                    is_sender=user == match.sender,
+                    inbox=None,
+                    has_received=received >= match.seq,
+                    has_read=read >= match.seq,
+                    gateways=None,
                 )
                 for user, joined, read, received in rows
-            ]  # fmt: skip
+            ]
         if self._hot is None:
             return
         members = [(recipient.user, recipient.joined) for recipient in trace.recipients]
@@ -232,11 +237,11 @@ def _merge(now: Recipient, stored: Recipient | None) -> Recipient:
     if stored is None:
         return now
     return Recipient(
-        now.user,
-        now.joined,
-        now.is_sender,
-        now.inbox,
-        now.has_received or stored.has_received,
-        now.has_read or stored.has_read,
-        now.gateways,
+        user=now.user,
+        joined=now.joined,
+        is_sender=now.is_sender,
+        inbox=now.inbox,
+        has_received=now.has_received or stored.has_received,
+        has_read=now.has_read or stored.has_read,
+        gateways=now.gateways,
     )

@@ -76,12 +76,12 @@ class WarmTrace:
                 is_marker = partition != chat
                 sender = item[Field.AUTHOR if is_marker else Field.SENDER]["S"]
                 return LocatedMessage(
-                    chat,
-                    Seq(int(item[Field.SEQ]["N"])),
-                    Ts(int(item[Field.TS]["N"])),
-                    sender,
-                    item[Field.KIND]["S"],
-                    "marker" if is_marker else "warm",
+                    chat=chat,
+                    seq=Seq(int(item[Field.SEQ]["N"])),
+                    ts=Ts(int(item[Field.TS]["N"])),
+                    sender=sender,
+                    kind=item[Field.KIND]["S"],
+                    source="marker" if is_marker else "warm",
                 )
         return None
 

@@ -111,7 +111,13 @@ class ChatCreator:
         if is_large_after(len(members) + 1, self._fanout_members_max, was_large=False):
             first = encode_record(UnstoredChange(user, ref, "", transition="up"))
         record = await self._directory.create_group(
-            chat, user, members, name, self._clock.time(), first, invited
+            chat=chat,
+            creator=user,
+            members=members,
+            name=name,
+            now=self._clock.time(),
+            first_change=first,
+            invited=invited,
         )
         await self._loader.load_chat(chat)
         if invited:
@@ -123,12 +129,12 @@ class ChatCreator:
             await self._propagate(chat)
         everybody: list[str] = [user, *members]
         return frames.ChatInfo(
-            chat,
-            "group",
-            everybody[: frames.MEMBERS_SHOWN_MAX] if record.large else everybody,
-            name,
-            len(everybody),
-            {user: "owner"},
+            chat=chat,
+            kind="group",
+            members=everybody[: frames.MEMBERS_SHOWN_MAX] if record.large else everybody,
+            name=name,
+            count=len(everybody),
+            roles={user: "owner"},
             large=record.large > 0,
             invited=[str(invitee) for invitee in invited],
         )
@@ -143,14 +149,14 @@ class ChatCreator:
         if user not in names:
             raise NotFound(NOT_A_MEMBER)
         return frames.ChatInfo(
-            chat,
-            "group",
-            names[: frames.MEMBERS_SHOWN_MAX],
-            record.name,
-            len(names),
-            roles,
-            record.joining,
-            record.history,
+            chat=chat,
+            kind="group",
+            members=names[: frames.MEMBERS_SHOWN_MAX],
+            name=record.name,
+            count=len(names),
+            roles=roles,
+            joining=record.joining,
+            history=record.history,
             large=record.large > 0,
         )
 

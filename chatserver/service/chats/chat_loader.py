@@ -77,11 +77,11 @@ class ChatLoader:
         newest = await self._unapplied.apply(chat, newest, epoch)
         lost = await self._lost.find(record, newest)
         is_loaded = await self._hot.open_chat(
-            chat,
-            record.kind,
-            record.name,
-            record.version,
-            {
+            chat=chat,
+            kind=record.kind,
+            name=record.name,
+            version=record.version,
+            members={
                 UserId(member.user): (
                     member.role,
                     lost.joined.get(UserId(member.user), member.joined),
@@ -89,8 +89,8 @@ class ChatLoader:
                 for member in members
             },
             # New seqs follow the newest stored entry, even if that entry has expired.
-            (head.seq, head.ts) if head else (0, 0),
-            newest,
+            head=(head.seq, head.ts) if head else (0, 0),
+            newest=newest,
             history=record.history,
             epoch=epoch,
             large=record.large,

@@ -144,7 +144,9 @@ class History:
         if limit <= 0:
             return _NO_PAGE
         ts = frame.ts if after == frame.after else None  # `frame.ts` is for `frame.after` only
-        return await self._page_after(reader, chat, after, limit, ts, span)
+        return await self._page_after(
+            reader=reader, chat=chat, after=after, limit=limit, ts=ts, span=span
+        )
 
     async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
         chat = ChatId(frame.chat)
@@ -165,7 +167,9 @@ class History:
         before = min(wanted, period.last + 1)
         limit = min(limit, before - period.first)
         ts = frame.ts if before == frame.before else None
-        page = await self._page_before(reader, chat, before, limit, ts, span)
+        page = await self._page_before(
+            reader=reader, chat=chat, before=before, limit=limit, ts=ts, span=span
+        )
         return page if has_periods else dataclasses.replace(page, has_more=bool(page.messages))
 
     async def _open_view(

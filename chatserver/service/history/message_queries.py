@@ -89,7 +89,13 @@ class MessageQueries:
             Unavailable: the tier with the next messages does not respond.
         """
         return await self._query_chat(
-            self._messages.list_chat, _is_any, reader, chat, times, limit, start
+            query=self._messages.list_chat,
+            is_match=_is_any,
+            reader=reader,
+            chat=chat,
+            times=times,
+            limit=limit,
+            start=start,
         )
 
     async def list_active(
@@ -101,7 +107,15 @@ class MessageQueries:
         BatchGetItem.
         """
         query = self._messages.list_active
-        return await self._query_chat(query, _is_any, reader, chat, times, limit, start)
+        return await self._query_chat(
+            query=query,
+            is_match=_is_any,
+            reader=reader,
+            chat=chat,
+            times=times,
+            limit=limit,
+            start=start,
+        )
 
     async def list_files(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -112,7 +126,15 @@ class MessageQueries:
         cost grows with the length of the chat.
         """
         query = self._files.list_with_files
-        return await self._query_chat(query, _has_files, reader, chat, times, limit, start)
+        return await self._query_chat(
+            query=query,
+            is_match=_has_files,
+            reader=reader,
+            chat=chat,
+            times=times,
+            limit=limit,
+            start=start,
+        )
 
     async def _query_chat(
         self,
@@ -154,13 +176,17 @@ class MessageQueries:
             Cost: an index Query, a BatchGetItem per 50 chats and per 100 messages, two Redis calls
                 per chat on the page, and a GetItem.
         """
-        return await self._query_user("sent", reader, user, times, limit, start)
+        return await self._query_user(
+            direction="sent", reader=reader, user=user, times=times, limit=limit, start=start
+        )
 
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> UserMessages:
         """Return the direct messages that a user received. Same guarantees as `list_sent`."""
-        return await self._query_user("received", reader, user, times, limit, start)
+        return await self._query_user(
+            direction="received", reader=reader, user=user, times=times, limit=limit, start=start
+        )
 
     async def _query_user(
         self,

@@ -61,7 +61,13 @@ class SentAndReceived:
         if start is not None and PASSED in start:
             start = {"ts": start["ts"], "chat": "", PASSED: start[PASSED]}
         return await self._all_chats.list_page(
-            user, user, direction, times, limit, start, is_direct=direction == "received"
+            reader=user,
+            user=user,
+            direction=direction,
+            times=times,
+            limit=limit,
+            start=start,
+            is_direct=direction == "received",
         )
 
     async def _find_index_page(

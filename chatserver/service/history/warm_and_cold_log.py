@@ -59,7 +59,17 @@ class WarmAndColdLog:
         head = await self._warm.find_head(chat)
         top = await self.get_top(chat)
         if top.seq > (head.seq if head is not None else 0):
-            return Message(top.seq, top.ts, chat, "-", "-", "-", ARCHIVED_KIND, "", deleted=True)
+            return Message(
+                seq=top.seq,
+                ts=top.ts,
+                chat=chat,
+                mid="-",
+                sender="-",
+                ref="-",
+                kind=ARCHIVED_KIND,
+                body="",
+                deleted=True,
+            )
         return head
 
     async def list_before(

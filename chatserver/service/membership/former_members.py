@@ -29,13 +29,13 @@ def make_former_member(
 ) -> FormerMember:
     """Return the state to store for a member who leaves by entry `mid`, at `left_seq` or later."""
     return FormerMember(
-        Period(max(1, joined), left_seq),
-        mid,
-        stored,
-        member.periods,
-        member.hidden,
-        member.quiet_until,
-        member.muted_until,
+        last=Period(max(1, joined), left_seq),
+        mid=mid,
+        stored=stored,
+        periods=member.periods,
+        hidden=member.hidden,
+        quiet_until=member.quiet_until,
+        muted_until=member.muted_until,
     )
 
 

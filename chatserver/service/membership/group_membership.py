@@ -201,7 +201,15 @@ class Membership:
             strangers = await self._invitations.find_strangers(actor, users, is_host=is_host)
         if isinstance(frame, frames.AcceptInvitation):
             invitation = await self._find_invitation(chat, actor, frame, digest)
-        return _Request(chat, actor, frame, digest, settings, strangers, invitation)
+        return _Request(
+            chat=chat,
+            actor=actor,
+            frame=frame,
+            digest=digest,
+            settings=settings,
+            strangers=strangers,
+            invitation=invitation,
+        )
 
     async def _find_invitation(
         self, chat: ChatId, actor: UserId, frame: frames.AcceptInvitation, digest: str
@@ -291,7 +299,12 @@ class Membership:
             users = list_target_users(frame) or [actor]
             banned = {UserId(user) for user in await self._memberships.find_banned(chat, users)}
         return Group(
-            record.kind, record.joining, record.count or 0, self._members_max, roles, banned
+            kind=record.kind,
+            joining=record.joining,
+            count=record.count or 0,
+            members_max=self._members_max,
+            roles=roles,
+            banned=banned,
         )
 
     async def _plan(self, request: _Request, group: Group) -> Changes:
@@ -401,12 +414,12 @@ class Membership:
         # stored.
         if unstored is not None:
             written = await self._memberships.commit(
-                record,
-                encode_record(change),
-                added,
-                roles,
-                removed,
-                request.settings,
+                chat=record,
+                change=encode_record(change),
+                added=added,
+                roles=roles,
+                removed=removed,
+                settings=request.settings,
                 large=large,
                 muted=mutes,
                 banned={frame.user: request.actor} if isinstance(frame, frames.BanMember) else {},

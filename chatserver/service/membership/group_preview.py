@@ -38,7 +38,14 @@ async def read_group_preview(memberships: Memberships, chat: ChatId, actor: User
     roles = {UserId(user): member.role for user, member in members.items()}
     banned = [UserId(user) for user in await memberships.find_banned(chat, {actor})]
     count = record.count or 0
-    group = Group(record.kind, record.joining, count, MEMBERS_MAX, roles, banned)
+    group = Group(
+        kind=record.kind,
+        joining=record.joining,
+        count=count,
+        members_max=MEMBERS_MAX,
+        roles=roles,
+        banned=banned,
+    )
     if actor not in roles:
         require_joinable(group, actor)
     elif record.kind != "group":

@@ -208,7 +208,15 @@ class Invitations:
             oldest = min(declined, key=lambda each: each.created_ms)
             await self._rows.delete(user, oldest.chat)
         expires_s = int(now_s) + LIFETIME_S
-        invitation = Invitation(user, chat, inviter, role, name, int(now_s * 1000), expires_s)
+        invitation = Invitation(
+            user=user,
+            chat=chat,
+            inviter=inviter,
+            role=role,
+            name=name,
+            created_ms=int(now_s * 1000),
+            expires_s=expires_s,
+        )
         if await self._rows.put(invitation, now_s):
             (gateways,) = await self._inboxes.list_gateways([user])
             signal = frames.InvitationSignal("invitation", chat, inviter)

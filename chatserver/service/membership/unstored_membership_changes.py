@@ -118,18 +118,18 @@ def _encode_unstored(records: Sequence[UnstoredChange]) -> str:
 def _make_change(row: Chat, change: UnstoredChange, version: int) -> MembershipChange:
     chat = ChatId(row.chat)
     return MembershipChange(
-        chat,
-        version,
-        row.name or "",
-        row.history,
-        UserId(change.sender),
-        Ref(change.ref),
-        Mid(change.members[0].mid if change.members else change.update_mid),
-        change.digest,
-        _make_entries(chat, change),
-        row.large,
-        change.transition,
-        change.after,
+        chat=chat,
+        version=version,
+        name=row.name or "",
+        history=row.history,
+        sender=UserId(change.sender),
+        ref=Ref(change.ref),
+        mid=Mid(change.members[0].mid if change.members else change.update_mid),
+        digest=change.digest,
+        entries=_make_entries(chat, change),
+        large=row.large,
+        transition=change.transition,
+        after=change.after,
         picture=row.picture or "",
     )
 

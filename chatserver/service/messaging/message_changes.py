@@ -162,15 +162,23 @@ class MessageChangeService:
     def _make(self, user: UserId, frame: AnyChange, kind: str, body: str) -> MessageChange:
         mid = self._mids.next()
         return MessageChange(
-            ChatId(frame.chat),
-            user,
-            Ref(frame.ref),
-            mid,
-            compute_digest(kind, body, frame.seq),
-            kind,
-            Seq(frame.seq),
-            body,
-            codec.encode_entry_tail(frame.chat, mid, user, frame.ref, kind, body, frame.seq),
+            chat=ChatId(frame.chat),
+            sender=user,
+            ref=Ref(frame.ref),
+            mid=mid,
+            digest=compute_digest(kind, body, frame.seq),
+            kind=kind,
+            target=Seq(frame.seq),
+            body=body,
+            tail=codec.encode_entry_tail(
+                chat=frame.chat,
+                mid=mid,
+                sender=user,
+                ref=frame.ref,
+                kind=kind,
+                body=body,
+                target=frame.seq,
+            ),
         )
 
     async def _read_base(self, change: MessageChange) -> bytes:
@@ -194,11 +202,21 @@ class MessageChangeService:
                 if place.appended:
                     self._devices.notify_seq(place.user, place.seq, place.gateways)
         durability: Literal["hot", "stored"] = "stored" if outcome is Hide.STORED else "hot"
-        return frames.Ack(frame.id, frame.ref, "", seq, 0, outcome is not Hide.NEW, durability)
+        return frames.Ack(
+            id=frame.id,
+            ref=frame.ref,
+            mid="",
+            seq=seq,
+            ts=0,
+            dup=outcome is not Hide.NEW,
+            durability=durability,
+        )
 
 
 def _make_ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> frames.Ack:
-    return frames.Ack(frame.id, frame.ref, mid, seq, ts, dup, "hot")
+    return frames.Ack(
+        id=frame.id, ref=frame.ref, mid=mid, seq=seq, ts=ts, dup=dup, durability="hot"
+    )
 
 
 def _make_repeat_ack(frame: AnyChange, change: MessageChange, place: bytes) -> frames.Ack:

@@ -86,9 +86,27 @@ class MessageEraser:
 
     def _make(self, chat: ChatId, seq: int) -> MessageChange:
         mid, ref = self._mids.next(), Ref(f"erase-{seq}")
-        tail = codec.encode_entry_tail(chat, mid, self._system, ref, "delete", "", Seq(seq))
+        tail = codec.encode_entry_tail(
+            chat=chat,
+            mid=mid,
+            sender=self._system,
+            ref=ref,
+            kind="delete",
+            body="",
+            target=Seq(seq),
+        )
         digest = compute_digest("delete", "", Seq(seq))
-        return MessageChange(chat, self._system, ref, mid, digest, "delete", Seq(seq), "", tail)
+        return MessageChange(
+            chat=chat,
+            sender=self._system,
+            ref=ref,
+            mid=mid,
+            digest=digest,
+            kind="delete",
+            target=Seq(seq),
+            body="",
+            tail=tail,
+        )
 
 
 def _make_placeholder(edit: frames.Message) -> frames.Message:

@@ -90,7 +90,15 @@ class _Outcome:
 
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         if not self.ack.done():
-            ack = frames.Ack(draft.request_id, draft.ref, mid, seq, ts, dup, "hot")
+            ack = frames.Ack(
+                id=draft.request_id,
+                ref=draft.ref,
+                mid=mid,
+                seq=seq,
+                ts=ts,
+                dup=dup,
+                durability="hot",
+            )
             self.ack.set_result(ack)
 
     def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
@@ -228,28 +236,36 @@ class MessageSender:
         chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()
         reply_to, ends = frame.reply_to, self._compute_expiry(frame)
         bare = codec.encode_message_tail(
-            chat, mid, sender, ref, frame.kind, body, reply_to, attachments=attachments, ai=ai
+            chat=chat,
+            mid=mid,
+            sender=sender,
+            ref=ref,
+            kind=frame.kind,
+            body=body,
+            reply_to=reply_to,
+            attachments=attachments,
+            ai=ai,
         )
         draft = PendingDraft(
-            chat,
-            sender,
-            ref,
-            mid,
+            chat=chat,
+            sender=sender,
+            ref=ref,
+            mid=mid,
             # The digest of the sender's input is the same for a retry, even if a webhook changed
             # the body.
-            compute_digest(
+            digest=compute_digest(
                 frame.kind,
                 body if original_body is None else original_body,
                 reply_to,
                 frame.attachments,
                 frame.expires_s,
             ),
-            bare,
-            frame.id,
-            frame.durability == "stored",
-            self,
-            listener,
-            self._count,
+            tail=bare,
+            request_id=frame.id,
+            is_stored_wanted=frame.durability == "stored",
+            owner=self,
+            listener=listener,
+            number=self._count,
         )
         self._count += 1
         draft.tail_without_expiry, draft.requested_expiry = bare, ends

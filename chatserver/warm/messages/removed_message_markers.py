@@ -51,7 +51,17 @@ def encode_marker(message: Message) -> Item:
 def build_lost_message(chat: str, seq: int, ts: int) -> Message:
     """Return the tombstone for a lost message. Only the message's seq and ts are known."""
     name = f"lost-{seq}"
-    return Message(seq, ts, chat, name, "-", name, LOST_KIND, "", deleted=True)
+    return Message(
+        seq=seq,
+        ts=ts,
+        chat=chat,
+        mid=name,
+        sender="-",
+        ref=name,
+        kind=LOST_KIND,
+        body="",
+        deleted=True,
+    )
 
 
 def decode_marker(item: Item) -> Message:

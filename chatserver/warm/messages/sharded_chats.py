@@ -90,7 +90,9 @@ class _Copy(NamedTuple):
     number: int  # number of this read: 1, 2, 3 …
 
 
-_NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)
+_NO_COPY: Final = _Copy(
+    layouts=Layouts(), upto=-1, read_at_s=float("-inf"), changed=0, rev=0, number=0
+)
 
 
 class ShardedChats:
@@ -181,7 +183,12 @@ class ShardedChats:
             for shards in _LEVELS:
                 metrics.CHAT_SHARDS.labels(str(shards)).set(spread[shards])
         self._copy = _Copy(
-            layouts, horizon.upto, started_s, changed, horizon.rev, self._reads_begun
+            layouts=layouts,
+            upto=horizon.upto,
+            read_at_s=started_s,
+            changed=changed,
+            rev=horizon.rev,
+            number=self._reads_begun,
         )
 
     async def _move_horizon(self, upto: int) -> None:

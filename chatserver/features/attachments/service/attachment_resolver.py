@@ -20,7 +20,13 @@ PER_MESSAGE_MAX = 10
 def build_attachment(file: File) -> frames.Attachment:
     """Return the part of a file's data that message recipients get."""
     return frames.Attachment(
-        file.id, file.name, file.type, file.size, file.width, file.height, file.has_thumb
+        id=file.id,
+        name=file.name,
+        type=file.type,
+        size=file.size,
+        width=file.width,
+        height=file.height,
+        thumb=file.has_thumb,
     )
 
 

@@ -87,7 +87,14 @@ async def stream_response(
     until = clock.monotonic() + call_limits.answer_s
     room = RemainingLength(bounds, request.answer_tokens_max)
     async with contextlib.AsyncExitStack() as stack:
-        stream, piece = await _begin(provider, request, call_limits, until, clock, stack)
+        stream, piece = await _begin(
+            provider=provider,
+            request=request,
+            call_limits=call_limits,
+            until=until,
+            clock=clock,
+            stack=stack,
+        )
         while True:
             if isinstance(piece, Finish):
                 yield ResponseEnd(piece.end, piece.tokens_in, piece.tokens_out)

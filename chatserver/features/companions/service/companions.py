@@ -53,7 +53,17 @@ class Companions:
         checked = check(wanted)
         if checked.name is None or checked.provider is None or checked.model is None:
             raise BadRequest("name, provider, model: are required")
-        base = Companion(companion, 0, "", "", checked.provider, "", 8_192, 1_024, 0)
+        base = Companion(
+            id=companion,
+            version=0,
+            name="",
+            prompt="",
+            provider=checked.provider,
+            model="",
+            context_tokens_max=8_192,
+            answer_tokens_max=1_024,
+            created_ms=0,
+        )
         created = checked.apply(base, self._now_ms())
         _check_together(created)
         await self._rows.create(created)

@@ -76,14 +76,14 @@ def decode_memory(item: Item) -> UserMemory:
             f"table chat_session: memory of user {user} in {companion} is invalid: {exc}"
         ) from exc
     return UserMemory(
-        UserId(user),
-        CompanionId(UserId(companion)),
-        tuple(stored.entries),
-        {ChatId(chat): upto for chat, upto in cursors.items()},
-        tuple(stored.forgotten),
-        find_number(item, Field.SINCE) or 0,
-        not item.get(Field.OFF, {}).get("BOOL", False),
-        get_number(item, Field.REV),
+        user=UserId(user),
+        companion=CompanionId(UserId(companion)),
+        entries=tuple(stored.entries),
+        cursors={ChatId(chat): upto for chat, upto in cursors.items()},
+        forgotten=tuple(stored.forgotten),
+        since=find_number(item, Field.SINCE) or 0,
+        is_on=not item.get(Field.OFF, {}).get("BOOL", False),
+        rev=get_number(item, Field.REV),
     )
 
 

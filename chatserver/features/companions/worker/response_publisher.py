@@ -140,14 +140,14 @@ class ResponsePublisher:
         if not self._gateways:
             return
         frame = AiSignal(
-            "ai.delta",
-            self._session.chat,
-            self._session.companion,
-            self._response_id,
-            self._seq,
-            self.index,
-            text,
-            UNSET if end is None else end,
-            UNSET if tool is None else tool,
+            kind="ai.delta",
+            chat=self._session.chat,
+            from_=self._session.companion,
+            turn=self._response_id,
+            seq=self._seq,
+            index=self.index,
+            text=text,
+            end=UNSET if end is None else end,
+            tool=UNSET if tool is None else tool,
         )
         self._delivery.send_signal(self._session.user, codec.encode(frame), self._gateways)

@@ -124,15 +124,15 @@ class ToolRunner:
     def _request(self, key: str, name: str, arguments: dict[str, Any]) -> ToolRequest:
         session = self._session
         return ToolRequest(
-            "tool_call",
-            key,
-            name,
-            arguments,
-            session.companion,
-            self._persona.version,
-            session.chat,
-            session.user,
-            self._seq,
+            type="tool_call",
+            id=key,
+            tool=name,
+            input=arguments,
+            companion=session.companion,
+            version=self._persona.version,
+            chat=session.chat,
+            user=session.user,
+            seq=self._seq,
         )
 
     def _make_webhook(self, tool: Tool) -> Webhook:

@@ -254,7 +254,14 @@ class SqliteEngine:
             if not numbers or scopes is None:
                 return HitPage([], [], None)
             match = " AND ".join([*build_terms(query), *scopes]) or None
-            search = SqliteSearch(connection, match, numbers, query, now_s, budget)
+            search = SqliteSearch(
+                connection=connection,
+                match=match,
+                numbers=numbers,
+                query=query,
+                now_s=now_s,
+                budget=budget,
+            )
             if order is Order.RELEVANCE:
                 return search.list_ranked(limit, start)
             return search.list_newest(limit, start)

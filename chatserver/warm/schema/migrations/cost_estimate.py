@@ -67,7 +67,16 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     description = await describe_table(client, name)
     items, size = int(description.get("ItemCount", 0)), int(description.get("TableSizeBytes", 0))
     if migration.repair is None:
-        return Estimate(migration, items, size, 0, False, 0.0, 0.0, 0.0)
+        return Estimate(
+            migration=migration,
+            items=items,
+            bytes=size,
+            sampled=0,
+            is_exact=False,
+            share=0.0,
+            read_units=0.0,
+            write_units=0.0,
+        )
     pages = await asyncio.gather(*(_sample(client, name, n) for n in range(SAMPLE_SEGMENTS)))
     sample = [item for page, _ in pages for item in page]
     is_exact = all(is_whole for _, is_whole in pages)
@@ -82,12 +91,12 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     entry_units = [math.ceil(bytes_ / WRITE_UNIT_BYTES) + INDEX_WRITE_UNITS for bytes_ in missing]
     average = sum(entry_units) / len(entry_units) if entry_units else 0.0
     return Estimate(
-        migration,
-        items,
-        size,
-        len(sample),
-        is_exact,
-        share,
+        migration=migration,
+        items=items,
+        bytes=size,
+        sampled=len(sample),
+        is_exact=is_exact,
+        share=share,
         read_units=float(math.ceil(size / READ_UNIT_BYTES)),
         write_units=items * share * average,
     )
