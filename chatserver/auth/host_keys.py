@@ -20,7 +20,7 @@ from jwt.algorithms import get_default_algorithms
 from jwt.api_jws import PyJWS
 from jwt.exceptions import PyJWTError
 
-from chatserver.auth.claims import refuse
+from chatserver.auth.claim_checks import refuse
 from chatserver.config import Auth
 from chatserver.errors import ConfigError, CorruptData, Unauthenticated, UnknownKey
 

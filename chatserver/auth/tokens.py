@@ -31,8 +31,8 @@ from typing import Any
 from jwt.api_jws import PyJWS
 from jwt.exceptions import PyJWTError
 
-from chatserver.auth import claims as token_claims
-from chatserver.auth.claims import TOKEN_BYTES_MAX, ClaimRules, refuse
+from chatserver.auth import claim_checks
+from chatserver.auth.claim_checks import TOKEN_BYTES_MAX, ClaimRules, refuse
 from chatserver.auth.host_keys import HostKeys, parse_jwks, read_static_keys
 from chatserver.config import Auth
 from chatserver.config.api import TOKEN_LEEWAY_S
@@ -128,16 +128,16 @@ class Tokens:
             Unauthenticated: the token is invalid; the message gives the reason, never the token.
             UnknownKey: the token names a key of the host application that is not loaded yet.
         """
-        token_claims.check_shape(token)
+        claim_checks.check_shape(token)
         if self._settings.host_algorithm is not None:
-            header = token_claims.read_header(token)
+            header = claim_checks.read_header(token)
             if header.get("typ") != TYPE:
                 payload = self._host_keys.verify(token, header)
-                return token_claims.read_claims(payload, self._hosts, self._clock.time())
+                return claim_checks.read_claims(payload, self._hosts, self._clock.time())
         try:
             payload = self._jws.decode(token, self._key, algorithms=[ALGORITHM])
         except (PyJWTError, NotImplementedError):
             refuse("is not signed with HS256 by this server")
-        if token_claims.read_header(token) != {"alg": ALGORITHM, "typ": TYPE}:
+        if claim_checks.read_header(token) != {"alg": ALGORITHM, "typ": TYPE}:
             refuse(f'must have exactly the header alg "{ALGORITHM}" and typ "{TYPE}"')
-        return token_claims.read_claims(payload, self._ours, self._clock.time())
+        return claim_checks.read_claims(payload, self._ours, self._clock.time())

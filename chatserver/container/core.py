@@ -27,7 +27,7 @@ from chatserver.hot.jwks_cache import JwksCache
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.hot.users.presence_states import PresenceStates
+from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S, PresenceStates
 from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, RateLimits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.protocol.redis_memory_costs import Charge
@@ -40,7 +40,6 @@ from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.messaging.message_changes import MessageChangeService
 from chatserver.service.messaging.message_sender import MessageSender
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
-from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S
 from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.hot.users.user_sessions import Sessions
 from chatserver.protocol.redis_memory_costs import Charge
@@ -24,7 +25,7 @@ from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.history.large_chat_log import LargeChatLog
 from chatserver.service.history.sync import Sync
 from chatserver.service.messaging.device_delivery import DeviceDelivery
-from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S, UserPresence
+from chatserver.service.presence.user_presence import UserPresence
 
 MakeDelivery = Callable[[GatewayStreamWriter, RpcClient], DeviceDelivery]
 

@@ -23,6 +23,7 @@ from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.users.inbox import parse_gateways
 
+LAST_SEEN_TTL_S = 604_800.0
 BATCH_MAX = 500
 # A gateway counts as dead if it has not extended its expiry for this share of `online_ttl_s`.
 # Subscribers check at intervals of `online_ttl_s` / 3, and must see a dead gateway's users as

@@ -1,4 +1,4 @@
-"""Typing signals to the other members of a chat."""
+"""Typing signals to the other members of a chat. Clients hide an indicator after a few seconds."""
 
 from __future__ import annotations
 

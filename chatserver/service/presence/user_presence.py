@@ -25,11 +25,10 @@ from chatserver.domain.presence import (
     get_best_state,
 )
 from chatserver.errors import ChatError
-from chatserver.hot.users.presence_states import PresenceStates
+from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S, PresenceStates
 
 log = structlog.get_logger()
 
-LAST_SEEN_TTL_S = 604_800.0
 TICK_S_MAX = 1.0
 IDLE_CHECKS = 8  # how many times per `away_after_s` users are checked for inactivity
 USERS_CHECKED_AT_ONCE = 500

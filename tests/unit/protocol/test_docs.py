@@ -23,11 +23,11 @@ from chatserver.features.social import frames as social_frames
 from chatserver.gateway.session import command_handler
 from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport import connection
+from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import CODES, Close
 from chatserver.requests.registry import decode_frame
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX
-from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
 
 TEXT = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()

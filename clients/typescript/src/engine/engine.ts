@@ -4,7 +4,7 @@
 // soon after the application has consumed the events.
 
 import type { ChatInfo, ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
-import { ReconnectPolicy } from "../state/backoff.js";
+import { ReconnectPolicy } from "../state/reconnect_policy.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";

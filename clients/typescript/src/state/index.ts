@@ -1,6 +1,6 @@
 // The pure state machine, for clients with their own I/O: import from "tierchat/state".
 
-export { ReconnectPolicy, type Uniform } from "./backoff.js";
+export { ReconnectPolicy, type Uniform } from "./reconnect_policy.js";
 export { ChatState, type SavedChat } from "./chat.js";
 export { ChatError, type ChatErrorOptions, type ErrorCode, parseError } from "./errors.js";
 export type * from "./events.js";
