@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from chatserver.config import Warm
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import build_tombstone
+from chatserver.warm.dynamo import table as typed
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.connections import open_dynamodb
@@ -151,7 +151,8 @@ async def _read_page(client: DynamoClient, choice: str, table: str) -> Units:
         item = _direct(message(seq, 200, sender="carol"))
         await client.call("put_item", {"TableName": table, "Item": item})
     span = Span(Table(table, MESSAGES.key, numbers=MESSAGES.numbers), "carol", SENDER_INDEX)
-    request = span.query(Warm(table_prefix="")) | {"ReturnConsumedCapacity": "TOTAL"}
+    request = typed.Table(client, span.table).build_query(span)
+    request |= {"TableName": table, "ReturnConsumedCapacity": "TOTAL"}
     found = await client.call("query", request)
     used: Units = {"index": found["ConsumedCapacity"]["CapacityUnits"], "items": 0.0}
     assert len(found["Items"]) == PAGE

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from chatserver.config import Warm
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import PAGE_MAX
 from chatserver.warm.dynamo.client import DynamoClient, Item
@@ -92,35 +91,6 @@ class Span:
         if self.before is not None:
             return condition & (Attr(key.sort) < self.before)
         return condition
-
-    def query(self, settings: Warm) -> dict[str, Any]:
-        """Return a Query of the key range, without limit, filter, direction and start key."""
-        assert self.before is None, "use `Table.build_query`"
-        key = self.index.key if self.index else self.table.key
-        condition = "#partition = :partition"
-        names = {"#partition": key.partition}
-        values = {":partition": {"S": self.partition}}
-        if key.sort is not None and self.between is not None:
-            condition = "#partition = :partition AND #sort BETWEEN :low AND :high"
-            kind = self.table.get_type(key.sort)
-            names["#sort"] = key.sort
-            values |= {
-                ":low": {kind: str(self.between[0])},
-                ":high": {kind: str(self.between[1])},
-            }
-        elif key.sort is not None and self.prefix is not None:
-            condition = "#partition = :partition AND begins_with(#sort, :prefix)"
-            names["#sort"] = key.sort
-            values[":prefix"] = {"S": self.prefix}
-        request: dict[str, Any] = {
-            "TableName": self.table.name_in(settings),
-            "KeyConditionExpression": condition,
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
-        if self.index is not None:
-            request["IndexName"] = self.index.name
-        return request
 
     def build_token(self, row: Item) -> Token:
         """Return the token for the page that begins after `row`."""

@@ -11,6 +11,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_repository import MessageRepository
@@ -29,12 +30,7 @@ class LongBodyWorld(World):
 
     async def items(self) -> list[Item]:
         """Return the chat's items as stored."""
-        query = {
-            **Span(MESSAGES, self.chat).query(self.container.settings.warm),
-            "ConsistentRead": True,
-        }
-        items: list[Item] = (await self.client.call("query", query))["Items"]
-        return items
+        return await Table(self.client, MESSAGES).query(Span(MESSAGES, self.chat))
 
     async def keys(self) -> set[str]:
         """Return the keys of the chat's long body objects."""

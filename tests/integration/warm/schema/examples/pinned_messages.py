@@ -20,6 +20,7 @@ from chatserver.errors import Unavailable
 from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.active_version import SchemaVersionCache
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
@@ -60,8 +61,7 @@ class Pins:
     async def list_pins(self, chat: str) -> list[int]:
         """Return the seqs of the pinned messages."""
         span = Span(DIRECTORY, chat_key(chat), between=("pin#", "pin$"))  # '$' follows '#'
-        request = {**span.query(self._settings), "ConsistentRead": True}
-        rows = (await self._client.call("query", request))["Items"]
+        rows = await Table(self._client, DIRECTORY).query(span)
         return [int(row["SK"]["S"].split("#")[1]) for row in rows]
 
     async def _write(self, entity: dict[str, Any], chat: str, ts: int, flag: str) -> bool:
