@@ -85,9 +85,9 @@ def test_query_is_charged_to_the_chat_of_its_partition(
     """The chat is found by the key formats of the repositories."""
     request: dict[str, Any] = {
         "TableName": table,
-        "KeyConditionExpression": "#p = :p",
-        "ExpressionAttributeNames": {"#p": partition},
-        "ExpressionAttributeValues": {":p": {"S": value}},
+        "KeyConditionExpression": "#0 = :0e0",
+        "ExpressionAttributeNames": {"#0": partition},
+        "ExpressionAttributeValues": {":0e0": {"S": value}},
     }
     if index is not None:
         request["IndexName"] = index

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import types
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,13 @@ from hypothesis import strategies as st
 
 from chatserver.config import Settings, Warm
 from chatserver.errors import CorruptData
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.expressions import UnknownForm
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.dynamo.tenancy import Tenancy, get_partition_attributes
+from chatserver.warm.schema import tables
 from chatserver.warm.schema.tables import TABLES
 
 WARM = Warm(tenant="acme")
@@ -19,13 +25,16 @@ TENANCY = Tenancy(WARM)
 MESSAGES, DIRECTORY = "chat_messages", "chat_directory"
 
 
-def query(condition: str, table: str = DIRECTORY, **values: str) -> dict[str, Any]:
-    """Return a Query with strings as values."""
+ROWS = Table(cast(DynamoClient, types.SimpleNamespace(settings=WARM)), tables.DIRECTORY)
+
+
+def handwritten(condition: str) -> dict[str, Any]:
+    """Return a Query whose condition was not made by `conditions`."""
     return {
-        "TableName": table,
+        "TableName": DIRECTORY,
         "KeyConditionExpression": condition,
-        "ExpressionAttributeNames": {"#pk": "PK", "#sk": "SK", "#role": "role", "#chat": "chatid"},
-        "ExpressionAttributeValues": {f":{name}": {"S": text} for name, text in values.items()},
+        "ExpressionAttributeNames": {"#pk": "PK"},
+        "ExpressionAttributeValues": {":v": {"S": "x"}},
     }
 
 
@@ -56,73 +65,58 @@ def test_item_gets_the_prefix_when_sent_and_loses_it_when_received() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "values", "prefixed"),
+    ("span", "values"),
     [
-        ("#pk = :pk", {"pk": "c#x"}, {"pk"}),
-        ("#pk = :pk AND begins_with(#sk, :sk)", {"pk": "c#x", "sk": "m#"}, {"pk", "sk"}),
-        ("#pk = :pk AND #sk BETWEEN :a AND :b", {"pk": "c", "a": "a", "b": "b"}, {"pk", "a", "b"}),
-        ("PK = :pk AND SK > :sk", {"pk": "c#x", "sk": "m#"}, {"pk", "sk"}),
-        ("#sk = :pk", {"pk": "m#x"}, {"pk"}),
+        (Span(tables.DIRECTORY, "c#x"), ["c#x"]),
+        (Span(tables.DIRECTORY, "c#x", prefix="m#"), ["c#x", "m#"]),
+        (Span(tables.DIRECTORY, "c", between=("a", "b")), ["c", "a", "b"]),
+        (Span(tables.DIRECTORY, "c#x", before="m#"), ["c#x", "m#"]),
+        (Span(tables.DIRECTORY, "m#x", tables.MEMBER_INDEX), ["m#x"]),
     ],
 )
-def test_values_compared_with_keys_get_the_prefix(
-    condition: str, values: dict[str, str], prefixed: set[str]
-) -> None:
+def test_values_compared_with_keys_get_the_prefix(span: Span, values: list[str]) -> None:
     """This holds for all forms of key conditions, also of an index with swapped keys."""
-    sent = TENANCY.prefix_request("query", query(condition, **values))
+    request = ROWS.build_query(span)
 
-    assert sent["KeyConditionExpression"] == condition
-    assert sent["ExpressionAttributeValues"] == {
-        f":{name}": {"S": f"acme/{text}" if name in prefixed else text}
-        for name, text in values.items()
-    }
+    sent = TENANCY.prefix_request("query", request)
+
+    assert sent["KeyConditionExpression"] == request["KeyConditionExpression"]
+    assert list(sent["ExpressionAttributeValues"].values()) == [
+        {"S": f"acme/{value}"} for value in values
+    ]
 
 
 def test_values_of_other_attributes_are_unchanged() -> None:
     """This holds within the same expression and in an update."""
-    request = {
-        "TableName": DIRECTORY,
-        "Key": {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}},
-        "UpdateExpression": "SET #role = :role REMOVE #hidden",
-        "ConditionExpression": "attribute_exists(#pk) AND #sk IN (:a, :b) AND #role <> :role",
-        "ExpressionAttributeNames": {
-            "#pk": "PK", "#sk": "SK", "#role": "role", "#hidden": "hidden",
-        },
-        "ExpressionAttributeValues": {name: {"S": "v"} for name in (":role", ":a", ":b")},
-    }  # fmt: skip
+    condition = Attr("PK").exists & Attr("SK").is_in(("a", "b")) & (Attr("role") != "v")
+    action = ROWS.update_action(("c#x", "m#a"), {"role": "v", "hidden": None}, if_=condition)
 
-    sent = TENANCY.prefix_request("update_item", request)
+    sent = TENANCY.prefix_request("update_item", action["Update"])
 
     assert sent["Key"] == {"PK": {"S": "acme/c#x"}, "SK": {"S": "acme/m#a"}}
-    assert sent["ExpressionAttributeValues"] == {
-        ":role": {"S": "v"},
-        ":a": {"S": "acme/v"},
-        ":b": {"S": "acme/v"},
-    }
-    assert request["Key"] == {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}}, (
+    assert [value["S"] for value in sent["ExpressionAttributeValues"].values()] == [
+        "v", "acme/a", "acme/b", "v",
+    ]  # fmt: skip
+    assert action["Update"]["Key"] == {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}}, (
         "the caller's request is not modified"
     )
 
 
 @pytest.mark.parametrize(
-    "condition",
+    "request_",
     [
-        "contains(#sk, :v)",
-        "size(#sk) > :v",
-        "#sk = #role",
-        "#role = :v AND #sk = :v",
-        "#map.#sk = :v",
-        "begins_with(:v, #sk)",
-        "attribute_type(#sk, :v)",
+        ROWS.build_query(Span(tables.DIRECTORY, "c#x"), where=Attr("SK").contains("v")),
+        ROWS.build_query(Span(tables.DIRECTORY, "c#x"), where=Attr("SK", "part") == "v"),
+        handwritten("#pk = :v"),
+        handwritten("PK = :v"),
+        {"TableName": DIRECTORY, "FilterExpression": "#pk = #sk",
+         "ExpressionAttributeNames": {"#pk": "PK", "#sk": "SK"}},
     ],
-)
-def test_unknown_expression_form_is_refused(condition: str) -> None:
+)  # fmt: skip
+def test_unknown_expression_form_is_refused(request_: dict[str, Any]) -> None:
     """Otherwise a key could be sent without its prefix."""
-    request = query("#pk = :pk", pk="c#x", v="v") | {"FilterExpression": condition}
-    request["ExpressionAttributeNames"]["#map"] = "map"
-
     with pytest.raises(UnknownForm):
-        TENANCY.prefix_request("query", request)
+        TENANCY.prefix_request("query", request_)
 
 
 @pytest.mark.parametrize("operation", ["execute_statement", "transact_something", "delete_table"])
@@ -145,20 +139,18 @@ def test_legacy_request_parameters_are_refused(more: dict[str, Any]) -> None:
 
 def test_query_without_a_partition_is_refused() -> None:
     """A key condition must contain a partition key."""
+    request = ROWS.build_query(Span(tables.DIRECTORY, "c#x"))
+    request["ExpressionAttributeNames"] = {"#0": "role"}
+
     with pytest.raises(UnknownForm):
-        TENANCY.prefix_request("query", query("#role = :v", v="v"))
+        TENANCY.prefix_request("query", request)
 
 
 def test_scan_is_filtered_and_its_start_key_is_unchanged() -> None:
     """The start key may be an item of another tenant."""
     place = {"PK": {"S": "zeta/c#x"}, "SK": {"S": "zeta/c#x"}}
-    request = {
-        "TableName": DIRECTORY,
-        "FilterExpression": "begins_with(#pk, :kind) OR #role = :role",
-        "ExpressionAttributeNames": {"#pk": "PK", "#role": "role"},
-        "ExpressionAttributeValues": {":kind": {"S": "c#"}, ":role": {"S": "owner"}},
-        "ExclusiveStartKey": place,
-    }
+    where = Attr("PK").begins_with("c#") | (Attr("role") == "owner")
+    request = ROWS.build_scan(where=where, start=place)
 
     sent = TENANCY.prefix_request("scan", request)
     found = TENANCY.strip_response("scan", request, {"Items": [], "LastEvaluatedKey": place})
@@ -167,8 +159,8 @@ def test_scan_is_filtered_and_its_start_key_is_unchanged() -> None:
     assert sent["FilterExpression"] == f"({request['FilterExpression']}) AND {own}"
     assert sent["ExpressionAttributeNames"]["#tenant"] == "PK"
     assert sent["ExpressionAttributeValues"] == {
-        ":kind": {"S": "acme/c#"},
-        ":role": {"S": "owner"},
+        ":0o0": {"S": "acme/c#"},
+        ":1e1": {"S": "owner"},
         ":tenant": {"S": "acme/"},
     }
     assert sent["ExclusiveStartKey"] == place
