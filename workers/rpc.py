@@ -31,7 +31,12 @@ from chatserver.domain.access.caller import is_network_key
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import ChatError, Overloaded, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.rpc_queue import ReceivedCall, RpcQueue, make_stopping_error
+from chatserver.hot.bus.rpc_queue import (
+    UNKNOWN_CALL,
+    ReceivedCall,
+    RpcQueue,
+    make_stopping_error,
+)
 from chatserver.protocol import codec
 from chatserver.requests.membership import FEW_USERS
 from chatserver.requests.registry import list_operations, read_call
@@ -195,6 +200,9 @@ class RpcWorker:
                 if self._refusals.is_due(operation):
                     log.warning("rpc.refused", operation=operation, error=exc.message)
             self._queue.fail(call, exc)
+        except msgspec.MsgspecError as exc:
+            log.error("rpc.call_rejected", operation=rpc.get_name(call.operation), error=str(exc))
+            self._queue.fail(call, Unavailable(UNKNOWN_CALL))
         except Exception:
             log.exception("rpc.crashed", operation=rpc.get_name(call.operation))
             self._queue.fail(call, Unavailable("the worker failed; try again"))
@@ -225,7 +233,8 @@ class RpcWorker:
                 return _encode(info)
             case rpc.ForwardFrame():
                 declared, frame = read_call(operation)
-                assert declared.handler is not None, "sessions forward none of their own frames"
+                if declared.handler is None or declared.runs_in != "worker":
+                    raise Unavailable(UNKNOWN_CALL)
                 user = UserId(operation.user)
                 return codec.encode(await declared.handler(self._container, user, frame))
             case rpc.ReadHistory():

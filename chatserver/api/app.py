@@ -19,7 +19,7 @@ from litestar.types import ASGIApp
 
 from chatserver.api.authentication import make_authentication
 from chatserver.api.blocked_tenant import BlockedTenant
-from chatserver.api.bound_routes import build_bound_routes
+from chatserver.api.declared_routes import build_declared_routes
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreResponses
 from chatserver.api.openapi import document_config, document_route, prepare_document
@@ -110,7 +110,7 @@ def create_litestar(settings: Settings, clock: Clock, container: StorageContaine
         *build_not_found_routes(),
         document_route(),
         build_client_config_route(settings),
-        *build_bound_routes(container),
+        *build_declared_routes(container),
         *(route for build in _list_route_builders() for route in build(container)),
     ]
     check_rules(routes)

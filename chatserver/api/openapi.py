@@ -102,8 +102,11 @@ def make_document(app: Litestar) -> dict[str, Any]:
 
 def _name_pages(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with pages named by their items; the framework adds module paths."""
+    count = len(document["components"]["schemas"])
     text = msgspec.json.encode(document).decode()
     renamed: dict[str, Any] = msgspec.json.decode(_PAGE_NAME.sub(r'\1\2Page"', text))
+    if len(renamed["components"]["schemas"]) != count:
+        raise ValueError("two pages have items of the same name")
     return renamed
 
 

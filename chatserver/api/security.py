@@ -189,6 +189,8 @@ def _is_protective(
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
     """Return the bytes to charge for what a request stores in Redis, usually an upper bound."""
     opt, is_read = handler.opt, connection.scope.get("method") in ("GET", "HEAD")
+    if opt.get("is_memory_declared"):  # the route charges the frame when it has read the body
+        return ANSWER_BYTES if opt.get("creates") else 0
     cost: int = opt.get("memory", 0 if is_read else ENTRY_BYTES)
     is_stored = opt.get("creates") or opt.get("accepts_key")
     if not is_stored and "memory" not in opt:
@@ -326,10 +328,11 @@ class ReleaseSlots:
             await self._app(scope, receive, send)
 
 
-async def pay_for(limits: RateLimits, user: UserId, frame: Struct) -> None:
-    """Charge the user's rate limit for a request's body; `Guard` has charged the base cost.
+async def pay_for(limits: RateLimits, caller: RequestCaller, frame: Struct) -> None:
+    """Charge what a frame costs above `BASE`, which `Guard` has charged, to the rate limit.
 
     Raises:
         RateLimited: too many requests.
     """
-    await limits.find("requests", user).pay("many requests", compute_frame_cost(frame) - BASE)
+    allowance = limits.find_for_caller("requests", caller)
+    await allowance.pay("many requests", compute_frame_cost(frame) - BASE)

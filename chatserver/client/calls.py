@@ -23,12 +23,19 @@ from chatserver.client.outbox import OutboxEntry
 from chatserver.client.request_queue import Fields
 from chatserver.client.server_calls import build_fields, new_ref
 from chatserver.domain.clock import Clock
-from chatserver.errors import CorruptData, Unavailable
+from chatserver.errors import BadRequest, CorruptData, Unavailable
 from chatserver.protocol.frames import Attachment, ClientFrame, InvitationInfo, ServerFrame
 
 Reply = TypeVar("Reply", bound=ServerFrame)
 
 ACK_S = 30.0
+# Frames that change the state of the client, or that have no reply.
+OWN_FRAMES = frozenset(
+    {
+        "auth", "delete", "edit", "hello", "react", "send", "state", "sync", "typing", "unwatch",
+        "watch",
+    }
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,18 +116,22 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     async def request(
         self, frame: ClientFrame, reply: type[Reply], *, deadline_s: float = ANSWER_S
     ) -> Reply:
-        """Send any request of the protocol, and return its reply as `reply`.
+        """Send a request that the client has no method for, and return its reply as `reply`.
 
         The client sets the frame's `id`. Example: `await client.request(Blocks(0), BlocksPage)`.
 
         Raises:
+            BadRequest: the client itself sends this frame, or the frame has no reply.
             CorruptData: the reply has another type.
         """
-        fields = await self._request(msgspec.to_builtins(frame), deadline_s)
+        request = msgspec.to_builtins(frame)
+        if request["type"] in OWN_FRAMES:
+            raise BadRequest(f"{request['type']}: use the method of the client")
+        response = await self._request(request, deadline_s)
         try:
-            return msgspec.convert(fields, reply)
+            return msgspec.json.decode(msgspec.json.encode(response), type=reply)
         except msgspec.ValidationError as exc:
-            raise CorruptData(f"reply to {fields.get('id')}: {exc}") from exc
+            raise CorruptData(f"reply to {request['type']}: {exc}") from exc
 
     # ── local state ─────────────────────────────────────────────────────────────────────────────
 

@@ -52,7 +52,7 @@ class Feature:
     """The extensions that a feature adds to the server, as import paths of functions.
 
     - `requires`: the features that this feature needs
-    - `requests`: a module that declares requests; see `chatserver.requests`
+    - `requests`: a module that declares requests and pushes; see `chatserver.requests`
     - `routes`: functions that build HTTP routes from the container
     - `middleware`: a function that wraps the ASGI application
     - `commands`: import path and help line of each `chatserver` command

@@ -1,5 +1,4 @@
-"""Requests that run in `worker rpc`, one declaration each: frame, handler, costs.
+"""Declarations of the core's requests, and of the frames that the server sends without a request.
 
-The gateway forwards the frame unchanged, and then the encoded reply. A new request of this
-kind is an `Operation` in one of these modules, or in the `requests` module of a feature.
+A module has the frames of one subject: an `Operation` or a `ServerPush` each (see `operation`).
 """

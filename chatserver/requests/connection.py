@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatserver.protocol import frames
 from chatserver.protocol.request_costs import BASE, ITEMS_PER_TOKEN
-from chatserver.requests.operation import Push, declare_session_frame
+from chatserver.requests.operation import ServerPush, declare_session_frame
 
 
 def _by_users(frame: frames.Watch) -> int:
@@ -17,12 +17,12 @@ state = declare_session_frame(frames.State)
 watch = declare_session_frame(frames.Watch, cost=_by_users)
 unwatch = declare_session_frame(frames.Unwatch)
 
-event = Push(frames.Event)
-signal = Push(frames.Signal)
-invitation_signal = Push(frames.InvitationSignal)
-presence_signal = Push(frames.PresenceSignal)
-stored = Push(frames.Stored)
-too_long = Push(frames.TooLong)
-reset = Push(frames.Reset)
-error = Push(frames.Error)
-bye = Push(frames.Bye)
+event = ServerPush(frames.Event)
+signal = ServerPush(frames.Signal)
+invitation_signal = ServerPush(frames.InvitationSignal)
+presence_signal = ServerPush(frames.PresenceSignal)
+stored = ServerPush(frames.Stored)
+too_long = ServerPush(frames.TooLong)
+reset = ServerPush(frames.Reset)
+error = ServerPush(frames.Error)
+bye = ServerPush(frames.Bye)

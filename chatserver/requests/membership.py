@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import UserId
@@ -13,12 +13,19 @@ from chatserver.protocol.redis_memory_costs import (
     compute_membership_change_cost,
 )
 from chatserver.protocol.request_costs import BASE, CHANGE, USERS_PER_TOKEN
-from chatserver.requests.operation import Operation, Route
+from chatserver.requests.operation import (
+    Method,
+    Operation,
+    Properties,
+    Route,
+    RouteOptions,
+    request,
+)
 
 if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
 
-FEW_USERS = 16  # an invite of more users is a bulk request
+FEW_USERS = 16  # an invite of more users, or a new group with more, is a bulk request
 _CHAT = "/v1/chats/{chat:str}"
 _MEMBER = "/v1/chats/{chat:str}/members/{user:str}"
 _BAN = "/v1/chats/{chat:str}/bans/{user:str}"
@@ -47,20 +54,19 @@ def _has_many_users(frame: frames.Invite) -> bool:
 
 
 def _declare(
-    frame: type[frames.AnyChange], route: Route, **values: Any
+    frame: type[frames.AnyChange], route: Route, **properties: Unpack[Properties]
 ) -> Operation[frames.AnyChange]:
-    defaults: dict[str, Any] = {"cost": CHANGE, "memory": ENTRY_BYTES}
-    return Operation(
-        frame=frame,
-        handler=_change,
-        charge=_compute_charge,
-        http=route,
-        **(defaults | values),
-    )
+    shared: Properties = {
+        "cost": CHANGE,
+        "memory": ENTRY_BYTES,
+        "charge": _compute_charge,
+        "http": route,
+    }
+    return request(frame, **(shared | properties))(_change)
 
 
-def _route(method: Any, path: str, name: str, summary: str, **values: Any) -> Route:
-    return Route(method, path, "chats:write", name=name, summary=summary, result="chat", **values)
+def _route(method: Method, path: str, summary: str, **options: Unpack[RouteOptions]) -> Route:
+    return Route(method, path, "chats:write", summary=summary, result="chat", **options)
 
 
 invite = _declare(
@@ -68,7 +74,6 @@ invite = _declare(
     _route(
         "POST",
         f"{_CHAT}/members",
-        "invite",
         "Add users to a group; users whose consent is needed receive an invitation.",
         body="Invitation",
         status=201,
@@ -80,14 +85,13 @@ invite = _declare(
 )
 join = _declare(
     frames.Join,
-    _route("POST", f"{_CHAT}/join", "join", "Join an open group.", body="Reference", creates=True),
+    _route("POST", f"{_CHAT}/join", "Join an open group.", body="Reference", creates=True),
 )
 accept_invitation = _declare(
     frames.AcceptInvitation,
     _route(
         "POST",
         "/v1/invitations/{chat:str}/accept",
-        "accept_invitation",
         "Accept an invitation and join the group.",
         body="Reference",
         creates=True,
@@ -99,7 +103,6 @@ leave = _declare(
     _route(
         "POST",
         f"{_CHAT}/leave",
-        "leave",
         "Leave a group.",
         body="Reference",
         creates=True,
@@ -108,19 +111,18 @@ leave = _declare(
 )
 remove = _declare(
     frames.Remove,
-    _route("DELETE", _MEMBER, "remove", "Remove another user from a group."),
+    _route("DELETE", _MEMBER, "Remove another user from a group."),
     is_protective=True,
 )
 set_role = _declare(
     frames.SetRole,
-    _route("PATCH", _MEMBER, "set_role", "Change the role of a member.", body="NewRole"),
+    _route("PATCH", _MEMBER, "Change the role of a member.", body="NewRole"),
 )
 update_chat = _declare(
     frames.UpdateChat,
     _route(
         "PATCH",
         _CHAT,
-        "update_chat",
         "Change the settings of a group, such as its name and who may join.",
         body="ChatChanges",
     ),
@@ -130,7 +132,6 @@ mute_member = _declare(
     _route(
         "PUT",
         f"{_MEMBER}/mute",
-        "mute_member",
         "Mute a member of a group for `mute_s` seconds, or indefinitely; 0 unmutes.",
         body="Mute",
     ),
@@ -141,13 +142,12 @@ ban_member = _declare(
     _route(
         "PUT",
         _BAN,
-        "ban_member",
         "Remove a user from a group and prevent them from rejoining.",
     ),
     is_protective=True,
 )
 unban_member = _declare(
     frames.UnbanMember,
-    _route("DELETE", _BAN, "unban_member", "Allow a banned user to rejoin."),
+    _route("DELETE", _BAN, "Allow a banned user to rejoin."),
     is_protective=True,
 )

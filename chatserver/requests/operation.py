@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from chatserver.domain.ids import UserId
 from chatserver.protocol.frames import ClientFrame, Ok, ServerFrame
-from chatserver.protocol.request_costs import BASE, Cost
+from chatserver.protocol.request_costs import BASE, REQUEST_COST_MAX, Cost
 
 Frame = TypeVar("Frame", bound=ClientFrame)
 Reply = msgspec.Struct | msgspec.Raw | None
@@ -21,15 +21,27 @@ Handler = Callable[[Any, UserId, Frame], Awaitable[Reply]]
 Memory = int | Callable[[Any, int], int]
 
 
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class RouteOptions(TypedDict, total=False):
+    """Fields of `Route` that requests with a shared handler differ in."""
+
+    body: str
+    status: int
+    creates: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """The HTTP route of a request; `chatserver.api.bound_routes` builds it.
+    """The HTTP route of a request; `chatserver.api.declared_routes` builds it.
 
     The fields of the frame are taken from the path and the body, or from the query if `body` is
     empty. A page is returned with signed cursors.
 
     - `scope`: the scope that an API key needs
-    - `name`: the operation id in the OpenAPI document, if it is not the name of the handler
+    - `name`: the operation id in the OpenAPI document; by default the name of the handler, or that
+      of the request if the handler has a `summary` of its own
     - `summary`: the description in the OpenAPI document, if it is not that of the handler
     - `body`: the name of the type of the body
     - `result`: the response. None: no content, or the page. A name: this field of the reply. A
@@ -41,7 +53,7 @@ class Route:
     - `has_signed_cursor`: the handler signs and checks the cursors itself
     """
 
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    method: Method
     path: str
     scope: str
     _: dataclasses.KW_ONLY
@@ -95,25 +107,55 @@ class Operation(Generic[Frame]):
         """The `type` of the frame."""
         return str(self.frame.__struct_config__.tag)
 
+    def compute_cost(self, frame: Frame) -> int:
+        """Return the cost of a frame in tokens."""
+        cost = self.cost if isinstance(self.cost, int) else self.cost(frame)
+        return min(cost, REQUEST_COST_MAX)
+
+    def compute_memory(self, frame: Frame, size_bytes: int) -> int:
+        """Return the bytes to charge for a frame or body of this size; 0 if it stores nothing."""
+        if self.memory is None:
+            return 0
+        if isinstance(self.memory, int):
+            return self.memory + size_bytes
+        return self.memory(frame, size_bytes)
+
+    def __post_init__(self) -> None:
+        if self.runs_in != "worker" and (self.is_needed_when_full or self.is_bulk):
+            raise ValueError(f"{self.name}: is_needed_when_full, is_bulk: only workers use them")
+
 
 @dataclasses.dataclass(frozen=True)
-class Push:
+class ServerPush:
     """A frame that the server sends without a request."""
 
     frame: type[ServerFrame]
+
+
+class Properties(TypedDict, total=False):
+    """The fields of `Operation` except the frame, the handler and the replies."""
+
+    runs_in: Literal["gateway", "worker"]
+    cost: Cost
+    memory: Memory
+    charge: Callable[[Any, Any], int]
+    is_protective: bool
+    is_needed_when_full: bool
+    is_bulk: Callable[[Any], bool]
+    http: Route
 
 
 def request(
     frame: type[Frame],
     *,
     reply: type[ServerFrame] | tuple[type[ServerFrame], ...] = Ok,
-    **values: Any,
+    **properties: Unpack[Properties],
 ) -> Callable[[Handler[Frame]], Operation[Frame]]:
-    """Declare the request of the decorated handler; `values` are fields of `Operation`."""
+    """Declare the request of the decorated handler; `properties`: see `Operation`."""
     replies = reply if isinstance(reply, tuple) else (reply,)
 
     def declare(handler: Handler[Frame]) -> Operation[Frame]:
-        return Operation(frame=frame, handler=handler, replies=replies, **values)
+        return Operation(frame=frame, handler=handler, replies=replies, **properties)
 
     return declare
 

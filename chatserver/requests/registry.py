@@ -17,27 +17,26 @@ from chatserver.features.registry import list_features
 from chatserver.hot.bus import rpc
 from chatserver.protocol import codec
 from chatserver.protocol.frames import ClientFrame, ServerFrame
-from chatserver.protocol.request_costs import REQUEST_COST_MAX
-from chatserver.requests.operation import Operation, Push
+from chatserver.requests.operation import Operation, ServerPush
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 @functools.cache
-def _list_declarations() -> tuple[Operation[Any] | Push, ...]:
+def _list_declarations() -> tuple[Operation[Any] | ServerPush, ...]:
     """Return what the modules of `chatserver.requests` and of the installed features declare.
 
     A feature declares its requests and pushes in its module `requests`.
     """
-    modules = [
-        f"{requests.__name__}.{each.name}" for each in pkgutil.iter_modules(requests.__path__)
-    ]
+    found = {each.name for each in pkgutil.iter_modules(requests.__path__)}
+    names = ["connection", *sorted(found - {"connection"})]  # documents begin with `hello`
+    modules = [f"{requests.__name__}.{name}" for name in names]
     modules += [feature.requests for feature in list_features() if feature.requests]
     return tuple(
         each
         for module in modules
         for each in vars(importlib.import_module(module)).values()
-        if isinstance(each, Operation | Push)
+        if isinstance(each, Operation | ServerPush)
     )
 
 
@@ -53,7 +52,8 @@ def list_operations() -> Mapping[type[msgspec.Struct], Operation[Any]]:
 
 def list_pushes() -> list[type[ServerFrame]]:
     """Return the types of the frames that the server sends without a request."""
-    return [each.frame for each in _list_declarations() if isinstance(each, Push)]
+    pushes = (each.frame for each in _list_declarations() if isinstance(each, ServerPush))
+    return list(dict.fromkeys(pushes))
 
 
 def get_operation(frame: msgspec.Struct) -> Operation[Any]:
@@ -83,16 +83,12 @@ def decode_frame(data: bytes) -> ClientFrame:
 
 def compute_frame_cost(frame: msgspec.Struct) -> int:
     """Return the cost of a frame in tokens."""
-    cost = get_operation(frame).cost
-    return min(cost if isinstance(cost, int) else cost(frame), REQUEST_COST_MAX)
+    return get_operation(frame).compute_cost(frame)
 
 
 def compute_memory_cost(frame: msgspec.Struct, size_bytes: int) -> int:
     """Return the memory cost of a frame that is not a `Send`; 0 if the frame stores nothing."""
-    memory = get_operation(frame).memory
-    if memory is None:
-        return 0
-    return memory + size_bytes if isinstance(memory, int) else memory(frame, size_bytes)
+    return get_operation(frame).compute_memory(frame, size_bytes)
 
 
 def make_call(user: UserId, frame: ClientFrame) -> rpc.ForwardFrame:

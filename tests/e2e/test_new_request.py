@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -87,14 +88,15 @@ async def test_new_request_is_answered_over_websocket_and_http(copy: Path, serve
                 await alice.request("ban_member", chat=chat, ref=f"ban-{user}", user=user)
 
         url = f"ws://{HOST}:{gateway.launch.port}"
-        over_websocket = run(
-            copy, sys.executable, str(EXAMPLE / "client.py"), url, token, chat
-        ).split()
-        page = get_json(f"http://{HOST}:{api.launch.port}/v1/chats/{chat}/banned-members", token)
+        client = (sys.executable, str(EXAMPLE / "client.py"), url, token, chat)
+        over_websocket = await asyncio.to_thread(run, copy, *client)
+        route = f"http://{HOST}:{api.launch.port}/v1/chats/{chat}/banned-members?limit=1"
+        first = await asyncio.to_thread(get_json, route, token)
+        second = await asyncio.to_thread(get_json, f"{route}&cursor={first['next']}", token)
 
-    assert over_websocket == ["bob", "carol"]
-    assert [each["user"] for each in page["items"]] == ["bob", "carol"]
-    assert page["next"] is None
+    assert over_websocket.split() == ["bob", "carol"]
+    assert [each["user"] for page in (first, second) for each in page["items"]] == ["bob", "carol"]
+    assert second["next"] is None
 
 
 def get_json(url: str, token: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatserver.features.chat_preferences.frames import ChatPreferencesSignal, PinnedChatsSignal
-from chatserver.requests.operation import Push
+from chatserver.requests.operation import ServerPush
 
-chat_preferences_signal = Push(ChatPreferencesSignal)
-pinned_chats_signal = Push(PinnedChatsSignal)
+chat_preferences_signal = ServerPush(ChatPreferencesSignal)
+pinned_chats_signal = ServerPush(PinnedChatsSignal)

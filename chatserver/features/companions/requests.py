@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from chatserver.auth.page_cursors import Cursors
 from chatserver.domain.companion_ids import parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.features.companions.frames import (
@@ -33,7 +32,7 @@ from chatserver.features.companions.frames import (
 from chatserver.protocol import frames
 from chatserver.protocol.redis_memory_costs import CHAT_BYTES, MEMBER_BYTES
 from chatserver.protocol.request_costs import CHANGE, by_limit
-from chatserver.requests.operation import Push, Route, request
+from chatserver.requests.operation import Route, ServerPush, request
 
 if TYPE_CHECKING:
     from chatserver.container.core import CoreContainer
@@ -113,7 +112,7 @@ async def list_sessions(container: StorageContainer, user: UserId, frame: Sessio
     With `companion`, list only sessions with this companion: first the active one, then ended
     ones, newest first.
     """
-    cursors = Cursors(container.settings.auth.secret)
+    cursors = container.cursors
     companion = None if frame.companion is None else parse_companion_id(frame.companion)
     what = list_name(user, companion)
     place: Mapping[str, str] | None = cursors.open(what, frame.after, dict[str, str])
@@ -231,4 +230,4 @@ async def update_session(
     return SessionReply(frame.id, describe_session(moved))
 
 
-response_signal = Push(AiSignal)
+response_signal = ServerPush(AiSignal)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from chatserver.features.social.frames import PostSignal
-from chatserver.requests.operation import Push
+from chatserver.requests.operation import ServerPush
 
-post_signal = Push(PostSignal)
+post_signal = ServerPush(PostSignal)

@@ -34,12 +34,7 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
 from chatserver.protocol.redis_memory_costs import compute_send_cost
 from chatserver.requests.operation import Reply
-from chatserver.requests.registry import (
-    compute_frame_cost,
-    compute_memory_cost,
-    get_decoder,
-    get_operation,
-)
+from chatserver.requests.registry import get_decoder, get_operation
 from chatserver.service.messaging.stored_waits import NOT_STORED
 from chatserver.telemetry import metrics
 
@@ -129,9 +124,10 @@ class CommandHandler:
                 if self._is_allowed(self._sends_allowed, payload, number, memory):
                     self._send(frame, number=number)
             else:
-                memory, cost = compute_memory_cost(frame, len(payload)), compute_frame_cost(frame)
-                allowance = self._others_allowed
-                can_owe = get_operation(frame).is_protective
+                operation = get_operation(frame)
+                memory = operation.compute_memory(frame, len(payload))
+                cost = operation.compute_cost(frame)
+                allowance, can_owe = self._others_allowed, operation.is_protective
                 if self._is_allowed(allowance, payload, number, memory, cost, can_owe=can_owe):
                     self._handle(frame)
         except codec.NotJson as invalid:

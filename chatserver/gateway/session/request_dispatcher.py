@@ -41,7 +41,10 @@ class RequestDispatcher:
         if operation.runs_in == "worker":
             return await self._forward_to_worker(user, frame, operation)
         assert operation.handler is not None, "the session handles its own frames"
-        return await operation.handler(self._container, user, frame)
+        reply = await operation.handler(self._container, user, frame)
+        if operation.charge is not None:
+            self._container.limits.charge_memory(user, operation.charge(frame, reply))
+        return reply
 
     async def _forward_to_worker(
         self, user: UserId, frame: ClientFrame, operation: Operation[Any]

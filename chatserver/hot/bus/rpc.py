@@ -176,7 +176,7 @@ def find_author(payload: bytes) -> str | None:
     match call.operation:
         case CallBeforeSend():
             return call.operation.question.sender
-        case ForwardFrame():
+        case ForwardFrame() | CreateChat():
             return call.operation.user
         case _:
             return None

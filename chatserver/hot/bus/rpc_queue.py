@@ -25,6 +25,8 @@ from chatserver.hot.redis.client import BLOCK_MS, HotClient
 
 log = structlog.get_logger()
 
+UNKNOWN_CALL = "the worker does not know this call; update the worker"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReceivedCall:
@@ -98,9 +100,7 @@ class RpcQueue:
                 log.error("rpc.call_rejected", entry=name.decode(), error=str(exc))
                 with contextlib.suppress(msgspec.MsgspecError):
                     head = rpc.decode_head(payload)
-                    self.fail(
-                        head, Unavailable("the worker does not know this call; update the worker")
-                    )
+                    self.fail(head, Unavailable(UNKNOWN_CALL))
                 continue
             age_ms = max(0, now_ms - int(name.partition(b"-")[0]))
             received = ReceivedCall(call, received_at + (call.budget_ms - age_ms) / 1000)

@@ -112,7 +112,7 @@ class Stored(ServerFrame, tag="stored", frozen=True):
 
 
 class Ok(ServerFrame, tag="ok", frozen=True):
-    """The request succeeded. `chat` or `session` is set if the request was about either."""
+    """The request succeeded. `chat` is set if the request was about a chat."""
 
     id: int
     chat: ChatInfo | None = None

@@ -1,4 +1,4 @@
-"""Objects inside frames: messages, chats, attachments and preferences."""
+"""Objects inside frames: messages, chats, attachments and invitations."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ function buildFrames() {
     `export type ClientFrame =\n${buildAlternatives(payloads(sides.receive))}`,
     "/** A frame that the server sends. */",
     `export type ServerFrame =\n${buildAlternatives(payloads(sides.send))}`,
-    "/** Requests by type: the frame, and its reply unless it fails. */",
+    "/** Requests of `ChatClient.request` by type: the frame, and its reply unless it fails. */",
     `export interface Requests {\n${buildRequests(messages)}}\n`,
     "/** The version of the protocol. */",
     `export const PROTOCOL_VERSION = ${Hello.v.enum[0]};\n`,
@@ -157,10 +157,13 @@ function buildFrames() {
   ]);
 }
 
+/** Frames that the client itself sends, because they change its state. */
+const OWN_FRAMES = new Set(["auth", "delete", "edit", "hello", "react", "send", "sync"]);
+
 function buildRequests(messages) {
   const name = ({ $ref }) => messages[$ref.split("/").at(-1)].payload.$ref.split("/").at(-1);
   return Object.entries(asyncapi.operations)
-    .filter(([, operation]) => operation.reply !== undefined)
+    .filter(([type, { reply }]) => reply !== undefined && !OWN_FRAMES.has(type))
     .map(([type, { messages: [frame], reply }]) => {
       const replies = reply.messages.map(name).filter((each) => each !== "Error");
       return `  ${type}: { frame: ${name(frame)}; reply: ${buildUnion(replies)} };\n`;

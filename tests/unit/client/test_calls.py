@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatserver.client.calls import Calls
+from chatserver.client.calls import OWN_FRAMES, Calls
 from chatserver.client.client_state import ClientState
 from chatserver.client.events import Acked
 from chatserver.client.http.http_api import HttpApi
 from chatserver.client.outbox import OutboxEntry
 from chatserver.domain.clock import SystemClock
+from chatserver.errors import BadRequest
 from chatserver.features.companions.frames import JoinTurn, StopTurn
 from chatserver.protocol import codec, frames
-from chatserver.requests.registry import decode_frame
+from chatserver.requests.registry import decode_frame, list_operations
 
 INFO = {"chat": "c1", "kind": "group", "members": ["alice"]}
 RESPONSE = {"turn": "", "seq": 0, "index": 0, "text": ""}
@@ -100,3 +101,19 @@ async def test_call_sends_a_valid_protocol_frame(call: Any, expected: type) -> N
     assert type(frame) is expected
     written = msgspec.json.decode(codec.encode(frame))
     assert {name: written[name] for name in fields} == fields
+
+
+def test_frames_of_the_client_itself_are_not_requests() -> None:
+    """Only a frame whose reply goes to its caller can be sent with `request`."""
+    other = {
+        each.name
+        for each in list_operations().values()
+        if not {reply.__struct_config__.tag for reply in each.replies} & {"ok", "page", "turn"}
+    }
+
+    assert {*other, "auth", "sync"} == OWN_FRAMES
+
+
+async def test_request_with_a_frame_of_the_client_itself_is_refused() -> None:
+    with pytest.raises(BadRequest, match="edit: use the method of the client"):
+        await Recorder().request(frames.Edit(0, "c1", 1, "r", "text"), frames.Ack)

@@ -502,7 +502,7 @@ export interface MuteMember {
   mute_s?: number | null;
 }
 
-/** The request succeeded. `chat` or `session` is set if the request was about either. */
+/** The request succeeded. `chat` is set if the request was about a chat. */
 export interface Ok {
   type: "ok";
   id: number;
@@ -886,13 +886,11 @@ export type ServerFrame =
   | Turn
   | Welcome;
 
-/** Requests by type: the frame, and its reply unless it fails. */
+/** Requests of `ChatClient.request` by type: the frame, and its reply unless it fails. */
 export interface Requests {
   chats: { frame: Chats; reply: ChatsPage };
   open_direct: { frame: OpenDirect; reply: Ok };
   create_chat: { frame: CreateChat; reply: Ok };
-  hello: { frame: Hello; reply: Welcome };
-  auth: { frame: Auth; reply: Ok };
   invitations: { frame: Invitations; reply: InvitationsPage };
   decline_invitation: { frame: DeclineInvitation; reply: Ok };
   invite: { frame: Invite; reply: Ok };
@@ -905,17 +903,12 @@ export interface Requests {
   mute_member: { frame: MuteMember; reply: Ok };
   ban_member: { frame: BanMember; reply: Ok };
   unban_member: { frame: UnbanMember; reply: Ok };
-  send: { frame: Send; reply: Ack };
-  edit: { frame: Edit; reply: Ack };
-  delete: { frame: Delete; reply: Ack };
-  react: { frame: React; reply: Ack };
   mark: { frame: Mark; reply: Ok };
   history: { frame: History; reply: HistoryPage };
   block: { frame: Block; reply: Ok };
   unblock: { frame: Unblock; reply: Ok };
   blocks: { frame: Blocks; reply: BlocksPage };
   report: { frame: Report; reply: Ok };
-  sync: { frame: Sync; reply: EventPage | TooLong | Reset };
   stop: { frame: StopTurn; reply: Ok };
   join_turn: { frame: JoinTurn; reply: Turn };
   companions: { frame: Companions; reply: CompanionsPage };

@@ -27,11 +27,12 @@ from chatserver.api.paging import Cursor, Page
 from chatserver.api.request_bodies import RefQuery, build_body_type, get_ref
 from chatserver.api.security import Actor, pay_for, user_or_key
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import UserId
+from chatserver.domain.access.caller import CALLER
 from chatserver.hot.users.rate_limits import TOO_MUCH
+from chatserver.protocol import frames
 from chatserver.protocol.request_costs import BASE
 from chatserver.requests.operation import Operation, Route
-from chatserver.requests.registry import compute_memory_cost, list_operations
+from chatserver.requests.registry import list_operations
 
 _PATH_FIELD = re.compile(r"{(\w+):\w+}")
 _CONSTRAINTS = ("ge", "le", "pattern", "min_length", "max_length")
@@ -39,7 +40,7 @@ _JSON_BODY = typing.get_args(JSONBody)[1]
 _LIMIT_DESCRIPTION = "maximum number of items"
 
 
-def build_bound_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_declared_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the HTTP routes of all declared requests."""
     return [
         _BoundRoute(container, operation, operation.http).build()
@@ -58,12 +59,12 @@ class _BoundRoute:
         self._operation = operation
         self._route = declared
         self._path_names = _PATH_FIELD.findall(declared.path)
+        self._fields: dict[str, str] = {}  # fields of parameters with another name
         # A page frame has `next`, and one list: the items.
         reply = operation.replies[0]
         hints = typing.get_type_hints(reply, include_extras=True)
-        self._items = next(
-            (name for name, kind in hints.items() if typing.get_origin(kind) is list), ""
-        )
+        lists = [name for name, kind in hints.items() if _is_list(kind)]
+        self._items = lists[0] if lists else ""
         self._is_page = declared.result is None and "next" in hints
         self._result_type = self._find_result_type(hints)
 
@@ -72,7 +73,7 @@ class _BoundRoute:
         opt: dict[str, Any] = {"rule": user_or_key(declared.scope), "errors": declared.errors}
         opt["cost"] = operation.cost if isinstance(operation.cost, int) else BASE
         if operation.memory is not None:
-            opt["memory"] = operation.memory if isinstance(operation.memory, int) else 0
+            opt["is_memory_declared"] = True
         if declared.creates:
             opt["creates"] = True
         if operation.is_protective:
@@ -89,7 +90,8 @@ class _BoundRoute:
 
         handler = self._operation.handler
         assert handler is not None, "a session frame has no route"
-        handle.__name__ = self._route.name or handler.__name__
+        shared = self._operation.name if self._route.summary else handler.__name__
+        handle.__name__ = self._route.name or shared
         handle.__doc__ = self._route.summary or handler.__doc__
         parameters = self._list_parameters()
         handle.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see inspect
@@ -114,7 +116,9 @@ class _BoundRoute:
                 given["cursor"] = (Cursor, None)
             else:
                 own = f"{name}_" if name in RESERVED_KWARGS else name
-                given[own] = (self._make_query_type(field), field.default)
+                self._fields[own] = name
+                default = () if field.default_factory is not NODEFAULT else field.default
+                given[own] = (self._make_query_type(field), default)
         if self._route.body:
             frame, names = self._operation.frame, self._path_names
             body: Any = build_body_type(self._route.body, frame, *names)
@@ -157,7 +161,9 @@ class _BoundRoute:
             return result
         if not self._is_page:
             return None
-        (item,) = typing.get_args(hints[self._items])
+        item = frames.find_raw_item(hints[self._items])
+        if item is None:
+            (item,) = typing.get_args(hints[self._items])
         page: Any = Page
         return page[item]
 
@@ -165,39 +171,39 @@ class _BoundRoute:
         operation, container = self._operation, self._container
         user, http_request = arguments.pop("actor"), arguments.pop("request")
         body = arguments.pop("data", None)
-        arguments = {name.removesuffix("_"): value for name, value in arguments.items()}
+        arguments = {self._fields.get(name, name): value for name, value in arguments.items()}
         if body is not None:
             arguments |= {name: getattr(body, name) for name in body.__struct_fields__}
         if "ref" in arguments:
             arguments["ref"] = get_ref(arguments["ref"], http_request)
-        subject = self._name_list(user, arguments)
+        subject = ""
         if self._is_page:
             cursor = arguments.pop("cursor")
             if not self._route.has_signed_cursor:
+                subject = self._name_list(user, arguments)
                 cursor = container.cursors.open(subject, cursor, str)
             arguments["after"] = cursor
         frame = operation.frame(id=0, **arguments)
-        await self._charge(user, frame)
+        await self._charge(frame, len(await http_request.body()))
         assert operation.handler is not None
         reply: Any = await operation.handler(container, user, frame)
         if operation.charge is not None:
             container.limits.charge_memory(user, operation.charge(frame, reply))
         return self._convert(reply, subject)
 
-    async def _charge(self, user: UserId, frame: msgspec.Struct) -> None:
+    async def _charge(self, frame: msgspec.Struct, size_bytes: int) -> None:
         """Charge what depends on the frame; the guard has charged the rest."""
-        operation, limits = self._operation, self._container.limits
-        if operation.memory is not None and not isinstance(operation.memory, int):
-            memory = limits.find("memory", user)
-            await memory.pay(TOO_MUCH, compute_memory_cost(frame, 0))
+        operation, limits, caller = self._operation, self._container.limits, CALLER.get()
+        if memory := operation.compute_memory(frame, size_bytes):
+            allowance = limits.find_for_caller("memory", caller)
+            if not (operation.is_protective and allowance.owe(memory)):
+                await allowance.pay(TOO_MUCH, memory)
         if not isinstance(operation.cost, int):
-            await pay_for(limits, user, frame)
+            await pay_for(limits, caller, frame)
 
     def _name_list(self, user: str, arguments: Mapping[str, Any]) -> str:
         """Return the name of the list that a cursor belongs to."""
-        named = {
-            name: value for name, value in arguments.items() if name not in ("cursor", "limit")
-        }
+        named = {name: value for name, value in arguments.items() if name != "limit"}
         return f"{self._operation.name} of {user}: {named}"
 
     def _convert(self, reply: Any, subject: str) -> Any:
@@ -212,6 +218,10 @@ class _BoundRoute:
         if isinstance(result, str):
             return getattr(reply, result)
         return result(**{name: getattr(reply, name) for name in result.__struct_fields__})
+
+
+def _is_list(annotation: Any) -> bool:
+    return typing.get_origin(_split_type(annotation)[0]) is list
 
 
 def _split_type(annotation: Any) -> tuple[Any, dict[str, Any], bool]:
