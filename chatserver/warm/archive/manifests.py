@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncIterator, Iterable
-from typing import Final
+from typing import Any, Final
 
 from chatserver.domain.archive_segments import (
     NOTHING_ARCHIVED,
@@ -45,7 +45,7 @@ from chatserver.warm.chats.directory_items import chat_key, row_key, user_key
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec
 from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.item_attributes import get_number
 from chatserver.warm.dynamo.paging import Span
@@ -59,7 +59,7 @@ _ORPHAN_PREFIX: Final = "x#"
 _PAGE: Final = 16  # maximum segments per Query; a history page rarely needs more than two
 
 
-_ATTRIBUTES: Final[dict[str, str | Stored]] = {
+_ATTRIBUTES: Final[dict[str, Any]] = {
     "first": Field.FIRST,
     "last": Field.LAST,
     "first_ts": Field.FIRST_TS,

@@ -22,7 +22,7 @@ from typing import Final
 from chatserver.domain.archive_segments import Restored
 from chatserver.domain.ids import ChatId
 from chatserver.errors import Conflict, LostRace
-from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, Stored
 from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Span
@@ -95,8 +95,10 @@ class RestoredRows:
             self._table.put_action(RANGE.encode(wanted, chat=chat), if_=is_unchanged),
             self._table.put_action((_DUE, f"{_DUE}#{chat}"), {Field.AT: at_ms}),
         ]
-        if not await try_write(self._client.transact(actions)):
-            raise LostRace("the restored range was changed concurrently; try again")
+        try:
+            await self._client.transact(actions)
+        except ConditionFailed as exc:
+            raise LostRace("the restored range was changed concurrently; try again") from exc
         return wanted
 
     async def record_done(self, chat: str, restored: Restored, done: int) -> None:
@@ -106,9 +108,10 @@ class RestoredRows:
             Conflict: the range is ending or deleted.
         """
         is_kept = Attr(Field.FIRST).exists & Attr(Field.IS_ENDING).is_absent
-        update = self._table.update(_build_key(chat, restored), {Field.DONE: done}, if_=is_kept)
-        if not await try_write(update):
-            raise Conflict("the restored range was deleted concurrently")
+        try:
+            await self._table.update(_build_key(chat, restored), {Field.DONE: done}, if_=is_kept)
+        except ConditionFailed as exc:
+            raise Conflict("the restored range was deleted concurrently") from exc
 
     async def mark_ending(self, chat: str, restored: Restored) -> bool:
         """Mark a range as ending; return False if it has been extended."""

@@ -238,6 +238,7 @@ class Memberships:
         )
 
     def _make_chat_update(self, after: Chat, settings: Mapping[str, str | int]) -> Action:
+        assert after.count is not None, "the number of members is known"
         changes: dict[str, Change] = {
             Field.VERSION: after.version,
             Field.MEMBERS: after.count,

@@ -138,7 +138,7 @@ class Moderation:
         write = self._table.update(
             (f"c#{chat}", f"c#{chat}"),
             {Field.BLOCKED: change, Field.VERSION: Add(1)},
-            if_=Attr(Field.PK).exists & (~was_blocked if is_blocked else was_blocked),
+            if_=Attr(Field.VERSION).exists & (~was_blocked if is_blocked else was_blocked),
         )
         return await try_write(write)
 

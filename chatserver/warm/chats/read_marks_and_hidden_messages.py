@@ -111,6 +111,8 @@ class MemberState:
         Raises:
             Unavailable: the messages may or may not have been hidden.
         """
+        if not seqs:  # DynamoDB has no empty sets
+            return
         member = directory_items.row_key(
             directory_items.chat_key(chat), directory_items.member_key(user)
         )

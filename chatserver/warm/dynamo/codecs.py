@@ -6,7 +6,9 @@ fields determine the types of the attributes:
     BAN = Codec(Ban, "c#{chat}", "ban#{user}", by=F.AUTHOR, created_ms=F.CREATED)
 
 The first two texts are the templates of `PK` and `SK`. ``{seq:020d}`` is a number with a fixed
-width. Parts of a key that are not fields of the record are arguments of `encode` and `key`.
+width. Parts of a key that are not fields of the record are arguments of `encode` and `key`. Every
+field of the record must be a part of the key, have an attribute, or be one of `omitted`, so that no
+field is lost by mistake.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 import string
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from chatserver.errors import BadRequest, CorruptData
@@ -56,14 +58,20 @@ class Codec(Generic[T]):
     """Encodes and decodes the items of one kind, in a table with keys `PK` and `SK`."""
 
     def __init__(
-        self, record: type[T], partition: str, sort: str, /, **fields: str | Stored
+        self,
+        record: type[T],
+        partition: str,
+        sort: str,
+        /,
+        omitted: Collection[str] = (),
+        **fields: str | Stored,
     ) -> None:
         self._record = record
         hints = typing.get_type_hints(record)
         self._templates = partition, sort
         self._patterns = _compile(partition), _compile(sort)
         self._key_fields = {
-            name: int if hints[name] is int else str
+            name: int if _find_type(hints[name]) is int else str
             for pattern in self._patterns
             for name in pattern.groupindex
             if name in hints
@@ -72,6 +80,9 @@ class Codec(Generic[T]):
             _make_field(name, Stored(field) if isinstance(field, str) else field, hints[name])
             for name, field in fields.items()
         ]
+
+        if forgotten := hints.keys() - self._key_fields.keys() - fields.keys() - set(omitted):
+            raise TypeError(f"{record.__name__}: {sorted(forgotten)}: not stored")
 
     def key(self, **parts: str | int) -> tuple[str, str]:
         """Return the key of an item."""
@@ -116,7 +127,10 @@ class Codec(Generic[T]):
             if match is None:
                 raise CorruptData(f"DynamoDB item {format_key(item)}: invalid {attribute}")
             parts |= match.groupdict()
-        return {name: convert(parts[name]) for name, convert in self._key_fields.items()}
+        try:
+            return {name: convert(parts[name]) for name, convert in self._key_fields.items()}
+        except ValueError:
+            raise CorruptData(f"DynamoDB item {format_key(item)}: invalid key") from None
 
 
 def _compile(template: str) -> re.Pattern[str]:
@@ -141,19 +155,27 @@ def _make_field(name: str, stored: Stored, hint: Any) -> _Field:
 
 
 def _chain(load: Callable[[Any], Any]) -> _Read:
-    """Return a reader that applies `load` to a string, number or Boolean."""
+    """Return a reader that applies `load` to a value that is not encrypted."""
 
     def read(stored: Mapping[str, Any]) -> Any:
         ((kind, value),) = stored.items()
+        if kind == "B":
+            raise ValueError("encrypted")
         return load(int(value) if kind == "N" else value)
 
     return read
 
 
-def _get_reader(hint: Any) -> _Read:
-    """Return the function that reads a value of the declared type."""
+def _find_type(hint: Any) -> Any:
+    """Return the type that a `NewType` stands for."""
     while isinstance(hint, typing.NewType):
         hint = hint.__supertype__
+    return hint
+
+
+def _get_reader(hint: Any) -> _Read:
+    """Return the function that reads a value of the declared type."""
+    hint = _find_type(hint)
     origin = typing.get_origin(hint)
     if origin is Literal:
         return _read_choice(frozenset(typing.get_args(hint)))

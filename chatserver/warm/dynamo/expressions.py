@@ -1,7 +1,7 @@
 """Finds the values of an attribute in the expressions of a request.
 
 The requests are made by `conditions`, whose placeholders contain the attribute and the use of each
-value. All other requests are rejected, so that no key is sent without its tenant and no value
+value. Other placeholders are rejected, so that no key is sent without its tenant and no value
 without its encryption.
 """
 
@@ -20,18 +20,18 @@ _VALUE: Final = re.compile(r":(\d+)([eop])\d+")
 
 
 class Comparison(NamedTuple):
-    """One use of an attribute in an expression: the operator and the value (``:name``).
+    """One use of an attribute in an expression, with the placeholder of its value.
 
-    The operator is ``=`` or ``<``, which stands for all order comparisons.
+    `is_equality`: the attribute is set to the value or compared with it for equality.
     """
 
     attribute: str
-    operator: str
+    is_equality: bool
     value: str
 
 
 class UnknownForm(AssertionError):
-    """An expression uses a key attribute in an unsupported form."""
+    """An expression uses a key or an encrypted attribute in an unsupported form."""
 
 
 def find_comparisons(
@@ -49,12 +49,13 @@ def find_comparisons(
     comparisons: list[Comparison] = []
     for placeholder in request.get("ExpressionAttributeValues", ()):
         name, use = _parse_placeholder(placeholder)
-        attribute = names[name]
+        attribute = names.get(name)
+        if attribute is None:
+            raise UnknownForm(f"{placeholder}: its attribute {name} is missing")
         if attribute in attributes:
             if use == PART:
                 raise UnknownForm(f"{attribute}: a part of a key or an encrypted value is used")
-            operator = "=" if use == EQUAL else "<"
-            comparisons.append(Comparison(attribute, operator, placeholder))
+            comparisons.append(Comparison(attribute, use == EQUAL, placeholder))
     return tuple(comparisons)
 
 

@@ -152,7 +152,7 @@ def _get_query_chat(table: Table, request: Mapping[str, Any]) -> str:
     except UnknownForm:
         return ""
     for comparison in comparisons:
-        if comparison.operator == "=":
+        if comparison.is_equality:
             value = request["ExpressionAttributeValues"][comparison.value]
             return _get_chat(table, {table.key.partition: value})
     return ""

@@ -159,9 +159,11 @@ class Table:
         return iter_pages(self.client, "query", self.build_query(span, **options))
 
     async def count(self, span: Span, **options: Unpack[ReadOptions]) -> int:
-        """Count the items in a key range, or its first `limit` items. Reads all of them."""
-        request = self.build_query(span, **options) | {"Select": "COUNT"}
+        """Return the number of items in a key range, at most `limit`. Reads all that it counts."""
         count, count_max = 0, options.get("limit")
+        if count_max == 0:
+            return 0
+        request = self.build_query(span, **options) | {"Select": "COUNT"}
         while True:
             response = await self.client.call("query", request)
             count += int(response["Count"])

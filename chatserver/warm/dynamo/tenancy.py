@@ -118,8 +118,8 @@ class Tenancy:
         comparisons = find_comparisons(request, self._attributes[name])
         if comparisons:
             values = dict(request["ExpressionAttributeValues"])
-            for value in {comparison.value for comparison in comparisons}:
-                values[value] = self._prefix_value(values[value])
+            for comparison in comparisons:
+                values[comparison.value] = self._prefix_value(values[comparison.value])
             sent["ExpressionAttributeValues"] = values
         elif KEY_CONDITION in request:
             raise UnknownForm(f"{request[KEY_CONDITION]}: has no partition key")

@@ -71,7 +71,6 @@ _OF_BODY: Final = frozenset(
 )
 _ONE_ITEM: Final = frozenset({"delete_item", "put_item", "update_item"})
 _READS: Final = frozenset({"get_item", "query", "scan"})
-_EQUALITY: Final = frozenset({"=", "<>", "IN"})
 _YIELD_ITEMS: Final = 64  # number of items decrypted before yielding to the event loop
 
 
@@ -157,8 +156,8 @@ class EncryptedFields:
         if compared:
             place = get_place(table, action_request.get("Key") or action_request["Item"])
             values = dict(action_request["ExpressionAttributeValues"])
-            for attribute, operator, value in set(compared):
-                if operator not in _EQUALITY:
+            for attribute, is_equality, value in compared:
+                if not is_equality:
                     raise UnknownForm(f"{attribute}: encrypted values have no order")
                 values[value] = _encrypt_value(values[value], (*place, attribute), key)
             sent["ExpressionAttributeValues"] = values

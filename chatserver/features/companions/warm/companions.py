@@ -49,6 +49,7 @@ VERSION: Final = Codec(
     Companion,
     HEAD_PREFIX + "{id}",
     "version#{id}#{version:05d}",
+    omitted=("is_deleted",),  # in the item of the newest version
     name=Field.NAME,
     version=Field.VERSION,
     created_ms=Field.CREATED,
@@ -64,6 +65,15 @@ HEAD: Final = Codec(
     Companion,
     PARTITION,
     HEAD_PREFIX + "{id}",
+    omitted=(
+        "answer_tokens_max",
+        "context_tokens_max",
+        "is_deleted",
+        "model",
+        "options",
+        "prompt",
+        "provider",
+    ),
     name=Field.NAME,
     version=Field.VERSION,
     created_ms=Field.CREATED,

@@ -272,8 +272,9 @@ class SessionRows:
         return old
 
     def _close_chat(self, old: CompanionSession) -> Action:
+        assert old.delete_time is not None, "the session has ended"
         key = chat_key(old.chat)
-        is_open = Attr(DirectoryField.PK).exists & Attr(DirectoryField.ENDED).is_absent
+        is_open = Attr(DirectoryField.VERSION).exists & Attr(DirectoryField.ENDED).is_absent
         changes: Changes = {
             DirectoryField.ENDED: old.delete_time,
             DirectoryField.VERSION: Add(1),

@@ -21,13 +21,14 @@ from collections.abc import Callable
 from typing import Final
 
 from chatserver.domain.ids import UserId
-from chatserver.errors import NotFound, Unavailable
+from chatserver.errors import CorruptData, NotFound, Unavailable
 from chatserver.features.push.model import Subscription
 from chatserver.features.push.tables import PushField as Field
 from chatserver.warm.chats.directory_items import user_key
-from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, Stored
 from chatserver.warm.dynamo.conditions import Attr
+from chatserver.warm.dynamo.item_attributes import format_key
 from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Key, Table, try_write
@@ -51,6 +52,14 @@ SUBSCRIPTION: Final = Codec(
 )
 
 
+def decode_subscription(item: Item) -> Subscription:
+    """Decode a subscription. Raises CorruptData."""
+    subscription = SUBSCRIPTION.decode(item)
+    if subscription.kind == "web" and not (subscription.p256dh and subscription.auth):
+        raise CorruptData(f"DynamoDB item {format_key(item)}: the keys of web push are missing")
+    return subscription
+
+
 class PushSubscriptions:
     """Reads and writes push subscriptions. `now` is in seconds since 1970."""
 
@@ -63,7 +72,7 @@ class PushSubscriptions:
         span = Span(DIRECTORY, user_key(user), prefix=PREFIX)
         rows = await self._table.query(span, limit=_READ_MAX)
         live_rows = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
-        subscriptions = [SUBSCRIPTION.decode(row) for row in live_rows]
+        subscriptions = [decode_subscription(row) for row in live_rows]
         return sorted(
             subscriptions, key=lambda subscription: (subscription.created_ms, subscription.id)
         )

@@ -26,7 +26,7 @@ from chatserver.errors import Unavailable
 from chatserver.task_groups import open_task_group
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, Stored
-from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Condition
+from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Condition, Value
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.active_version import build_key
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
@@ -163,9 +163,11 @@ class MigrationRows:
         key = build_key(segment_key(migration, segment.number))
         progress = msgspec.json.encode(segment).decode()
         is_current = Attr(Field.TURN).is_absent | (Attr(Field.TURN) <= token)
-        put = self._table.put(key, {Field.PROGRESS: progress, Field.TURN: token}, if_=is_current)
-        if not await try_write(put):
-            raise LockLost("another `chatserver migrate` has continued this migration")
+        written: dict[str, Value | None] = {Field.PROGRESS: progress, Field.TURN: token}
+        try:
+            await self._table.put(key, written, if_=is_current)
+        except ConditionFailed as exc:
+            raise LockLost("another `chatserver migrate` has continued this migration") from exc
 
 
 def _is_held_by(holder: str) -> Condition:

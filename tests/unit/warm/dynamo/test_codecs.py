@@ -147,3 +147,18 @@ def test_type_without_an_attribute_type_is_refused() -> None:
 
     with pytest.raises(TypeError):
         Codec(Bad, "a", "b", at="at")
+
+
+def test_forgotten_field_is_refused() -> None:
+    """A new field of a record cannot be dropped by mistake."""
+    with pytest.raises(TypeError, match="Pair: \\['second'\\]: not stored"):
+        Codec(Pair, "p#{first}", "s")
+
+    assert Codec(Pair, "p#{first}", "s", omitted=("second",)).key(first="x") == ("p#x", "s")
+
+
+class Pair(NamedTuple):
+    """A record with a field that is not in its key."""
+
+    first: str
+    second: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.errors import LostRace, Unavailable
+from chatserver.errors import ChatError, LostRace, Unavailable
 from chatserver.warm.dynamo.client import ConditionFailed
 from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
 
@@ -26,8 +26,8 @@ class Write:
 
 
 async def test_lost_races_are_retried() -> None:
-    """Both a failed condition and a detected race are retried."""
-    write = Write(ConditionFailed("no", []), LostRace("no"))
+    """The next attempt reads again and writes."""
+    write = Write(ConditionFailed("no", []), ConditionFailed("no", []))
 
     assert await retry_lost_races(write, EXHAUSTED, attempts_max=3) == "written"
     assert write.attempts == 3
@@ -45,11 +45,12 @@ async def test_error_is_raised_after_the_last_attempt() -> None:
     assert (caught.value, caught.value.__cause__) == (EXHAUSTED, lost)
 
 
-async def test_other_errors_are_not_retried() -> None:
-    """The client has already retried transport errors."""
-    write = Write(Unavailable("down"))
+@pytest.mark.parametrize("error", [Unavailable("down"), LostRace("exhausted")])
+async def test_other_errors_are_not_retried(error: ChatError) -> None:
+    """The client has retried transport errors, and an inner loop its own races."""
+    write = Write(error)
 
-    with pytest.raises(Unavailable, match="down"):
+    with pytest.raises(type(error), match=error.message):
         await retry_lost_races(write, EXHAUSTED, attempts_max=3)
 
     assert write.attempts == 1
