@@ -17,7 +17,7 @@ from chatserver.client.client_state import CLEARED_MAX, ClientState
 from chatserver.client.events import ChatCleared, Event, SignalReceived
 from chatserver.client.http.http_calls import PreferencesPage
 from chatserver.errors import ChatError
-from chatserver.features.chat_preferences.frames import ChatPreferences
+from chatserver.protocol.frames import ChatPreferences
 
 PAGE = 100
 RETRY_S = 5.0

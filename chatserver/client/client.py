@@ -37,7 +37,7 @@ from chatserver.errors import (
     Overloaded,
     Unavailable,
 )
-from chatserver.features.chat_preferences.frames import ChatPreferences
+from chatserver.protocol.frames import ChatPreferences
 
 WELCOME_S = 10.0
 NO_GATEWAY = "cannot connect to a gateway"  # start of the error message

@@ -171,7 +171,6 @@ async def main(bench: Bench, messages: int, outages_s: tuple[float, ...]) -> Fig
         browser = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
         async with open_visits(web, browser) as visit:
             person = await visit("ann")
-            await person.log_in()
             started = time.perf_counter()
             await person.open_chat("ben")
             await expect(person.messages(f"{messages} ").last).to_be_in_viewport()

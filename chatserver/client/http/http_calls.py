@@ -14,8 +14,7 @@ from chatserver.client.http.files import FilesApi
 from chatserver.client.http.social import SocialApi
 from chatserver.client.server_calls import ServerCalls
 from chatserver.errors import BadRequest, NotFound
-from chatserver.features.chat_preferences.frames import ChatPreferences, PinnedChats
-from chatserver.protocol.frames import Attachment
+from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
 
 
 class PreferencesPage(NamedTuple):

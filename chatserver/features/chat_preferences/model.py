@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from chatserver.errors import BadRequest
-from chatserver.features.chat_preferences.frames import ChatPreferences, Draft, PinnedChats
+from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 
 # How long the version of a deleted draft is kept, so that an older draft is ignored if it arrives
 # late.

@@ -17,14 +17,15 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
 from chatserver.features.chat_preferences.container import PreferencesContainer
-from chatserver.features.chat_preferences.frames import (
+from chatserver.features.chat_preferences.model import UNMUTED, PreferencesChange
+from chatserver.protocol.frames import (
     PINNED_CHATS_MAX,
     ChatPreferences,
     Draft,
+    Id,
     PinnedChats,
+    SeqField,
 )
-from chatserver.features.chat_preferences.model import UNMUTED, PreferencesChange
-from chatserver.protocol.frames import Id, SeqField
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 
 TIME_MAX_S = FOR_EVER_MS // 1000

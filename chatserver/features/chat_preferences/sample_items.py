@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from chatserver.domain.ids import UserId
-from chatserver.features.chat_preferences.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.features.chat_preferences.warm import encode_pinned, encode_preferences
+from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
 

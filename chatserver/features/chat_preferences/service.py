@@ -10,12 +10,7 @@ import attrs
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
 from chatserver.errors import BadRequest, Conflict, LostRace, NotFound
-from chatserver.features.chat_preferences.frames import (
-    ChatPreferences,
-    ChatPreferencesSignal,
-    PinnedChats,
-    PinnedChatsSignal,
-)
+from chatserver.features.chat_preferences.frames import ChatPreferencesSignal, PinnedChatsSignal
 from chatserver.features.chat_preferences.model import (
     DEFAULTS_KEPT_S,
     PreferencesChange,
@@ -31,6 +26,7 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
+from chatserver.protocol.frames import ChatPreferences, PinnedChats
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.warm.chats.directory import Directory
 

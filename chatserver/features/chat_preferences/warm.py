@@ -23,8 +23,8 @@ from typing import Final
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.errors import NotFound
-from chatserver.features.chat_preferences.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.features.chat_preferences.tables import ChatPreferencesField as Field
+from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item

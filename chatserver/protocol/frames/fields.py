@@ -30,6 +30,8 @@ LARGE_MAX = 1000  # maximum large chats whose positions a device sends in `hello
 UNSTORED_MAX = 100  # maximum chats with unstored sends that a device lists in `hello`
 ATTACHMENTS_MAX = 10
 CURSOR_CHARS_MAX = 1024  # maximum characters of a signed page cursor
+DRAFT_CHARS_MAX = 4000
+PINNED_CHATS_MAX = 50
 INT_MAX = 2**53 - 1
 # Kinds of chat entries that are not messages.
 ENTRY_KINDS: tuple[str, ...] = (

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
+from chatserver.protocol.frames.fields import DRAFT_CHARS_MAX, SeqField
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -180,3 +184,33 @@ class InvitationInfo(msgspec.Struct, frozen=True):
     at: int
     expires_at: int
     name: str | None = None
+
+
+class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Text that a user has not sent yet. The higher `version` (time of the last keystroke) wins."""
+
+    text: Annotated[str, Meta(max_length=DRAFT_CHARS_MAX)]
+    version: SeqField
+
+
+class ChatPreferences(msgspec.Struct, frozen=True):
+    """A user's own preferences for a chat.
+
+    `rev` increases with each change. `muted_until` is in Unix seconds; 0 means muted indefinitely,
+    null not muted. `cleared_upto` is the chat seq up to which the user has cleared the chat.
+    """
+
+    chat: str
+    rev: int = 0
+    archived: bool = False
+    muted_until: int | None = None
+    marked_unread: bool = False
+    draft: Draft | None = None
+    cleared_upto: int = 0
+
+
+class PinnedChats(msgspec.Struct, frozen=True):
+    """Chats that the user has pinned to the top of the chat list, in order."""
+
+    chats: list[str]
+    rev: int = 0

@@ -118,15 +118,15 @@ class Directory:
         return None
 
     def _list(self, request: Any) -> list[Any]:
-        values = request["ExpressionAttributeValues"]
-        partition = values[":partition"]["S"] if ":partition" in values else values[":pk"]["S"]
+        values = request["ExpressionAttributeValues"].values()
+        partition, *bounds = (value.get("S", "") for value in values)
         if partition.startswith("c#g"):
             return self._list_chat(partition)
         if not partition.startswith(f"m#{STORED_USER}"):
             return []
         first = int(partition.removeprefix(f"m#{STORED_USER}")) // USERS_PER_CHAT * self._chats
         chats = [f"c#g{first + n}" for n in range(self._chats)]
-        low, high = values.get(":low", {"S": ""})["S"], values.get(":high", {"S": "~"})["S"]
+        low, high = bounds if len(bounds) == 2 else ("", "~")
         items = [{"PK": {"S": c}, "SK": {"S": partition}} for c in chats if low <= c <= high]
         return items if request.get("ScanIndexForward", True) else items[::-1]
 

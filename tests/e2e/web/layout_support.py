@@ -162,8 +162,16 @@ MEASURE = """async () => {
     list.scrollTop = list.scrollHeight;
     await frame();
   }
+  // While older rows are added above, the list keeps its position in the next frames.
+  const settle = async () => {
+    for (let height = -1; height !== list.scrollHeight; ) {
+      height = list.scrollHeight;
+      await frame();
+      await frame();
+    }
+  };
   for (let still = 0; still < 8; ) {
-    await frame();
+    await settle();
     measure();
     const before = list.scrollTop;
     list.scrollTop -= list.clientHeight / 2;

@@ -11,7 +11,7 @@ from chatserver.client.chat import Chat
 from chatserver.client.cleared_chats import ClearedChats, load_cleared_chats
 from chatserver.client.http.http_calls import PreferencesPage
 from chatserver.errors import ChatError, Forbidden, Unavailable
-from chatserver.features.chat_preferences.frames import ChatPreferences
+from chatserver.protocol.frames import ChatPreferences
 from tests.unit.client.device import Device, entry, page
 
 

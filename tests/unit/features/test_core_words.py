@@ -45,6 +45,7 @@ WORDS = {
         r"open_companion_chat|companion_chats_max": "a kind of chats",
         r"check_companion_send": "a port",
     },
+    "chat_preferences": {"chatpreferences": "an object that the SDK decodes"},
     "group_pictures": {r"(no_|_no)?group_?pictures": "a port"},
     "privacy": {"privacy": "a reserved user name"},
     "push": {r"_?push_?devices": "a port", "push_key": "a field of the client configuration"},

@@ -34,7 +34,7 @@ export const DETAILS: readonly (readonly [part: string, key: keyof Texts["detail
   ["must not contain control", "characters"],
   ["must not contain line breaks", "characters"],
   ["combining marks in a row", "characters"],
-  ["search: not available", "noSearch"],
+  ["search: this server has no search index", "noSearch"],
   ["picture: this server does not accept", "noPictures"],
 ];
 const FIELD = /^([a-z][a-z0-9_.]*)(?:, [a-z0-9_., ]+)?: /;

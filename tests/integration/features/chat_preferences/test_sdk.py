@@ -9,7 +9,7 @@ import pytest
 from chatserver.client import ChatClient, events
 from chatserver.dev.servers import Server
 from chatserver.errors import Conflict
-from chatserver.features.chat_preferences.frames import Draft
+from chatserver.protocol.frames import Draft
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
 

@@ -180,9 +180,8 @@ class BusyEngine:
         self.begun = threading.Event()
         self.ended = threading.Event()
 
-    def find(self, *arguments: object) -> HitPage:
-        budget, started = arguments[-1], time.thread_time()
-        assert isinstance(budget, WorkBudget)
+    def find(self, *, budget: WorkBudget, **_others: object) -> HitPage:
+        started = time.thread_time()
         self.begun.set()
         while not budget.is_over() or time.thread_time() - started < PAID_S:
             pass

@@ -206,7 +206,7 @@ class Interrupted(ArchivableEntries):
         action: Callable[[], Awaitable[Any]],
         before: Literal["read", "remove"] = "remove",
     ) -> None:
-        super().__init__(world.client, world.container.settings.warm, world.container.clock)
+        super().__init__(world.client, world.container.clock)
         self._action: Callable[[], Awaitable[Any]] | None = action
         self._before = before
 

@@ -13,6 +13,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.protocol import frames
+from chatserver.service.membership.membership_propagation import MembershipPropagation
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,
@@ -43,13 +44,13 @@ async def list_transitions(container: StorageContainer, user: UserId) -> list[in
     return events
 
 
-def suppress_notifications(container: StorageContainer, patch: pytest.MonkeyPatch) -> None:
+def suppress_notifications(patch: pytest.MonkeyPatch) -> None:
     """Suppress notifications, as if each process crashed before sending them."""
 
-    async def do_nothing(_record: Any) -> None:
+    async def do_nothing(_self: MembershipPropagation, _record: Any) -> None:
         return None
 
-    patch.setattr(container.membership_propagation, "deliver", do_nothing)
+    patch.setattr(MembershipPropagation, "deliver", do_nothing)
 
 
 def notify_only(container: StorageContainer, patch: pytest.MonkeyPatch, user: UserId) -> None:
@@ -92,7 +93,7 @@ async def test_member_who_joined_and_left_gets_both_transitions(
         chat = (await make_group(container, ALICE, BOB, CAROL)).chat
         await make_users(container, DAVE)
         with monkeypatch.context() as patch:
-            suppress_notifications(container, patch)
+            suppress_notifications(patch)
             await container.membership.change(
                 ALICE, make_request(frames.Invite, chat, users=[DAVE])
             )
@@ -117,7 +118,7 @@ async def test_transition_during_the_notification_of_another_keeps_the_order(
         chat = (await make_group(container, ALICE, BOB, CAROL)).chat
         await make_users(container, DAVE)
         with monkeypatch.context() as patch:
-            suppress_notifications(container, patch)
+            suppress_notifications(patch)
             await container.membership.change(
                 ALICE, make_request(frames.Invite, chat, users=[DAVE])
             )
@@ -126,7 +127,7 @@ async def test_transition_during_the_notification_of_another_keeps_the_order(
         async def get_late(chat: ChatId) -> Any:
             found = await get_with_notices(chat)
             with monkeypatch.context() as patch:
-                suppress_notifications(container, patch)
+                suppress_notifications(patch)
                 patch.setattr(container.audiences, "get_with_notices", get_with_notices)
                 await make_small(container, chat)
             await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "four")
@@ -151,7 +152,7 @@ async def test_user_state_loaded_before_a_transition_gets_each_entry_once(
         chat = (await make_group(container, ALICE, BOB, CAROL)).chat
         await make_users(container, DAVE)
         with monkeypatch.context() as patch:
-            suppress_notifications(container, patch)
+            suppress_notifications(patch)
             await container.membership.change(
                 ALICE, make_request(frames.Invite, chat, users=[DAVE])
             )
@@ -190,7 +191,7 @@ async def test_transition_lost_with_redis_is_delivered_again(
             )
         saved = await save_redis(container)
         with monkeypatch.context() as patch:
-            suppress_notifications(container, patch)
+            suppress_notifications(patch)
             await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "lost")
             await container.membership.change(
                 ALICE, make_request(frames.UpdateChat, chat, name="Other")

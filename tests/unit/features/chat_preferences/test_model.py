@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
-from chatserver.features.chat_preferences.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.features.chat_preferences.model import (
     UNMUTED,
     PreferencesChange,
@@ -22,6 +21,7 @@ from chatserver.features.chat_preferences.model import (
     without_ended_mute,
 )
 from chatserver.features.chat_preferences.warm import decode_preferences, encode_preferences
+from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 
 NOW_S = 1_000_000.0
 DEFAULTS = ChatPreferences("g-x")
