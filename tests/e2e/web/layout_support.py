@@ -157,21 +157,19 @@ MEASURE = """async () => {
     for (const row of list.querySelectorAll("[data-seq]")) seen.add(Number(row.dataset.seq));
   };
   const frame = () => new Promise(requestAnimationFrame);
+  // A jump ends when all rows at its target have been measured.
+  for (let still = 0, top = -1; still < 10; ) {
+    await frame();
+    still = list.scrollTop === top ? still + 1 : 0;
+    top = list.scrollTop;
+  }
   const isAtEnd = () => list.scrollHeight - list.scrollTop - list.clientHeight < 2;
   for (let tries = 0; tries < 200 && !isAtEnd(); tries += 1) {
     list.scrollTop = list.scrollHeight;
     await frame();
   }
-  // While older rows are added above, the list keeps its position in the next frames.
-  const settle = async () => {
-    for (let height = -1; height !== list.scrollHeight; ) {
-      height = list.scrollHeight;
-      await frame();
-      await frame();
-    }
-  };
   for (let still = 0; still < 8; ) {
-    await settle();
+    await frame();
     measure();
     const before = list.scrollTop;
     list.scrollTop -= list.clientHeight / 2;

@@ -51,6 +51,8 @@ async def test_messages_of_every_kind_stay_in_the_list_and_cover_no_text(
 
         await page.goto(f"{web.url}chats/{chat}")
         await expect(page.get_by_text("Renamed longword").last).to_be_visible()
+        # The page opens at the first unread message; scrolling before that would be undone.
+        await expect(page.get_by_text("New messages", exact=True)).to_be_in_viewport()
         seqs, problems = await measure_everywhere(page)
 
     assert problems == []
