@@ -185,11 +185,9 @@ class BlocksAndReports:
             Forbidden: the actor is neither an owner nor an admin.
         """
         await self._require_manager(actor, chat)
-        reports = await self._rows.list_reports(chat, after, limit)
-        following = (
-            f"{reports[-1].seq:020d}#{reports[-1].reporter}" if len(reports) == limit else None
-        )
-        return reports, following
+        found = await self._rows.list_reports(chat, after, limit + 1)
+        reports, has_more = found[:limit], len(found) > limit
+        return reports, f"{reports[-1].seq:020d}#{reports[-1].reporter}" if has_more else None
 
     async def resolve(
         self, actor: UserId | None, resolver: str, chat: ChatId, seq: Seq, reporter: UserId
@@ -209,8 +207,9 @@ class BlocksAndReports:
     ) -> tuple[list[Ban], str | None]:
         """Return `(bans, next)`: a page of the users banned from a chat, like `list_reports`."""
         await self._require_manager(actor, chat)
-        bans = await self._rows.list_bans(chat, after, limit)
-        return bans, bans[-1].user if len(bans) == limit else None
+        found = await self._rows.list_bans(chat, after, limit + 1)
+        bans, has_more = found[:limit], len(found) > limit
+        return bans, bans[-1].user if has_more else None
 
     async def _require_manager(self, actor: UserId | None, chat: ChatId) -> None:
         try:

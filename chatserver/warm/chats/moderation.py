@@ -236,9 +236,12 @@ class Moderation:
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
         # Bounds are inclusive: in newest-first order, the item with sort key `after` is read again
         # and dropped.
-        extra = 1 if is_newest_first and after is not None else 0
+        extra = (
+            2 if is_newest_first and after is not None else 1
+        )  # one shows if there are more
         rows = await self._table.query(span, limit=limit + extra, is_newest_first=is_newest_first)
-        places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]
+        found = [place for row in rows if (place := row[Field.SK]["S"]) != after]
+        places, has_more = found[:limit], len(found) > limit
         keys: list[Key] = []
         for place in places:
             _, chat, seq, reporter = place.split("#")
@@ -246,7 +249,7 @@ class Moderation:
         reports = [REPORT.decode(item) for item in await self._table.get_items(keys)]
         by_place = {report.line_key[1]: report for report in reports}
         open_reports = [by_place[place] for place in places if place in by_place]
-        return open_reports, places[-1] if len(places) == limit else None
+        return open_reports, places[-1] if has_more else None
 
     async def list_reports(self, chat: str, after: str | None, limit: int) -> list[Report]:
         """Return a chat's open and resolved reports after `after`, sorted by seq."""
