@@ -236,9 +236,7 @@ class Moderation:
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
         # Bounds are inclusive: in newest-first order, the item with sort key `after` is read again
         # and dropped.
-        extra = (
-            2 if is_newest_first and after is not None else 1
-        )  # one shows if there are more
+        extra = 2 if is_newest_first and after is not None else 1  # one shows if there are more
         rows = await self._table.query(span, limit=limit + extra, is_newest_first=is_newest_first)
         found = [place for row in rows if (place := row[Field.SK]["S"]) != after]
         places, has_more = found[:limit], len(found) > limit

@@ -164,10 +164,18 @@ function buildRequests(messages) {
   const name = ({ $ref }) => messages[$ref.split("/").at(-1)].payload.$ref.split("/").at(-1);
   return Object.entries(asyncapi.operations)
     .filter(([type, { reply }]) => reply !== undefined && !OWN_FRAMES.has(type))
-    .map(([type, { messages: [frame], reply }]) => {
-      const replies = reply.messages.map(name).filter((each) => each !== "Error");
-      return `  ${type}: { frame: ${name(frame)}; reply: ${buildUnion(replies)} };\n`;
-    })
+    .map(
+      ([
+        type,
+        {
+          messages: [frame],
+          reply,
+        },
+      ]) => {
+        const replies = reply.messages.map(name).filter((each) => each !== "Error");
+        return `  ${type}: { frame: ${name(frame)}; reply: ${buildUnion(replies)} };\n`;
+      },
+    )
     .join("");
 }
 

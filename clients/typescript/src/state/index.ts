@@ -1,11 +1,11 @@
 // The pure state machine, for clients with their own I/O: import from "tierchat/state".
 
-export { ReconnectPolicy, type Uniform } from "./reconnect_policy.js";
 export { ChatState, type SavedChat } from "./chat.js";
 export { ChatError, type ChatErrorOptions, type ErrorCode, parseError } from "./errors.js";
 export type * from "./events.js";
 export { type Bounds, type Cursor, DEFAULT_BOUNDS, type Entry, type Fields } from "./model.js";
 export { createOutboxEntry, type OutboxEntry, type Stage } from "./outbox.js";
+export { ReconnectPolicy, type Uniform } from "./reconnect_policy.js";
 export type {
   SavedChatRecord,
   SavedOperation,
