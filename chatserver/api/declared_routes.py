@@ -43,13 +43,13 @@ _LIMIT_DESCRIPTION = "maximum number of items"
 def build_declared_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the HTTP routes of all declared requests."""
     return [
-        _BoundRoute(container, operation, operation.http).build()
+        _DeclaredRoute(container, operation, operation.http).build()
         for operation in list_operations().values()
         if operation.http is not None
     ]
 
 
-class _BoundRoute:
+class _DeclaredRoute:
     """The route of one request."""
 
     def __init__(
@@ -94,7 +94,7 @@ class _BoundRoute:
         handle.__name__ = self._route.name or shared
         handle.__doc__ = self._route.summary or handler.__doc__
         parameters = self._list_parameters()
-        handle.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see inspect
+        handle.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # `inspect.signature` reads it
             parameters, return_annotation=self._result_type
         )
         handle.__annotations__ = {each.name: each.annotation for each in parameters}

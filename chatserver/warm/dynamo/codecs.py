@@ -33,7 +33,7 @@ _UNIONS: Final = (types.UnionType, typing.Union)
 
 
 class Stored(NamedTuple):
-    """How a field is stored.
+    """Storage options of a field.
 
     If the attribute is absent, the field's value is `absent`; a field with that value is not
     stored. `dump` converts a value before it is stored, and `load` converts it back. `load` raises
