@@ -288,7 +288,7 @@ class CommandHandler:
             try:
                 result = await self._run_request(frame)
                 if result is not None:
-                    self._send_frame(result)
+                    self._connection.send_text(codec.encode(result))
                 self.session.report_stored_again(frame, result)
             except ChatError as exc:
                 self._refuse(request, exc, ref)
@@ -351,9 +351,6 @@ class CommandHandler:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def _send_frame(self, frame: msgspec.Struct | msgspec.Raw) -> None:
-        self._connection.send_text(codec.encode(frame))
 
     def _set_limits(self) -> None:
         limits, user = self._context.container.limits, self.session.user

@@ -90,15 +90,8 @@ class _Outcome:
 
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         if not self.ack.done():
-            ack = frames.Ack(
-                id=draft.request_id,
-                ref=draft.ref,
-                mid=mid,
-                seq=seq,
-                ts=ts,
-                dup=dup,
-                durability="hot",
-            )
+            request, ref = draft.request_id, draft.ref
+            ack = frames.Ack(request, ref, mid=mid, seq=seq, ts=ts, dup=dup, durability="hot")
             self.ack.set_result(ack)
 
     def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
