@@ -19,7 +19,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
 from chatserver.hot.users.inbox import parse_entry
-from chatserver.service.messaging.message_sender import deliver_to_all
+from chatserver.service.messaging.inbox_delivery import deliver_to_all
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.schema.tables import MessageField
 from tests.integration.workers.support import (

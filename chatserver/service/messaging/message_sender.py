@@ -27,7 +27,6 @@ import structlog
 from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, MidSource, Ref, Seq, Ts, UserId
-from chatserver.domain.inboxes import Delivery
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.messages import (
     Audience,
@@ -53,7 +52,7 @@ from chatserver.protocol.redis_memory_costs import (
     compute_growth_cost,
 )
 from chatserver.service.messaging.device_delivery import DeviceDelivery
-from chatserver.service.messaging.direct_chats import list_with_first_message
+from chatserver.service.messaging.inbox_delivery import deliver_to_all
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 
@@ -483,27 +482,3 @@ class MessageSender:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def deliver_to_all(
-    inboxes: Inboxes, devices: DeviceDelivery, audience: Audience, upto: Seq
-) -> None:
-    """Deliver a chat's entries up to seq `upto` to the inboxes.
-
-    Entries that were sent while the chat was large are not delivered to inboxes. Read `audience`
-    after committing `upto`. Entries up to `audience.done` are already delivered.
-
-    Guarantees:
-        Idempotent: no entry is delivered twice, and only users with new entries are notified.
-    """
-    deliveries = [
-        Delivery(user, audience.chat, first, last, audience.epoch)
-        for user, after in audience.users.items()
-        for first, last in audience.inbox_spans(max(after, audience.done), upto)
-    ]
-    if not deliveries:
-        return
-    await list_with_first_message(inboxes, audience, devices)
-    for place in await inboxes.deliver(deliveries):
-        if place.appended:
-            devices.notify_seq(place.user, place.seq, place.gateways)

@@ -47,8 +47,9 @@ from chatserver.protocol.redis_memory_costs import (
 from chatserver.requests.registry import compute_memory_cost
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.user_chats import Chats
+from chatserver.service.messaging.inbox_delivery import deliver_to_all
 from chatserver.service.messaging.message_changes import MessageChangeService
-from chatserver.service.messaging.message_sender import MessageSender, deliver_to_all
+from chatserver.service.messaging.message_sender import MessageSender
 from tests.support.servers.processes import eventually
 
 GATEWAY = GatewayId("gw-here")
