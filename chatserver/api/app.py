@@ -23,6 +23,7 @@ from chatserver.api.declared_routes import build_declared_routes
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreResponses
 from chatserver.api.openapi import document_config, document_route, prepare_document
+from chatserver.api.paging import make_page_provider
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.query_parameters import check_query
 from chatserver.api.request_bodies import fill_empty_body
@@ -132,7 +133,10 @@ def create_litestar(settings: Settings, clock: Clock, container: StorageContaine
         routes,
         guards=[Guard(make_authentication(container), container.limits, trusted)],
         before_request=before,
-        dependencies=dependencies(container.user_loader, slots),
+        dependencies={
+            **dependencies(container.user_loader, slots),
+            "page": make_page_provider(container.cursors),
+        },
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
         on_startup=[prepare_document],

@@ -23,7 +23,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
-from chatserver.api.paging import Cursor, Page
+from chatserver.api.paging import Cursor, Page, PageQuery
 from chatserver.api.request_bodies import RefQuery, build_body_type, get_ref
 from chatserver.api.security import Actor, pay_for, user_or_key
 from chatserver.container.storage import StorageContainer
@@ -176,20 +176,19 @@ class _DeclaredRoute:
             arguments |= {name: getattr(body, name) for name in body.__struct_fields__}
         if "ref" in arguments:
             arguments["ref"] = get_ref(arguments["ref"], http_request)
-        subject = ""
+        page: PageQuery | None = None
         if self._is_page:
-            cursor = arguments.pop("cursor")
+            arguments["after"] = arguments.pop("cursor")
             if not self._route.has_signed_cursor:
-                subject = self._name_list(user, arguments)
-                cursor = container.cursors.open(subject, cursor, str)
-            arguments["after"] = cursor
+                page = self._make_page(user, arguments)
+                arguments["after"] = page.open(str)
         frame = operation.frame(id=0, **arguments)
         await self._charge(frame, len(await http_request.body()))
         assert operation.handler is not None
         reply: Any = await operation.handler(container, user, frame)
         if operation.charge is not None:
             container.limits.charge_memory(user, operation.charge(frame, reply))
-        return self._convert(reply, subject)
+        return self._convert(reply, page)
 
     async def _charge(self, frame: msgspec.Struct, size_bytes: int) -> None:
         """Charge what depends on the frame; the guard has charged the rest."""
@@ -201,18 +200,20 @@ class _DeclaredRoute:
         if not isinstance(operation.cost, int):
             await pay_for(limits, caller, frame)
 
-    def _name_list(self, user: str, arguments: Mapping[str, Any]) -> str:
-        """Return the name of the list that a cursor belongs to."""
-        named = {name: value for name, value in arguments.items() if name != "limit"}
-        return f"{self._operation.name} of {user}: {named}"
+    def _make_page(self, user: str, arguments: Mapping[str, Any]) -> PageQuery:
+        filters = {k: v for k, v in arguments.items() if k not in ("limit", "after")}
+        return PageQuery(
+            cursors=self._container.cursors,
+            scope=f"{self._operation.name} of {user}: {filters}",
+            limit=arguments["limit"],
+            cursor=arguments["after"],
+        )
 
-    def _convert(self, reply: Any, subject: str) -> Any:
+    def _convert(self, reply: Any, page: PageQuery | None) -> Any:
         result = self._route.result
         if self._is_page:
-            following = reply.next
-            if not self._route.has_signed_cursor:
-                following = self._container.cursors.sign(subject, following)
-            return Page(getattr(reply, self._items), following)
+            items = getattr(reply, self._items)
+            return page.build(items, reply.next) if page else Page(items, reply.next)
         if result is None:
             return None
         if isinstance(result, str):

@@ -32,13 +32,13 @@ def check_query(request: Request[Any, Any, Any]) -> None:
 @functools.cache
 def list_query_names(handler: BaseRouteHandler) -> frozenset[str]:
     """Return the names of the query parameters that a route and its dependencies accept."""
-    signatures = [
-        handler.parsed_fn_signature,
-        *(dependency.parsed_fn_signature for dependency in handler.resolve_dependencies().values()),
-    ]
-    return frozenset(
-        param.kwarg_definition.name or name
-        for signature in signatures
-        for name, param in signature.parameters.items()
-        if isinstance(param.kwarg_definition, QueryParameter)
-    )
+    dependencies = handler.resolve_dependencies()
+    signatures = [handler.parsed_fn_signature]
+    names: set[str] = set()
+    for signature in signatures:  # grows by the signatures of the dependencies in use
+        for name, param in signature.parameters.items():
+            if name in dependencies:
+                signatures.append(dependencies[name].parsed_fn_signature)
+            elif isinstance(param.kwarg_definition, QueryParameter):
+                names.add(param.kwarg_definition.name or name)
+    return frozenset(names)

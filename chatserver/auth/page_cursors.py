@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,7 +19,6 @@ from chatserver.errors import BadRequest
 
 _MAC_BYTES = 16
 T = TypeVar("T")
-Place = tuple[int, str]
 
 
 class Cursors:
@@ -31,15 +29,15 @@ class Cursors:
         key = secret.get_secret_value().encode()
         self._key = hmac.digest(key, b"chatserver cursor v1", "sha256")
 
-    def sign(self, scope: str, place: Any) -> str | None:
+    def sign(self, scope: str, position: Any) -> str | None:
         """Return the cursor for a position, or None if there is no position (end of the list).
 
-        `scope` identifies the list and the caller. `place`, the position, may have any type that
-        msgpack encodes; `open` checks the type.
+        `scope` identifies the list and the caller. `position` may have any type that msgpack
+        encodes; `open` checks the type.
         """
-        if place is None:
+        if position is None:
             return None
-        payload = msgspec.msgpack.encode(place)
+        payload = msgspec.msgpack.encode(position)
         signed = self._compute_mac(scope, payload) + payload
         return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
@@ -59,27 +57,6 @@ class Cursors:
         if not hmac.compare_digest(mac, self._compute_mac(scope, payload)):
             raise BadRequest("cursor: must be the `next` value of a page of the same list")
         return msgspec.msgpack.decode(payload, type=kind)
-
-    def slice_page(
-        self,
-        scope: str,
-        items: Iterable[T],
-        get_place: Callable[[T], Place],
-        cursor: str | None,
-        limit: int,
-    ) -> tuple[list[T], str | None]:
-        """Return `(page, next)`: a page of `items` and the cursor of the next page, or None.
-
-        `items` is the whole list, in any order. `get_place` returns an item's sort key, which must
-        not change when other items are inserted or deleted.
-
-        Raises:
-            BadRequest: the cursor was not issued for this list.
-        """
-        after = self.open(scope, cursor, tuple[int, str])
-        remaining = [item for item in items if after is None or get_place(item) > after]
-        page = sorted(remaining, key=get_place)[:limit]
-        return page, self.sign(scope, get_place(page[-1])) if len(remaining) > limit else None
 
     def _compute_mac(self, scope: str, payload: bytes) -> bytes:
         text = scope.encode()

@@ -6,7 +6,7 @@ import msgspec
 from litestar import delete, get, put
 from litestar.handlers import HTTPRouteHandler
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import key
 from chatserver.container.storage import StorageContainer
@@ -53,22 +53,13 @@ def _build_session_routes(container: StorageContainer) -> list[HTTPRouteHandler]
     live_sessions = LiveSessions(container.hot)
 
     @get("/v1/admin/users/{user:str}/sessions", opt={"rule": READ})
-    async def list_sessions(
-        user: PathId, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[LiveSession]:
+    async def list_sessions(user: PathId, page: PageOf) -> Page[LiveSession]:
         """List a user's open WebSocket sessions, oldest first."""
-        page, following = container.cursors.slice_page(
-            f"sessions of {user}",
+        return page.slice(
             await live_sessions.list_sessions(UserId(user)),
-            lambda session: (session.started_ms, session.session),
-            cursor,
-            limit,
+            lambda each: (each.started_ms, each.session),
+            lambda each: LiveSession(each.session, each.gateway, each.device, each.started_ms),
         )
-        sockets = [
-            LiveSession(session.session, session.gateway, session.device, session.started_ms)
-            for session in page
-        ]
-        return Page(sockets, following)
 
     @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
     async def end_sessions(user: PathId) -> None:

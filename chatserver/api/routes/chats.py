@@ -6,7 +6,7 @@ import msgspec
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
@@ -34,17 +34,12 @@ def build_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await container.membership_propagation.describe(ChatId(chat))
 
     @get("/v1/chats/{chat:str}/members", opt={"rule": READ})
-    async def list_members(
-        chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[Member]:
+    async def list_members(chat: PathId, actor: Actor, page: PageOf) -> Page[Member]:
         """List the members of a chat, sorted by id."""
         await container.members.get_reader(ChatId(chat), actor)
-        place = f"members of {chat} for {actor}"
-        after = container.cursors.open(place, cursor, str)
-        members = await container.memberships.list_after(chat, after, limit + 1)
-        page = [Member(member.user, member.role, member.joined) for member in members[:limit]]
-        has_more = len(members) > limit
-        return Page(page, container.cursors.sign(place, page[-1].user) if has_more else None)
+        found = await container.memberships.list_after(chat, page.open(str), page.limit + 1)
+        members = [Member(each.user, each.role, each.joined) for each in found[: page.limit]]
+        return page.build(members, members[-1].user if len(found) > page.limit else None)
 
     @get("/v1/chats/{chat:str}/preview", opt={"rule": READ})
     async def get_group_preview(chat: PathId, actor: Actor) -> GroupPreview:

@@ -11,7 +11,7 @@ older than `archived_before`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 from litestar import get
@@ -19,7 +19,7 @@ from litestar.di import NamedDependency, Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Limit, Page, PageOf, PageQuery
 from chatserver.api.request_bodies import PathId, PathSeq
 from chatserver.api.security import Actor, key, user_or_key
 from chatserver.container.storage import StorageContainer
@@ -29,7 +29,6 @@ from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_context import Reference
 from chatserver.service.history.message_queries import UserMessages
 from chatserver.warm.dynamo.paging import Page as WarmPage
-from chatserver.warm.dynamo.paging import Token
 
 READ, READ_ANY = user_or_key("chats:read"), key("chats:read")
 
@@ -69,26 +68,26 @@ class PageWindow(NamedTuple):
     """The part of a message list that a request reads."""
 
     span: TimeRange
-    limit: int
-    cursor: str | None
+    page: PageQuery
+
+    def narrow(self, *filters: object) -> PageWindow:
+        return self._replace(page=self.page.narrow(*filters))
 
 
-def provide_window(
-    from_ts: From = 0,
-    to_ts: To = frames.INT_MAX,
-    order: Order = "newest",
-    limit: Limit = 50,
-    cursor: Cursor = None,
+async def provide_ordered(page: PageOf, order: Order = "newest") -> PageWindow:
+    return await provide_window(page, order=order)
+
+
+async def provide_window(
+    page: PageOf, from_ts: From = 0, to_ts: To = frames.INT_MAX, order: Order = "newest"
 ) -> PageWindow:
     span = TimeRange(from_ts, to_ts, is_newest_first=order == "newest")
-    return PageWindow(span, limit, cursor)
+    return PageWindow(span, page.narrow(span))
 
 
 Window = NamedDependency[PageWindow]
-WINDOW = {"window": Provide(provide_window, sync_to_thread=False)}
-
-Read = Callable[[TimeRange, int, Token | None], Awaitable[WarmPage[frames.Message]]]
-ReadUser = Callable[[TimeRange, int, Token | None], Awaitable[UserMessages]]
+WINDOW = {"window": Provide(provide_window)}
+ORDERED = {"window": Provide(provide_ordered)}
 
 
 class UserMessagesPage(msgspec.Struct, frozen=True):
@@ -166,31 +165,22 @@ def _build_single_message_routes(container: StorageContainer) -> list[HTTPRouteH
 
 
 async def _list(
-    container: StorageContainer, subject: str, window: PageWindow, read: Read
+    window: PageWindow, read: Callable[..., Awaitable[WarmPage[frames.Message]]], *subject: Any
 ) -> Page[frames.Message]:
-    """Return a page. `subject` identifies the list: its cursors are valid for no other list."""
-    place = f"{subject}, {window.span}"
-    start = container.cursors.open(place, window.cursor, dict[str, str | int])
-    page = await read(window.span, window.limit, start)
-    following = container.cursors.sign(place, page.next)
-    return Page(page.items, following)
+    """Return the page that `read` finds. `read` takes the subject, and a span, limit and start."""
+    span, page = window
+    found = await read(*subject, span, page.limit, page.start)
+    return page.build(found.items, found.next)
 
 
 async def _list_of_user(
-    container: StorageContainer, subject: str, window: PageWindow, read: ReadUser
+    window: PageWindow, read: Callable[..., Awaitable[UserMessages]], *subject: Any
 ) -> UserMessagesPage:
     """Return a page of a user's messages in all chats; parameters as in `_list`."""
-    archived_before: int | None = None
-
-    async def read_page(
-        span: TimeRange, limit: int, start: Token | None
-    ) -> WarmPage[frames.Message]:
-        nonlocal archived_before
-        page, archived_before = await read(span, limit, start)
-        return page
-
-    page = await _list(container, subject, window, read_page)
-    return UserMessagesPage(page.items, page.next, archived_before)
+    span, page = window
+    found, archived_before = await read(*subject, span, page.limit, page.start)
+    listed = page.build(found.items, found.next)
+    return UserMessagesPage(listed.items, listed.next, archived_before)
 
 
 def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
@@ -203,41 +193,21 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Messages that are deleted, expired or hidden by the user are left out. Archived messages are
         included. The most recent messages may be missing; the history has them.
         """
-        subject = f"messages of {chat} for {actor}"
-        return await _list(
-            container,
-            subject,
-            window,
-            lambda *page: container.message_queries.list_chat(actor, ChatId(chat), *page),
-        )
+        return await _list(window, container.message_queries.list_chat, actor, ChatId(chat))
 
-    @get("/v1/chats/{chat:str}/messages/active", opt={"rule": READ})
+    @get("/v1/chats/{chat:str}/messages/active", opt={"rule": READ}, dependencies=ORDERED)
     async def list_active_messages(
-        chat: PathId,
-        actor: Actor,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
+        chat: PathId, actor: Actor, window: Window
     ) -> Page[frames.Message]:
         """List the messages in a chat that have not been deleted."""
-        return await _list(
-            container,
-            f"active messages of {chat} for {actor}",
-            provide_window(order=order, limit=limit, cursor=cursor),
-            lambda *page: container.message_queries.list_active(actor, ChatId(chat), *page),
-        )
+        return await _list(window, container.message_queries.list_active, actor, ChatId(chat))
 
     @get("/v1/chats/{chat:str}/messages/with-files", opt={"rule": READ}, dependencies=WINDOW)
     async def list_messages_with_files(
         chat: PathId, actor: Actor, window: Window
     ) -> Page[frames.Message]:
         """List the messages with files in a chat."""
-        return await _list(
-            container,
-            f"messages of {chat} with files for {actor}",
-            window,
-            lambda *page: container.message_queries.list_files(actor, ChatId(chat), *page),
-        )
+        return await _list(window, container.message_queries.list_files, actor, ChatId(chat))
 
     return [list_messages_between, list_active_messages, list_messages_with_files]
 
@@ -253,10 +223,11 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Includes archived messages, and messages that are not in DynamoDB yet.
         """
         return await _list(
-            container,
-            f"messages of user {actor}, {direction}",
-            window,
-            lambda *page: container.messages_of_all_chats.list_page(actor, actor, direction, *page),
+            window.narrow(direction),
+            container.messages_of_all_chats.list_page,
+            actor,
+            actor,
+            direction,
         )
 
     @get("/v1/me/sent", opt={"rule": READ}, dependencies=WINDOW)
@@ -265,12 +236,7 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         Archived messages are included. The most recent messages may be missing.
         """
-        return await _list(
-            container,
-            f"sent by {actor}",
-            window,
-            lambda *page: container.sent_and_received.list_page(actor, "sent", *page),
-        )
+        return await _list(window, container.sent_and_received.list_page, actor, "sent")
 
     @get("/v1/me/received", opt={"rule": READ}, dependencies=WINDOW)
     async def list_received(actor: Actor, window: Window) -> Page[frames.Message]:
@@ -278,12 +244,7 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         Archived messages are included. The most recent messages may be missing.
         """
-        return await _list(
-            container,
-            f"received by {actor}",
-            window,
-            lambda *page: container.sent_and_received.list_page(actor, "received", *page),
-        )
+        return await _list(window, container.sent_and_received.list_page, actor, "received")
 
     return [list_own_messages, list_sent, list_received]
 
@@ -292,24 +253,12 @@ def _build_admin_chat_routes(container: StorageContainer) -> list[HTTPRouteHandl
     @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_any_messages(chat: PathId, window: Window) -> Page[frames.Message]:
         """List the messages of any chat, optionally in a time range."""
-        return await _list(
-            container,
-            f"messages of {chat}",
-            window,
-            lambda *page: container.message_queries.list_chat(None, ChatId(chat), *page),
-        )
+        return await _list(window, container.message_queries.list_chat, None, ChatId(chat))
 
-    @get("/v1/admin/chats/{chat:str}/messages/active", opt={"rule": READ_ANY})
-    async def list_any_active(
-        chat: PathId, order: Order = "newest", limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[frames.Message]:
+    @get("/v1/admin/chats/{chat:str}/messages/active", opt={"rule": READ_ANY}, dependencies=ORDERED)
+    async def list_any_active(chat: PathId, window: Window) -> Page[frames.Message]:
         """List the messages in any chat that have not been deleted."""
-        return await _list(
-            container,
-            f"active messages of {chat}",
-            provide_window(order=order, limit=limit, cursor=cursor),
-            lambda *page: container.message_queries.list_active(None, ChatId(chat), *page),
-        )
+        return await _list(window, container.message_queries.list_active, None, ChatId(chat))
 
     return [list_any_messages, list_any_active, *_build_admin_user_routes(container)]
 
@@ -324,12 +273,11 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
         Exception: messages that the user deleted only for themselves are included.
         """
         return await _list(
-            container,
-            f"messages of user {user} for the host, {direction}",
-            window,
-            lambda *page: container.messages_of_all_chats.list_page(
-                None, UserId(user), direction, *page
-            ),
+            window.narrow(direction),
+            container.messages_of_all_chats.list_page,
+            None,
+            UserId(user),
+            direction,
         )
 
     @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY}, dependencies=WINDOW)
@@ -338,12 +286,7 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
 
         Archived messages are left out: see `archived_before`.
         """
-        return await _list_of_user(
-            container,
-            f"sent by {user} for the host",
-            window,
-            lambda *page: container.message_queries.list_sent(None, UserId(user), *page),
-        )
+        return await _list_of_user(window, container.message_queries.list_sent, None, UserId(user))
 
     @get("/v1/admin/users/{user:str}/received", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_received_by_user(user: PathId, window: Window) -> UserMessagesPage:
@@ -352,10 +295,7 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
         Archived messages are left out: see `archived_before`.
         """
         return await _list_of_user(
-            container,
-            f"received by {user} for the host",
-            window,
-            lambda *page: container.message_queries.list_received(None, UserId(user), *page),
+            window, container.message_queries.list_received, None, UserId(user)
         )
 
     return [list_messages_of_user, list_sent_by_user, list_received_by_user]

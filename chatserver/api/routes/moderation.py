@@ -8,7 +8,7 @@ import msgspec
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId, PathSeq
 from chatserver.api.routes.message_lists import Order
 from chatserver.api.security import Actor, Caller, key, user_or_key
@@ -41,29 +41,20 @@ class ReportInfo(msgspec.Struct, frozen=True):
 
 def build_moderation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/bans", opt={"rule": READ})
-    async def list_bans(
-        chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[BannedUser]:
+    async def list_bans(chat: PathId, actor: Actor, page: PageOf) -> Page[BannedUser]:
         """List the users who are banned from a chat, sorted by id. Requires an owner or admin."""
-        place = f"bans of {chat} for {actor}"
-        after = container.cursors.open(place, cursor, str)
-        bans, following = await container.moderation.list_bans(actor, ChatId(chat), after, limit)
-        items = [BannedUser(ban.user, ban.by, ban.created_ms) for ban in bans]
-        return Page(items, container.cursors.sign(place, following))
+        bans, last = await container.moderation.list_bans(
+            actor, ChatId(chat), page.open(str), page.limit
+        )
+        return page.build([BannedUser(ban.user, ban.by, ban.created_ms) for ban in bans], last)
 
     @get("/v1/chats/{chat:str}/reports", opt={"rule": MODERATE})
-    async def list_reports(
-        chat: PathId, principal: Caller, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[ReportInfo]:
+    async def list_reports(chat: PathId, principal: Caller, page: PageOf) -> Page[ReportInfo]:
         """List all reports in a chat. Requires an owner, an admin or the host application."""
-        place = f"reports of {chat} for {principal.name}"
-        after = container.cursors.open(place, cursor, str)
-        reports, following = await container.moderation.list_reports(
-            principal.user, ChatId(chat), after, limit
+        reports, last = await container.moderation.list_reports(
+            principal.user, ChatId(chat), page.open(str), page.limit
         )
-        return Page(
-            [_make_info(report) for report in reports], container.cursors.sign(place, following)
-        )
+        return page.build(map(_make_info, reports), last)
 
     @post(
         "/v1/chats/{chat:str}/reports/{seq:int}/{user:str}/resolve",
@@ -77,18 +68,13 @@ def build_moderation_routes(container: StorageContainer) -> list[HTTPRouteHandle
         )
 
     @get("/v1/admin/reports", opt={"rule": key("moderate")})
-    async def list_open_reports(
-        order: Order = "oldest", limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[ReportInfo]:
+    async def list_open_reports(page: PageOf, order: Order = "oldest") -> Page[ReportInfo]:
         """List the open reports in all chats, sorted by time."""
-        place = f"open reports, {order} first"
-        after = container.cursors.open(place, cursor, str)
-        reports, following = await container.moderation.list_open_reports(
-            after, limit, is_newest_first=order == "newest"
+        page = page.narrow(order)
+        reports, last = await container.moderation.list_open_reports(
+            page.open(str), page.limit, is_newest_first=order == "newest"
         )
-        return Page(
-            [_make_info(report) for report in reports], container.cursors.sign(place, following)
-        )
+        return page.build(map(_make_info, reports), last)
 
     return [list_bans, list_reports, resolve_report, list_open_reports]
 

@@ -9,7 +9,7 @@ from litestar import Request, delete, get, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId, get_ref
 from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
@@ -90,26 +90,19 @@ def _build_hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         await container.retention.release_hold(ChatId(chat))
 
     @get("/v1/admin/chats/{chat:str}/held", opt={"rule": key("holds")})
-    async def list_held(
-        chat: PathId, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[frames.Message]:
+    async def list_held(chat: PathId, page: PageOf) -> Page[frames.Message]:
         """List the messages copied under a chat's legal hold, in message order.
 
         A copy is the message as it was before an edit, its deletion or its expiry.
         """
-        place = f"held of {chat}"
-        start = container.cursors.open(place, cursor, dict[str, str | int])
-        page = await container.holds.list_copies(chat, limit, start)
-        return Page(page.items, container.cursors.sign(place, page.next))
+        copies = await container.holds.list_copies(chat, page.limit, page.start)
+        return page.build(copies.items, copies.next)
 
     @get("/v1/admin/holds", opt={"rule": key("holds")})
-    async def list_holds(limit: Limit = 50, cursor: Cursor = None) -> Page[HeldChat]:
+    async def list_holds(page: PageOf) -> Page[HeldChat]:
         """List the chats that are under a legal hold, sorted by id."""
-        start = container.cursors.open("holds", cursor, dict[str, str | int])
-        page = await container.holds.list_chats(limit, start)
-        return Page(
-            [HeldChat(chat) for chat in page.items], container.cursors.sign("holds", page.next)
-        )
+        chats = await container.holds.list_chats(page.limit, page.start)
+        return page.build(map(HeldChat, chats.items), chats.next)
 
     return [put_hold, get_hold, release_hold, list_held, list_holds]
 

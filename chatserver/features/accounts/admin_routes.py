@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from chatserver.api.idempotency import record_subject
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import key
 from chatserver.container.storage import StorageContainer
@@ -91,11 +91,9 @@ def _build_device_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     logins = container.get(AccountContainer).logins
 
     @get("/v1/admin/users/{user:str}/devices", opt={"rule": READ})
-    async def list_devices_of_user(
-        user: PathId, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[Device]:
+    async def list_devices_of_user(user: PathId, page: PageOf) -> Page[Device]:
         """List a user's password logins, most recently used first."""
-        return await build_device_page(container, UserId(user), None, limit, cursor)
+        return await build_device_page(container, UserId(user), None, page)
 
     @delete("/v1/admin/users/{user:str}/devices/{device:str}", opt={"rule": WRITE})
     async def end_device_of_user(user: PathId, device: PathId) -> None:

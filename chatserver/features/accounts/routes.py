@@ -23,7 +23,7 @@ from chatserver.api import cookies
 from chatserver.api.authentication import make_authentication
 from chatserver.api.disconnects import run_while_connected
 from chatserver.api.idempotency import read_key
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf, PageQuery
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import ANYONE, USER, Caller, read_token
 from chatserver.container.storage import StorageContainer
@@ -262,12 +262,10 @@ def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     )
 
     @get("/v1/me/devices", opt={"rule": USER})
-    async def list_devices(
-        principal: Caller, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[Device]:
+    async def list_devices(principal: Caller, page: PageOf) -> Page[Device]:
         """List the user's logins, most recently used first."""
         assert principal.user is not None
-        return await build_device_page(container, principal.user, principal.device, limit, cursor)
+        return await build_device_page(container, principal.user, principal.device, page)
 
     @delete("/v1/me/devices/{device:str}", opt={"rule": USER})
     async def end_device(device: PathId, principal: Caller) -> None:
@@ -291,22 +289,13 @@ def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 async def build_device_page(
-    container: StorageContainer, user: UserId, current: str | None, limit: int, cursor: str | None
+    container: StorageContainer, user: UserId, current: str | None, page: PageQuery
 ) -> Page[Device]:
     """Return a page of a user's logins; `current` is the caller's device."""
-    rows, following = container.cursors.slice_page(
-        f"devices of {user}",
+    return page.slice(
         await container.get(AccountContainer).logins.list_live(user),
         lambda row: (-row.seen_ms, row.login),
-        cursor,
-        limit,
-    )
-    return Page(
-        [
-            Device(row.login, row.name, row.created_ms, row.seen_ms, row.login == current)
-            for row in rows
-        ],
-        following,
+        lambda row: Device(row.login, row.name, row.created_ms, row.seen_ms, row.login == current),
     )
 
 

@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import USER, Actor
 from chatserver.container.storage import StorageContainer
@@ -71,18 +71,13 @@ def build_chat_preferences_routes(container: StorageContainer) -> list[HTTPRoute
 
 def _build_preference_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/chat-preferences", opt={"rule": USER})
-    async def list_chat_preferences(
-        actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[ChatPreferences]:
+    async def list_chat_preferences(actor: Actor, page: PageOf) -> Page[ChatPreferences]:
         """List the user's chat preferences, sorted by chat id.
 
         Chats with default preferences are left out. Chats that the user has left may be included.
         """
-        place = f"chat preferences of {actor}"
-        after = container.cursors.open(place, cursor, str)
         service = container.get(PreferencesContainer).preferences
-        items, following = await service.list_page(actor, after, limit)
-        return Page(items, container.cursors.sign(place, following))
+        return page.build(*await service.list_page(actor, page.open(str), page.limit))
 
     @get("/v1/chats/{chat:str}/preferences", opt={"rule": USER})
     async def get_chat_preferences(chat: PathId, actor: Actor) -> ChatPreferences:

@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.security import key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
@@ -100,13 +100,12 @@ def _build_public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     companions = container.get(CompanionContainer).companions
 
     @get("/v1/companions", opt={"rule": SEE})
-    async def list_companions(limit: Limit = 50, cursor: Cursor = None) -> Page[CompanionInfo]:
+    async def list_companions(page: PageOf) -> Page[CompanionInfo]:
         """List companions, sorted by id."""
-        place = container.cursors.open("companions", cursor, str)
-        after = None if place is None else CompanionId(UserId(place))
-        page, following = await companions.list_page(after, limit)
-        sealed = container.cursors.sign("companions", following)
-        return Page([describe_companion(companion) for companion in page], sealed)
+        position = page.open(str)
+        after = None if position is None else CompanionId(UserId(position))
+        found, last = await companions.list_page(after, page.limit)
+        return page.build(map(describe_companion, found), last)
 
     @get("/v1/companions/{companion:str}", opt={"rule": SEE})
     async def get_companion(companion: PathCompanion) -> CompanionInfo:

@@ -8,7 +8,7 @@ import msgspec
 from litestar import Request, delete, get, put
 from litestar.handlers import HTTPRouteHandler
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, get_ref
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
@@ -30,24 +30,20 @@ class PinnedMessage(msgspec.Struct, frozen=True):
 
 def build_pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/pins", opt={"rule": READ})
-    async def list_pins(
-        chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[PinnedMessage]:
+    async def list_pins(chat: PathId, actor: Actor, page: PageOf) -> Page[PinnedMessage]:
         """List a chat's pinned messages, newest message first.
 
         Messages that are deleted, expired or hidden by the user are left out.
         """
-        scope = f"pins of {chat} for {actor}"
-        before = container.cursors.open(scope, cursor, int)
-        page, next_before = await container.get(PinContainer).pins.list_page(
-            actor, ChatId(chat), before, limit
+        pins, last = await container.get(PinContainer).pins.list_page(
+            actor, ChatId(chat), page.open(int), page.limit
         )
         items = [
             # `pin.json` is already JSON, so it is not decoded and encoded again.
             PinnedMessage(pin.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(pin.json)))
-            for pin in page
+            for pin in pins
         ]
-        return Page(items, container.cursors.sign(scope, next_before))
+        return page.build(items, last)
 
     @put("/v1/chats/{chat:str}/pins/{seq:int}", status_code=204, opt=CHANGE)
     async def pin(

@@ -9,7 +9,7 @@ from litestar import delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import USER, Actor, Caller
 from chatserver.container.storage import StorageContainer
@@ -80,21 +80,13 @@ def build_push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return _describe(subscription, int(now * 1000))
 
     @get("/v1/me/push-subscriptions", opt={"rule": USER})
-    async def list_subscriptions(
-        actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[PushDevice]:
+    async def list_subscriptions(actor: Actor, page: PageOf) -> Page[PushDevice]:
         """List the caller's devices that receive pushes, oldest first."""
-        page, next_cursor = container.cursors.slice_page(
-            f"push subscriptions of {actor}",
-            await container.get(PushContainer).subscriptions.list_for_user(
-                actor, container.clock.time()
-            ),
+        subscriptions = container.get(PushContainer).subscriptions
+        return page.slice(
+            await subscriptions.list_for_user(actor, container.clock.time()),
             lambda subscription: (subscription.created_ms, subscription.id),
-            cursor,
-            limit,
-        )
-        return Page(
-            [_describe(subscription, subscription.created_ms) for subscription in page], next_cursor
+            lambda subscription: _describe(subscription, subscription.created_ms),
         )
 
     @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})

@@ -6,7 +6,7 @@ import msgspec
 from litestar import delete, get, put
 from litestar.handlers import HTTPRouteHandler
 
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId, PathSeq
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
@@ -18,7 +18,6 @@ from chatserver.features.social.routes import (
     WRITE,
     PathPost,
     PostInfo,
-    Start,
     build_post_info,
 )
 from chatserver.features.social.warm.favorites import MessageRef
@@ -49,19 +48,11 @@ def _build_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     favorites = container.get(SocialContainer).favorites
 
     @get("/v1/me/favorites/posts", opt={"rule": READ})
-    async def list_favorite_posts(
-        actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[FavoritePost]:
+    async def list_favorite_posts(actor: Actor, page: PageOf) -> Page[FavoritePost]:
         """List the caller's saved posts that still exist, most recently saved first."""
-        place = f"favorite posts of {actor}"
-        start = container.cursors.open(place, cursor, Start)
-        page = await favorites.list_posts(actor, start, limit)
-        following = container.cursors.sign(place, page.next)
-        items = [
-            FavoritePost(favorite.saved_ms, build_post_info(favorite.view))
-            for favorite in page.items
-        ]
-        return Page(items, following)
+        saved = await favorites.list_posts(actor, page.start, page.limit)
+        items = [FavoritePost(each.saved_ms, build_post_info(each.view)) for each in saved.items]
+        return page.build(items, saved.next)
 
     @put(
         "/v1/me/favorites/posts/{user:str}/{post:str}",
@@ -84,18 +75,11 @@ def _build_message_routes(container: StorageContainer) -> list[HTTPRouteHandler]
     favorites = container.get(SocialContainer).favorites
 
     @get("/v1/me/favorites/messages", opt={"rule": READ_MESSAGES})
-    async def list_favorite_messages(
-        actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[FavoriteMessage]:
+    async def list_favorite_messages(actor: Actor, page: PageOf) -> Page[FavoriteMessage]:
         """List the saved messages that the caller may still read, most recently saved first."""
-        place = f"favorite messages of {actor}"
-        start = container.cursors.open(place, cursor, Start)
-        page = await favorites.list_messages(actor, start, limit)
-        following = container.cursors.sign(place, page.next)
-        return Page(
-            [FavoriteMessage(favorite.saved_ms, favorite.message) for favorite in page.items],
-            following,
-        )
+        saved = await favorites.list_messages(actor, page.start, page.limit)
+        items = [FavoriteMessage(each.saved_ms, each.message) for each in saved.items]
+        return page.build(items, saved.next)
 
     @put(
         "/v1/me/favorites/messages/{chat:str}/{seq:int}",

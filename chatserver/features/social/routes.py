@@ -11,7 +11,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, UnsetType
 
 from chatserver.api.idempotency import read_key
-from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.paging import Page, PageOf, PageQuery
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
@@ -34,7 +34,6 @@ from chatserver.features.social.service.social import FollowPage, PostView
 from chatserver.protocol import frames
 
 READ, WRITE = user_or_key("social:read"), user_or_key("social:write")
-Start = dict[str, str | int]
 
 Thumb = Annotated[
     int, QueryParameter(ge=0, le=1, required=False, description="1: the thumbnail, if there is one")
@@ -72,12 +71,9 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: frames.Id
 
 
-def build_follower_page(
-    container: StorageContainer, place: str, page: FollowPage
-) -> Page[Follower]:
-    items = [Follower(edge.user, edge.name, edge.since_ms) for edge in page.items]
-    following = container.cursors.sign(place, page.next)
-    return Page(items, following)
+def _build_follower_page(page: PageQuery, found: FollowPage) -> Page[Follower]:
+    items = [Follower(edge.user, edge.name, edge.since_ms) for edge in found.items]
+    return page.build(items, found.next)
 
 
 def build_file_link(link: Link) -> FileLink:
@@ -161,28 +157,18 @@ def _build_picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]
 
 def _build_edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/followers", opt={"rule": READ})
-    async def list_followers(
-        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[Follower]:
+    async def list_followers(user: PathId, actor: Actor, page: PageOf) -> Page[Follower]:
         """List the followers of a user, sorted by id."""
-        place = f"followers of {user} for {actor}"
-        start = container.cursors.open(place, cursor, Start)
-        followers = await container.get(SocialContainer).social.list_followers(
-            actor, UserId(user), start, limit
-        )
-        return build_follower_page(container, place, followers)
+        social = container.get(SocialContainer).social
+        followers = await social.list_followers(actor, UserId(user), page.start, page.limit)
+        return _build_follower_page(page, followers)
 
     @get("/v1/users/{user:str}/following", opt={"rule": READ})
-    async def list_following(
-        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[Follower]:
+    async def list_following(user: PathId, actor: Actor, page: PageOf) -> Page[Follower]:
         """List the users that a user follows, sorted by id."""
-        place = f"following of {user} for {actor}"
-        start = container.cursors.open(place, cursor, Start)
-        following = await container.get(SocialContainer).social.list_following(
-            actor, UserId(user), start, limit
-        )
-        return build_follower_page(container, place, following)
+        social = container.get(SocialContainer).social
+        following = await social.list_following(actor, UserId(user), page.start, page.limit)
+        return _build_follower_page(page, following)
 
     return [list_followers, list_following]
 
@@ -268,15 +254,10 @@ def _build_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     graph = container.get(SocialContainer).social
 
     @get("/v1/users/{user:str}/posts", opt={"rule": READ})
-    async def list_posts(
-        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[PostInfo]:
+    async def list_posts(user: PathId, actor: Actor, page: PageOf) -> Page[PostInfo]:
         """List the posts of a user, newest first."""
-        place = f"posts of {user} for {actor}"
-        start = container.cursors.open(place, cursor, Start)
-        page = await graph.list_posts(actor, UserId(user), start, limit)
-        following = container.cursors.sign(place, page.next)
-        return Page([build_post_info(item) for item in page.items], following)
+        posts = await graph.list_posts(actor, UserId(user), page.start, page.limit)
+        return page.build(map(build_post_info, posts.items), posts.next)
 
     @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
     async def get_post(user: PathId, post: PathPost, actor: Actor) -> PostInfo:
@@ -326,14 +307,12 @@ def _build_like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/users/{user:str}/posts/{post:str}/likes", opt={"rule": READ})
     async def list_likes(
-        user: PathId, post: PathPost, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+        user: PathId, post: PathPost, actor: Actor, page: PageOf
     ) -> Page[Follower]:
         """List the users who like a post, sorted by id."""
-        place = f"likes of {post} for {actor}"
-        start = container.cursors.open(place, cursor, Start)
         post_ref = PostRef(parse_post_id(post), user)
-        likes = await graph.list_likes(actor, post_ref, start, limit)
-        return build_follower_page(container, place, likes)
+        likes = await graph.list_likes(actor, post_ref, page.start, page.limit)
+        return _build_follower_page(page, likes)
 
     @put("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
     async def like(user: PathId, post: PathPost, actor: Actor) -> None:
@@ -350,18 +329,14 @@ def _build_like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 def _build_timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/timeline", opt={"rule": READ})
-    async def read_timeline(
-        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
-    ) -> Page[PostInfo]:
+    async def read_timeline(user: PathId, actor: Actor, page: PageOf) -> Page[PostInfo]:
         """Read the caller's timeline: posts of followed users and own posts, newest first."""
         if user != actor:
             raise NotFound("timeline: you can read only your own timeline")
-        place = f"timeline of {actor}"
-        start = container.cursors.open(place, cursor, list[str])
+        start = page.open(list[str])
         before = None if start is None else PostRef(PostId(start[0]), start[1])
-        posts, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
-        following = None if after is None else [after.post, after.author]
-        items = [build_post_info(view) for view in posts]
-        return Page(items, container.cursors.sign(place, following))
+        timelines = container.get(SocialContainer).timelines
+        posts, last = await timelines.read(actor, before, page.limit)
+        return page.build(map(build_post_info, posts), last and [last.post, last.author])
 
     return [read_timeline]

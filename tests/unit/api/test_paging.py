@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from chatserver.api.paging import Page, PageQuery
 from chatserver.auth.page_cursors import Cursors
 from chatserver.errors import BadRequest
 
@@ -60,28 +61,46 @@ def test_cursor_of_another_secret_is_refused() -> None:
         CURSORS.open("chats", other.sign("chats", "position"), str)
 
 
+def slice_page(
+    items: list[tuple[int, str]], cursor: str | None, limit: int
+) -> Page[tuple[int, str]]:
+    query = PageQuery(cursors=CURSORS, scope="list of zoe", limit=limit, cursor=cursor)
+    return query.slice(items, lambda item: item, lambda item: item)
+
+
 def test_short_list_is_split_into_pages_without_gap_or_repeat() -> None:
     """Each item appears once and in order, for any page size; the last page has no `next`."""
     items = [(3, "c"), (1, "b"), (1, "a"), (2, "a"), (9, "z")]
     for limit in range(1, len(items) + 2):
         shown: list[tuple[int, str]] = []
-        cursor: str | None = None
+        page = slice_page(items, None, limit)
         while True:
-            page, cursor = CURSORS.slice_page("list of zoe", items, lambda one: one, cursor, limit)
-            assert 0 < len(page) <= limit
-            shown += page
-            if cursor is None:
+            assert 0 < len(page.items) <= limit
+            shown += page.items
+            if page.next is None:
                 break
+            page = slice_page(items, page.next, limit)
         assert shown == sorted(items)
 
 
 def test_short_list_that_changes_between_pages_repeats_nothing() -> None:
     """The last item of a page may be deleted before the next page is read."""
-    first, cursor = CURSORS.slice_page(
-        "l", [(1, "a"), (2, "b"), (3, "c")], lambda one: one, None, 2
-    )
-    rest, following = CURSORS.slice_page(
-        "l", [(1, "a"), (3, "c"), (0, "n")], lambda one: one, cursor, 2
-    )
+    first = slice_page([(1, "a"), (2, "b"), (3, "c")], None, 2)
+    rest = slice_page([(1, "a"), (3, "c"), (0, "n")], first.next, 2)
 
-    assert (first, rest, following) == ([(1, "a"), (2, "b")], [(3, "c")], None)
+    assert first.items == [(1, "a"), (2, "b")]
+    assert rest == Page([(3, "c")])
+
+
+def test_cursor_is_valid_only_for_the_same_filters() -> None:
+    """A narrowed list has cursors of its own."""
+    query = PageQuery(cursors=CURSORS, scope="messages of zoe", limit=1, cursor=None)
+    cursor = query.narrow("sent").build([], "position").next
+
+    same = PageQuery(cursors=CURSORS, scope="messages of zoe", limit=1, cursor=cursor)
+
+    assert same.narrow("sent").open(str) == "position"
+    with pytest.raises(BadRequest, match="cursor"):
+        same.narrow("received").open(str)
+    with pytest.raises(BadRequest, match="cursor"):
+        same.open(str)
