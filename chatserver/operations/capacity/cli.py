@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
 
-from chatserver.command_options import with_options
-from chatserver.domain.quantities import format_bytes, format_quantity, parse_quantity
+from chatserver.command_options import handle_errors, with_options, with_options_of
+from chatserver.domain.quantities import format_bytes, format_quantity
 from chatserver.errors import BadRequest
-from chatserver.operations.capacity.plan_inputs import INPUTS
+from chatserver.operations.capacity.plan_inputs import INPUTS, PlanInputs, parse_inputs
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from chatserver.operations.capacity.plan import Line, Plan
+    from chatserver.operations.capacity.formula_evaluation import Line
+    from chatserver.operations.capacity.plan import Plan
 
 WIDTH_OF_FILES = 300
 _TITLES = {
@@ -31,16 +32,9 @@ _TITLES = {
 }
 
 
-def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
-    for quantity in reversed(INPUTS):
-        name = "--" + quantity.name.replace("_", "-")
-        settings: Any = {"default": quantity.default, "show_default": True, "metavar": "N"}
-        command = click.option(name, quantity.name, help=quantity.help, **settings)(command)
-    return command
-
-
 @click.command()
-@_with_inputs
+@with_options_of(PlanInputs)
+@handle_errors(usage=(BadRequest,))
 @with_options
 def plan(
     *,
@@ -71,7 +65,7 @@ def plan(
     from chatserver.operations.capacity.plan import load_constants, make_plan
     from chatserver.operations.cost.prices import load_prices
 
-    inputs = _parse_inputs(options)
+    inputs = parse_inputs(PlanInputs(**options))
     constants, overridden = load_constants(constants_file)
     capacity_plan = make_plan(
         inputs,
@@ -88,22 +82,6 @@ def plan(
         _explain(capacity_plan)
     else:
         _print(capacity_plan)
-
-
-def _parse_inputs(options: dict[str, str]) -> dict[str, float]:
-    """Parse all inputs. Raises a UsageError that lists all problems, one per line."""
-    inputs, problems = {}, []
-    for quantity in INPUTS:
-        field = "--" + quantity.name.replace("_", "-")
-        try:
-            inputs[quantity.name] = parse_quantity(
-                options[quantity.name], quantity.kind, field, quantity.least, quantity.most
-            )
-        except BadRequest as exc:
-            problems.append(exc.message)
-    if problems:
-        raise click.UsageError("\n".join(problems))
-    return inputs
 
 
 def format_line(line: Line) -> str:
@@ -126,8 +104,10 @@ def _print(capacity_plan: Plan) -> None:
         console.width = WIDTH_OF_FILES
     console.print(_format_inputs(capacity_plan), markup=False)
     for tier, title in _TITLES.items():
-        console.print(_make_table(capacity_plan, tier, title))
-    console.print(_make_constants_table(capacity_plan))
+        lines = [line for line in capacity_plan.lines if line.tier == tier]
+        rows = [(line.label, format_line(line), f"{line.name} = {line.formula}") for line in lines]
+        console.print(_make_table(title, rows))
+    console.print(_make_table("Measured", _iter_constants(capacity_plan)))
     console.print(
         f"Redis nodes: {capacity_plan.redis_node}. Use --explain to print the formulas.",
         markup=False,
@@ -136,7 +116,10 @@ def _print(capacity_plan: Plan) -> None:
 
 
 def _format_inputs(capacity_plan: Plan) -> str:
-    words = [f"{n.name}={format_quantity(capacity_plan.inputs[n.name], n.kind)}" for n in INPUTS]
+    words = [
+        f"{name}={format_quantity(capacity_plan.inputs[name], quantity.kind)}"
+        for name, quantity in INPUTS.items()
+    ]
     from_file = (
         f"; from your file: {', '.join(capacity_plan.from_results)}"
         if capacity_plan.from_results
@@ -148,7 +131,7 @@ def _format_inputs(capacity_plan: Plan) -> str:
     )
 
 
-def _make_table(capacity_plan: Plan, tier: str, title: str) -> Table:
+def _make_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -156,26 +139,15 @@ def _make_table(capacity_plan: Plan, tier: str, title: str) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for line in capacity_plan.lines:
-        if line.tier == tier:
-            table.add_row(line.label, format_line(line), f"{line.name} = {line.formula}")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def _make_constants_table(capacity_plan: Plan) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title="Measured", title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim", overflow="fold")
+def _iter_constants(capacity_plan: Plan) -> Iterator[tuple[str, str, str]]:
     for name, constant in sorted(capacity_plan.constants.items()):
         whose = "your file: " if name in capacity_plan.from_results else ""
-        table.add_row(
-            name, _format_constant(constant.value, constant.unit), f"{whose}{constant.how}"
-        )
-    return table
+        yield name, _format_constant(constant.value, constant.unit), f"{whose}{constant.how}"
 
 
 def _format_constant(value: float | None, unit: str) -> str:

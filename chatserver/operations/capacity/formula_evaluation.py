@@ -6,12 +6,14 @@ A formula consists of numbers, names, ``+ - * /``, and the functions in `FUNCTIO
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
 
 
 def _zero_above(value: float, limit: float) -> float:
@@ -30,50 +32,59 @@ FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
     "upto": _zero_above,
     "power2": _round_to_power2,
 }
-_OPERATORS: Final[Mapping[type, tuple[Callable[[float, float], float], str]]] = {
-    ast.Add: (operator.add, "+"),
-    ast.Sub: (operator.sub, "-"),
-    ast.Mult: (operator.mul, "*"),
-    ast.Div: (operator.truediv, "/"),
+_OPERATORS: Final[Mapping[type, Callable[[float, float], float]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
 }
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_NAME_OR_NUMBER: Final = re.compile(rf"{_NAME.pattern}|\d+(?:\.\d+)?")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the model: name, label, unit and formula."""
+class Row(NamedTuple):
+    """One row of the model."""
+
+    name: str
+    label: str
+    formula: str
+    unit: str = ""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An evaluated row. `numbers` is the formula with its names replaced by numbers.
+
+    `constants` has the measured constants in the formula, in order of use.
+    """
 
     tier: str
     name: str
     label: str
+    value: float
     unit: str
     formula: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Value:
-    """An evaluated row. `numbers` is the formula with its names replaced by numbers."""
-
-    row: Row
-    value: float
     numbers: str
-    names: tuple[str, ...]  # names in the formula, in order of use
+    constants: list[str]
 
 
-def compute(rows: Iterable[Row], by_name: dict[str, float]) -> list[Value]:
+def compute(
+    tier: str, rows: Iterable[Row], by_name: dict[str, float], constants: Container[str] = ()
+) -> list[Line]:
     """Evaluate rows in order. A formula may use the values in `by_name` and earlier rows.
 
     The results are added to `by_name`. Raises KeyError for an unknown name, and ValueError for an
     invalid formula or a result that is not finite.
     """
-    values = []
-    for row in rows:
-        tree = _parse(row.formula)
-        value = _evaluate(tree, by_name)
+    lines = []
+    for name, label, formula, unit in rows:
+        value = _evaluate(_parse(formula), by_name)
         if not math.isfinite(value):
-            raise ValueError(f"{row.name}: {row.formula} is {value}")
-        by_name[row.name] = value
-        values.append(Value(row, value, _format(tree, by_name), list_names(row.formula)))
-    return values
+            raise ValueError(f"{name}: {formula} is {value}")
+        by_name[name] = value
+        numbers = _NAME_OR_NUMBER.sub(functools.partial(_format_word, by_name), formula)
+        measured = [constant for constant in list_names(formula) if constant in constants]
+        lines.append(Line(tier, name, label, value, unit, formula, numbers, measured))
+    return lines
 
 
 @functools.lru_cache(maxsize=1024)
@@ -81,13 +92,17 @@ def _parse(formula: str) -> ast.expr:
     return ast.parse(formula, mode="eval").body
 
 
-@functools.lru_cache(maxsize=1024)
+def _format_word(by_name: Mapping[str, float], word: re.Match[str]) -> str:
+    """Return the number for a name or a number in a formula; a function stays as it is."""
+    text = word[0]
+    if text in FUNCTIONS:
+        return text
+    return format_number(by_name[text] if text in by_name else float(text))
+
+
 def list_names(formula: str) -> tuple[str, ...]:
-    tree = _parse(formula)
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    names.sort(key=lambda node: node.col_offset)
-    return tuple(dict.fromkeys(node.id for node in names if id(node) not in called))
+    names = dict.fromkeys(_NAME.findall(formula))
+    return tuple(name for name in names if name not in FUNCTIONS)
 
 
 def format_number(value: float) -> str:
@@ -106,36 +121,7 @@ def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
         case ast.Name(id=name):
             return values[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)][0](_evaluate(left, values), _evaluate(right, values))
+            return _OPERATORS[type(op)](_evaluate(left, values), _evaluate(right, values))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
             return float(FUNCTIONS[name](*(_evaluate(arg, values) for arg in args)))
     raise ValueError(f"{ast.unparse(node)} is not arithmetic")
-
-
-def _format(node: ast.expr, values: Mapping[str, float]) -> str:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return format_number(float(number))
-        case ast.Name(id=name):
-            return format_number(values[name])
-        case ast.BinOp(left=left, op=op, right=right):
-            sign = _OPERATORS[type(op)][1]
-            return f"{_format_operand(left, op, values, is_right=False)} {sign} " + _format_operand(
-                right, op, values, is_right=True
-            )
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return f"{name}({', '.join(_format(arg, values) for arg in args)})"
-    raise AssertionError(ast.dump(node))
-
-
-def _format_operand(
-    node: ast.expr, outer: ast.operator, values: Mapping[str, float], *, is_right: bool
-) -> str:
-    text = _format(node, values)
-    if not isinstance(node, ast.BinOp):
-        return text
-    strong = (ast.Mult, ast.Div)
-    is_weaker = isinstance(outer, strong) and not isinstance(node.op, strong)
-    is_kept = is_right and isinstance(outer, (ast.Sub, ast.Div))
-    is_kept = is_kept and isinstance(outer, strong) == isinstance(node.op, strong)
-    return f"({text})" if is_weaker or is_kept else text

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import importlib.resources
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from chatserver.errors import ConfigError
-from chatserver.operations.capacity import plan_formulas
-from chatserver.operations.capacity.formula_evaluation import Value, compute
-from chatserver.operations.capacity.plan_inputs import Node
+from chatserver.operations.capacity.formula_evaluation import Line, compute
+from chatserver.operations.capacity.plan_formulas import FORMULAS
 from chatserver.operations.capacity.plan_warnings import list_warnings
-from chatserver.operations.cost.prices import GB, Prices
+from chatserver.operations.cost.prices import GB, Prices, RedisNode
 
 SCHEMA: Final = 1
 Removal = Literal["worker", "ttl"]
@@ -40,19 +39,6 @@ class Results(msgspec.Struct, frozen=True):
 
     schema: int
     constants: dict[str, Constant]
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A row of the plan. `numbers` is the formula with its names replaced by numbers."""
-
-    tier: str
-    name: str
-    label: str
-    value: float
-    unit: str
-    formula: str
-    numbers: str
-    constants: list[str]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -112,9 +98,7 @@ def make_plan(
     }
     all_values = values | _list_prices(prices) | dict(inputs)
     all_values["is_removed_by_worker"] = float(removal == "worker")
-    nodes = [Node(n.name, n.memory_gb * GB, n.per_hour_usd) for n in prices.redis.nodes]
-    rows, node = compute_plan(all_values, nodes)
-    lines = [_make_line(row, constants) for row in rows]
+    lines, node = compute_plan(all_values, prices.redis.nodes, constants)
     return Plan(
         schema=SCHEMA,
         inputs=dict(inputs),
@@ -130,27 +114,25 @@ def make_plan(
     )
 
 
-def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
-    """Evaluate the capacity model; return its rows and the Redis node type.
+def compute_plan(
+    by_name: dict[str, float], nodes: Sequence[RedisNode], constants: Container[str]
+) -> tuple[list[Line], RedisNode]:
+    """Evaluate the capacity model; return its lines and the Redis node type.
 
     `by_name` contains all inputs, constants and prices; results are added to it. The node type is
     the smallest for which one cluster is enough. If there is none, it is the largest.
     """
-    values = compute((*plan_formulas.LOAD, *plan_formulas.GATEWAYS, *plan_formulas.REDIS), by_name)
-    for node in sorted(nodes, key=lambda option: option.memory_bytes):
-        by_name |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
-        sized = compute(plan_formulas.REDIS_NODES, by_name)
+    for node in sorted(nodes, key=lambda option: option.memory_gb):
+        by_name["node_bytes"] = node.memory_gb * GB
+        by_name["node_per_hour_usd"] = node.per_hour_usd
+        lines = [
+            line
+            for tier, rows in FORMULAS.items()
+            for line in compute(tier, rows, by_name, constants)
+        ]
         if by_name["deployments"] <= 1:
             break
-    values += sized
-    rest = (
-        *plan_formulas.WORKERS,
-        *plan_formulas.DYNAMODB,
-        *plan_formulas.S3,
-        *plan_formulas.NETWORK,
-        *plan_formulas.TOTAL,
-    )
-    return values + compute(rest, by_name), node
+    return lines, node
 
 
 def _list_prices(prices: Prices) -> dict[str, float]:
@@ -165,21 +147,6 @@ def _list_prices(prices: Prices) -> dict[str, float]:
             if name != "storage_per_gb_month_usd"
         }
     return prices_usd
-
-
-def _make_line(value: Value, constants: Mapping[str, Constant]) -> Line:
-    row = value.row
-    measured = [name for name in value.names if name in constants]
-    return Line(
-        tier=row.tier,
-        name=row.name,
-        label=row.label,
-        value=value.value,
-        unit=row.unit,
-        formula=row.formula,
-        numbers=value.numbers,
-        constants=measured,
-    )
 
 
 def _sum_costs(values: Mapping[str, float]) -> dict[str, float]:

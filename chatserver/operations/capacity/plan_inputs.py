@@ -1,192 +1,107 @@
-"""Inputs of `chatserver plan`, and the Redis node types. No I/O."""
+"""Inputs of `chatserver plan`, and their bounds. No I/O."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from collections.abc import Mapping
+from typing import Annotated, Final, get_args, get_type_hints
 
-from chatserver.domain.quantities import Kind
+import attrs
+import click
+
+from chatserver.domain.quantities import Kind, parse_quantity
+from chatserver.errors import BadRequest
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Input:
-    name: str
+@attrs.frozen(eq=False)
+class Quantity(click.ParamType[str]):
+    """An option with a quantity. `parse_inputs` parses it, to report all problems together."""
+
     kind: Kind
-    default: str
     least: float
     most: float
-    help: str
+
+    name = "n"
 
 
-INPUTS: Final = (
-    Input(name="users", kind="number", default="10k", least=1, most=1e11, help="active users"),
-    Input(
-        name="concurrent",
-        kind="share",
-        default="5%",
-        least=0,
-        most=1,
-        help="share of users connected at the peak",
-    ),
-    Input(
-        name="devices",
-        kind="number",
-        default="1.2",
-        least=1,
-        most=100,
-        help="connections per connected user",
-    ),
-    Input(
-        name="messages_per_user_day",
-        kind="number",
-        default="40",
-        least=0.001,
-        most=1e5,
-        help="messages per user per day",
-    ),
-    Input(
-        name="peak",
-        kind="number",
-        default="3",
-        least=1,
-        most=1000,
-        help="load in the busiest minute of a day, divided by the mean",
-    ),
-    Input(
-        name="message_bytes",
-        kind="bytes",
-        default="200",
-        least=1,
-        most=262_144,
-        help="mean size of a message text",
-    ),
-    Input(
-        name="group_share",
-        kind="share",
-        default="30%",
-        least=0,
-        most=1,
-        help="share of chats and messages that are in groups",
-    ),
-    Input(
-        name="group_size",
-        kind="number",
-        default="10",
-        least=2,
-        most=100_000,
-        help="members of a group",
-    ),
-    Input(
-        name="chats_per_user",
-        kind="number",
-        default="10",
-        least=1,
-        most=10_000,
-        help="active chats per user per week",
-    ),
-    Input(
-        name="chat_days",
-        kind="days",
-        default="30",
-        least=0.01,
-        most=36_500,
-        help="days for which a chat stays in use",
-    ),
-    Input(
-        name="marks_per_message",
-        kind="number",
-        default="1",
-        least=0,
-        most=100_000,
-        help="read marks per message",
-    ),
-    Input(
-        name="pages_per_user_day",
-        kind="number",
-        default="2",
-        least=0,
-        most=1e5,
-        help="pages of older history per user per day",
-    ),
-    Input(
-        name="retention",
-        kind="days",
-        default="90d",
-        least=0.04,
-        most=36_500,
-        help="age at which messages move from DynamoDB to S3",
-    ),
-    Input(
-        name="keep",
-        kind="days",
-        default="2y",
-        least=0.04,
-        most=36_500,
-        help="total retention; older messages are not counted",
-    ),
-    Input(
-        name="attachments",
-        kind="share",
-        default="2%",
-        least=0,
-        most=1,
-        help="share of messages with a file",
-    ),
-    Input(
-        name="attachment_bytes",
-        kind="bytes",
-        default="200KB",
-        least=1,
-        most=1e12,
-        help="mean size of a file",
-    ),
-    Input(
-        name="replicas",
-        kind="number",
-        default="1",
-        least=0,
-        most=5,
-        help="replicas per Redis master",
-    ),
-    Input(
-        name="utilization",
-        kind="share",
-        default="50%",
-        least=0.01,
-        most=1,
-        help="target CPU utilization at the peak",
-    ),
-    Input(
-        name="inbox_max",
-        kind="number",
-        default="1000",
-        least=10,
-        most=1e6,
-        help="CHAT_REDIS_INBOX_MAX: events kept in a user's inbox",
-    ),
-    Input(
-        name="log_max",
-        kind="number",
-        default="1000",
-        least=10,
-        most=1e6,
-        help="CHAT_REDIS_LOG_MAX: messages kept in Redis per chat",
-    ),
-    Input(
-        name="backlog_hours",
-        kind="number",
-        default="1",
-        least=0,
-        most=1000,
-        help="longest DynamoDB outage that Redis must buffer, at the peak",
-    ),
-)
+SHARE: Final = Quantity("share", 0, 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Node:
-    """A machine type for Redis."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanInputs:
+    users: Annotated[str, Quantity("number", 1, 1e11), "active users"] = "10k"
+    concurrent: Annotated[str, SHARE, "share of users connected at the peak"] = "5%"
+    devices: Annotated[str, Quantity("number", 1, 100), "connections per connected user"] = "1.2"
+    messages_per_user_day: Annotated[
+        str, Quantity("number", 0.001, 1e5), "messages per user per day"
+    ] = "40"
+    peak: Annotated[
+        str, Quantity("number", 1, 1000), "load in the busiest minute of a day, divided by the mean"
+    ] = "3"
+    message_bytes: Annotated[str, Quantity("bytes", 1, 262_144), "mean size of a message text"] = (
+        "200"
+    )
+    group_share: Annotated[str, SHARE, "share of chats and messages that are in groups"] = "30%"
+    group_size: Annotated[str, Quantity("number", 2, 100_000), "members of a group"] = "10"
+    chats_per_user: Annotated[
+        str, Quantity("number", 1, 10_000), "active chats per user per week"
+    ] = "10"
+    chat_days: Annotated[
+        str, Quantity("days", 0.01, 36_500), "days for which a chat stays in use"
+    ] = "30"
+    marks_per_message: Annotated[str, Quantity("number", 0, 100_000), "read marks per message"] = (
+        "1"
+    )
+    pages_per_user_day: Annotated[
+        str, Quantity("number", 0, 1e5), "pages of older history per user per day"
+    ] = "2"
+    retention: Annotated[
+        str, Quantity("days", 0.04, 36_500), "age at which messages move from DynamoDB to S3"
+    ] = "90d"
+    keep: Annotated[
+        str, Quantity("days", 0.04, 36_500), "total retention; older messages are not counted"
+    ] = "2y"
+    attachments: Annotated[str, SHARE, "share of messages with a file"] = "2%"
+    attachment_bytes: Annotated[str, Quantity("bytes", 1, 1e12), "mean size of a file"] = "200KB"
+    replicas: Annotated[str, Quantity("number", 0, 5), "replicas per Redis master"] = "1"
+    utilization: Annotated[
+        str, Quantity("share", 0.01, 1), "target CPU utilization at the peak"
+    ] = "50%"
+    inbox_max: Annotated[
+        str, Quantity("number", 10, 1e6), "CHAT_REDIS_INBOX_MAX: events kept in a user's inbox"
+    ] = "1000"
+    log_max: Annotated[
+        str, Quantity("number", 10, 1e6), "CHAT_REDIS_LOG_MAX: messages kept in Redis per chat"
+    ] = "1000"
+    backlog_hours: Annotated[
+        str,
+        Quantity("number", 0, 1000),
+        "longest DynamoDB outage that Redis must buffer, at the peak",
+    ] = "1"
 
-    name: str
-    memory_bytes: float
-    per_hour_usd: float
+
+INPUTS: Final[Mapping[str, Quantity]] = {
+    name: get_args(hint)[1]
+    for name, hint in get_type_hints(PlanInputs, include_extras=True).items()
+}
+
+
+def parse_inputs(texts: PlanInputs) -> dict[str, float]:
+    """Parse all inputs.
+
+    Raises:
+        BadRequest: a text is invalid or out of bounds; the error lists all of them, one per line.
+    """
+    inputs, problems = {}, []
+    for name, quantity in INPUTS.items():
+        option = f"--{name.replace('_', '-')}"
+        text = getattr(texts, name)
+        try:
+            inputs[name] = parse_quantity(
+                text, quantity.kind, option, quantity.least, quantity.most
+            )
+        except BadRequest as exc:
+            problems.append(exc.message)
+    if problems:
+        raise BadRequest("\n".join(problems))
+    return inputs

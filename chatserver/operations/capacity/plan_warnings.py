@@ -7,7 +7,7 @@ from typing import Final
 
 from chatserver.domain.quantities import format_bytes
 from chatserver.operations.capacity.formula_evaluation import format_number
-from chatserver.operations.capacity.plan_inputs import Node
+from chatserver.operations.cost.prices import RedisNode
 
 PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
 TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: maximum read or write units per second of a table
@@ -15,7 +15,7 @@ PARTITION_WRITE_UNITS: Final = 1000  # AWS: maximum write units per second of a 
 CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
 
 
-def list_warnings(values: Mapping[str, float], node: Node) -> list[str]:
+def list_warnings(values: Mapping[str, float], node: RedisNode) -> list[str]:
     """Return warnings about exceeded limits and cheaper options."""
     messages = []
     if values["deployments"] > 1:

@@ -18,9 +18,8 @@ from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import Seq
 from chatserver.domain.messages import Audience
-from chatserver.domain.quantities import parse_quantity
 from chatserver.operations.capacity.plan import load_constants, make_plan
-from chatserver.operations.capacity.plan_inputs import INPUTS
+from chatserver.operations.capacity.plan_inputs import PlanInputs, parse_inputs
 from chatserver.operations.cost.prices import load_prices
 from chatserver.telemetry.dynamodb_usage import KINDS, UsageAccumulator
 from tests.integration.features.attachments.support import cold_settings
@@ -48,10 +47,7 @@ FACTOR = 2.0
 
 def plan_of(is_group: bool, **changes: float) -> dict[str, float]:
     """Return the values of a plan whose users do in a day what the run does."""
-    inputs = {
-        each.name: parse_quantity(each.default, each.kind, each.name, each.least, each.most)
-        for each in INPUTS
-    }
+    inputs = parse_inputs(PlanInputs())
     members = MEMBERS if is_group else 2
     inputs |= {
         "users": CHATS * members,

@@ -19,7 +19,7 @@ from chatserver.operations.capacity.formula_evaluation import (
 
 def row(name: str, formula: str) -> Row:
     """Return a row with this formula."""
-    return Row("load", name, name, "", formula)
+    return Row(name, name, formula)
 
 
 def test_rows_use_inputs_and_earlier_rows() -> None:
@@ -27,13 +27,16 @@ def test_rows_use_inputs_and_earlier_rows() -> None:
     known = {"users": 1000.0, "share": 0.05}
 
     first, second = compute(
-        [row("online", "users * share"), row("left", "ceil((users - online) / 3)")], known
+        "load",
+        [row("online", "users * share"), row("left", "ceil((users - online) / 3)")],
+        known,
+        {"online"},
     )
 
     assert (first.value, second.value) == (50.0, 317.0)
     assert first.numbers == "1,000 * 0.05"
     assert second.numbers == "ceil((1,000 - 50) / 3)"
-    assert second.names == ("users", "online")
+    assert second.constants == ["online"]
     assert known["left"] == 317.0
 
 
@@ -52,7 +55,7 @@ def test_rows_use_inputs_and_earlier_rows() -> None:
 def test_formula_is_arithmetic_on_known_names(formula: str, error: type[Exception]) -> None:
     """No other code is run, and the result is a finite number."""
     with pytest.raises(error):
-        compute([row("x", formula)], {"users": 3.0})
+        compute("load", [row("x", formula)], {"users": 3.0})
 
 
 _leaf = st.sampled_from(["a", "b", "c", "2", "0.5"])
@@ -73,7 +76,7 @@ def test_displayed_formula_has_the_displayed_value(formula: str, values: tuple[i
     """The displayed formula has the parentheses that it needs."""
     known = {name: float(value) for name, value in zip("abc", values, strict=True)}
     try:
-        (found,) = compute([row("x", formula)], known)
+        (found,) = compute("load", [row("x", formula)], known)
     except ZeroDivisionError:
         return
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 
 from chatserver.config import Settings
 from chatserver.domain.messages import REF_TTL_S
-from chatserver.domain.quantities import parse_quantity
 from chatserver.errors import ConfigError
 from chatserver.operations.capacity.cli import format_line
 from chatserver.operations.capacity.formula_evaluation import list_names
@@ -23,7 +22,7 @@ from chatserver.operations.capacity.plan import (
     load_constants,
     make_plan,
 )
-from chatserver.operations.capacity.plan_inputs import INPUTS
+from chatserver.operations.capacity.plan_inputs import INPUTS, PlanInputs, parse_inputs
 from chatserver.operations.cost.prices import load_prices
 
 PRICES = load_prices()
@@ -48,11 +47,7 @@ LINEAR = (
 
 def defaults(**changes: float) -> dict[str, float]:
     """Return the inputs with the defaults of the command."""
-    found = {
-        each.name: parse_quantity(each.default, each.kind, each.name, each.least, each.most)
-        for each in INPUTS
-    }
-    return found | changes
+    return parse_inputs(PlanInputs()) | changes
 
 
 def build_plan(removal: Any = "worker", **changes: float) -> Plan:
@@ -256,5 +251,5 @@ def test_example_in_the_docs_equals_the_computed_plan() -> None:
     for name, label, cells in rows:
         assert label == plans[0][name].label
         assert cells.split(" | ") == [format_line(each[name]) for each in plans], name
-    for each in INPUTS:
-        assert f"`--{each.name.replace('_', '-')}`" in text
+    for name in INPUTS:
+        assert f"`--{name.replace('_', '-')}`" in text
