@@ -28,11 +28,11 @@ class ItemRequest:
     @property
     def partition(self) -> Partition:
         """The table partition that contains the item."""
-        return self.table.name, self.table.get_partition(self.action.place)
+        return self.table.name, self.table.get_partition(self.action.target)
 
     @property
     def after(self) -> Item | None:
-        return self.action.place if self.action.kind == "put" else None
+        return self.action.target if self.action.kind == "put" else None
 
     def list_indexes(self) -> list[tuple[IndexInfo, str]]:
         """Return the indexes that the write changes, and the partition of each."""
@@ -47,7 +47,7 @@ class ItemRequest:
             if entry is not None:
                 indexes.append((index, to_text(entry[index.key[0]])))
             elif self.action.kind == "update" and index.key[0] in self.table.key:
-                indexes.append((index, to_text(self.action.place[index.key[0]])))
+                indexes.append((index, to_text(self.action.target[index.key[0]])))
         return indexes
 
 
@@ -114,11 +114,11 @@ def count_units(response: Response, table: str, index: str | None) -> float:
     return 0.0
 
 
-def reduce_capacity(wanted: str | None, body: dict[str, Any]) -> None:
-    """Reduce `ConsumedCapacity` in `body` to the detail that the client requested (`wanted`)."""
-    if wanted == "INDEXES" or "ConsumedCapacity" not in body:
+def reduce_capacity(requested: str | None, body: dict[str, Any]) -> None:
+    """Reduce `ConsumedCapacity` in `body` to the detail that the client requested (`requested`)."""
+    if requested == "INDEXES" or "ConsumedCapacity" not in body:
         return
-    if wanted != "TOTAL":
+    if requested != "TOTAL":
         del body["ConsumedCapacity"]
         return
     used = body["ConsumedCapacity"]

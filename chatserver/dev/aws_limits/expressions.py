@@ -199,8 +199,8 @@ def _begins_with(text: Value | None, part: Value | None) -> bool:
 def _contains(whole: Value | None, part: Value | None) -> bool:
     if whole is None or part is None:
         return False
-    ((kind, content),), ((_, wanted),) = whole.items(), part.items()
-    return part in content if kind == "L" else wanted in content
+    ((kind, content),), ((_, element),) = whole.items(), part.items()
+    return part in content if kind == "L" else element in content
 
 
 _FUNCTIONS: Final[dict[str, Callable[[Value | None, Value | None], bool]]] = {

@@ -127,12 +127,12 @@ def _list_old(
         for name in ("KeyConditionExpression", "FilterExpression")
         if request.get(name)
     ]
-    sign = -1 if request.get("ScanIndexForward") is False else 1
+    is_backward = request.get("ScanIndexForward") is False
     start = request.get("ExclusiveStartKey") if is_query else None
 
-    def is_after(row: Item, place: Item) -> bool:
-        order, place_order = _sort_key(row, table, index), _sort_key(place, table, index)
-        return order > place_order if sign > 0 else order < place_order
+    def is_after(row: Item, other: Item) -> bool:
+        order, other_order = _sort_key(row, table, index), _sort_key(other, table, index)
+        return order < other_order if is_backward else order > other_order
 
     for before in pending.values():
         row = index.project(before)
@@ -155,8 +155,8 @@ def _select(request: Mapping[str, Any], row: Item) -> Item:
     if not projection:
         return row
     names = request.get("ExpressionAttributeNames") or {}
-    wanted = {names.get(word.strip(), word.strip()) for word in projection.split(",")}
-    return {name: value for name, value in row.items() if name in wanted}
+    projected = {names.get(word.strip(), word.strip()) for word in projection.split(",")}
+    return {name: value for name, value in row.items() if name in projected}
 
 
 def _without_unused_names(request: dict[str, Any]) -> dict[str, Any]:

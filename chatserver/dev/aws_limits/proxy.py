@@ -1,60 +1,33 @@
 """HTTP proxy that applies `Rules` to each request to a DynamoDB server.
 
-Each client connection has its own connection to the server. `GET /` returns the number of
-refusals per error code.
+`GET /` returns the number of refusals per error code.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
+import zlib
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
+import aiohttp
 import msgspec
+from aiohttp import web
 
 from chatserver.dev.aws_limits.accounting import Response
-from chatserver.dev.aws_limits.http_messages import (
-    encode_call,
-    encode_response,
-    find_header,
-    make_head,
-    read_message,
-)
 from chatserver.dev.aws_limits.rules import Limits, Rules
 
 HOST: Final = "127.0.0.1"
+BODY_BYTES_MAX: Final = 17_000_000  # maximum bytes of a request body; AWS allows 16 MB
+_TARGET: Final = "X-Amz-Target"
 _PREFIX: Final = "DynamoDB_20120810."
-_STREAM_BYTES_MAX: Final = 1 << 20
+# The signature is copied into the proxy's own requests, because the local server requires one but
+# does not verify it.
+_COPIED: Final = ("Host", "Authorization", "X-Amz-Date", "Content-Type")
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-
-
-class _Connection:
-    """A connection to the server, for the requests of one client."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._own_head = b""
-
-    async def call(self, operation: str, request: Mapping[str, Any]) -> Response:
-        self._writer.write(encode_call(self._own_head, operation, _encode(request)))
-        head, body = await read_message(self._reader)
-        return int(head.split(maxsplit=2)[1]), _decode(body)
-
-    def set_head(self, head: bytes) -> None:
-        """Save the head of the first client request, for the proxy's own requests."""
-        self._own_head = self._own_head or make_head(head)
-
-    async def forward(self, head: bytes, body: bytes) -> bytes:
-        self._writer.write(head + body)
-        return b"".join(await read_message(self._reader))
-
-    def close(self) -> None:
-        self._writer.transport.abort()
 
 
 class LimitsProxy:
@@ -62,64 +35,75 @@ class LimitsProxy:
 
     def __init__(self, target_port: int, limits: Limits | None = None, port: int = 0) -> None:
         self.rules = Rules(limits or Limits())
-        self._target_port = target_port
+        self._target = f"http://{HOST}:{target_port}/"
         self._port = port
         self._numbers = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(
-            self._accept, HOST, self._port, limit=_STREAM_BYTES_MAX
-        )
-        self._port = self._server.sockets[0].getsockname()[1]
+        async with contextlib.AsyncExitStack() as stack:
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = await stack.enter_async_context(
+                aiohttp.ClientSession(connector=connector, auto_decompress=False)
+            )
+            app = web.Application(client_max_size=BODY_BYTES_MAX)
+            app.router.add_route("*", "/{path:.*}", self._respond)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, HOST, self._port).start()
+            self._port = runner.addresses[0][1]
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
 
     @property
     def endpoint(self) -> str:
         return f"http://{HOST}:{self._port}"
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        server: _Connection | None = None
+    async def _respond(self, request: web.Request) -> web.Response:
+        if request.method == "GET":
+            return _build_response(200, _encode(self.rules.refusals), "refusals")
         try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                while True:
-                    head, body = await read_message(reader)
-                    if head.startswith(b"GET "):
-                        writer.write(encode_response(200, _encode(self.rules.refusals), "refusals"))
-                        continue
-                    if server is None:
-                        streams = await asyncio.open_connection(
-                            HOST, self._target_port, limit=_STREAM_BYTES_MAX
-                        )
-                        server = _Connection(*streams)
-                    server.set_head(head)
-                    writer.write(await self._respond(server, head, body))
-                    await writer.drain()
-        finally:
-            writer.transport.abort()
-            if server is not None:
-                server.close()
+            return await self._forward(request, await request.read())
+        except (OSError, aiohttp.ClientError):
+            # The server has ended: close this connection, too.
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=502)
 
-    async def _respond(self, server: _Connection, head: bytes, body: bytes) -> bytes:
-        target = find_header(head, "x-amz-target")
-        if not target.startswith(_PREFIX):  # DynamoDB Streams
-            return await server.forward(head, body)
+    async def _forward(self, request: web.Request, body: bytes) -> web.Response:
+        headers = {name: request.headers[name] for name in _COPIED if name in request.headers}
+
+        async def call(operation: str, fields: Mapping[str, Any]) -> Response:
+            own = {**headers, _TARGET: f"{_PREFIX}{operation}"}
+            async with self._session.post(
+                self._target, data=_encode(fields), headers=own
+            ) as response:
+                return response.status, _decode(await response.read())
+
+        target = request.headers.get(_TARGET, "")
         try:
-            request = _decode(body)
+            if not target.startswith(_PREFIX):
+                raise ValueError  # DynamoDB Streams
+            fields = _decode(body)
         except ValueError:
-            return await server.forward(head, body)
-        operation = target.removeprefix(_PREFIX)
-        status, response = await self.rules.handle(operation, request, server)
-        return encode_response(status, _encode(response), f"limits-{next(self._numbers)}")
+            async with self._session.post(
+                self._target, data=body, headers={**headers, _TARGET: target}
+            ) as response:
+                return _build_response(response.status, await response.read(), "forwarded")
+        status, result = await self.rules.handle(target.removeprefix(_PREFIX), fields, call)
+        return _build_response(status, _encode(result), f"limits-{next(self._numbers)}")
+
+
+def _build_response(status: int, body: bytes, request_id: str) -> web.Response:
+    """Return a response in DynamoDB's format."""
+    headers = {
+        "Content-Type": "application/x-amz-json-1.0",
+        "x-amzn-RequestId": request_id,
+        "x-amz-crc32": str(zlib.crc32(body)),
+    }
+    return web.Response(status=status, body=body, headers=headers)

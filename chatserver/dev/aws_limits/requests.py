@@ -29,6 +29,7 @@ THROUGHPUT: Final = (
     "The level of configured provisioned throughput for the table was exceeded. Consider "
     "increasing your provisioning level with the UpdateTable API."
 )
+_CONFLICT: Final = "Transaction is ongoing for the item"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,10 +75,10 @@ class Action:
     body: Mapping[str, Any]
 
     @property
-    def place(self) -> Item:
+    def target(self) -> Item:
         """The whole item for a put; the key for other actions."""
-        place: Item = self.body["Item"] if self.kind == "put" else self.body["Key"]
-        return place
+        target: Item = self.body["Item"] if self.kind == "put" else self.body["Key"]
+        return target
 
     def changes(self, attributes: frozenset[str] | None) -> bool:
         """Return whether the action can change one of these attributes (None: any attribute)."""
@@ -140,8 +141,8 @@ def list_actions(operation: str, body: Mapping[str, Any]) -> list[Action]:
     if operation == "BatchGetItem":
         return [
             Action("get", table, {"Key": key})
-            for table, wanted in body["RequestItems"].items()
-            for key in wanted["Keys"]
+            for table, requested in body["RequestItems"].items()
+            for key in requested["Keys"]
         ]
     return []
 
@@ -162,22 +163,18 @@ def make_throttling_error() -> Refused:
 
 def make_conflict_error() -> Refused:
     """Return the error for a single write while a transaction runs on its item."""
-    text = "Transaction is ongoing for the item"
-    return Refused("TransactionConflictException", text)
+    return Refused("TransactionConflictException", _CONFLICT)
 
 
-def make_cancellation_error(codes: Sequence[str]) -> Refused:
-    """Return the error for a transaction, with a reason for each action (`None`: no reason)."""
-    messages = {
-        "TransactionConflict": "Transaction is ongoing for the item",
-        "ProvisionedThroughputExceeded": THROUGHPUT,
-    }
+def make_cancellation_error(code: str, refused: Sequence[bool]) -> Refused:
+    """Return the error for a transaction; `code` is the reason for the `refused` actions."""
+    message = THROUGHPUT if code == "ProvisionedThroughputExceeded" else _CONFLICT
     reasons = [
-        {"Code": code, "Message": messages[code]} if code in messages else {"Code": code}
-        for code in codes
+        {"Code": code, "Message": message} if is_refused else {"Code": "None"}
+        for is_refused in refused
     ]
     text = (
         "Transaction cancelled, please refer cancellation reasons for specific reasons "
-        f"[{', '.join(codes)}]"
+        f"[{', '.join(reason['Code'] for reason in reasons)}]"
     )
     return Refused("TransactionCanceledException", text, CancellationReasons=reasons)

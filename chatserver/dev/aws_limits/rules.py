@@ -11,10 +11,20 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import itertools
+import operator
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Protocol
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Annotated, Any, Final, TypeVar
 
 from chatserver.dev.aws_limits.accounting import (
     ItemRequest,
@@ -27,7 +37,7 @@ from chatserver.dev.aws_limits.accounting import (
     reduce_capacity,
     request_capacity,
 )
-from chatserver.dev.aws_limits.capacity import PartitionLimits, split_units
+from chatserver.dev.aws_limits.capacity import Access, PartitionLimits, split_units
 from chatserver.dev.aws_limits.conflicts import RunningRequests
 from chatserver.dev.aws_limits.expressions import Unsupported, find_partition
 from chatserver.dev.aws_limits.index_lag import IndexLag, apply_lag, prepare_query
@@ -48,7 +58,10 @@ from chatserver.dev.aws_limits.requests import (
     to_text,
 )
 
+T = TypeVar("T")
 Body = dict[str, Any]
+# Sends a request to the local DynamoDB server; returns the status and the body of the response.
+Call = Callable[[str, Mapping[str, Any]], Awaitable[Response]]
 _SCHEMA_CHANGES: Final = ("CreateTable", "UpdateTable", "DeleteTable")
 _READS_MAX: Final = 100  # maximum keys per BatchGetItem
 
@@ -64,13 +77,6 @@ class Limits:
     index_lag_ms: Annotated[tuple[float, float], "Minimum and maximum index lag."] = (50.0, 500.0)
     unprocessed_share: Annotated[float, "Probability that a batch omits an item."] = 0.02
     seed: Annotated[int, "Seed for random delays and unprocessed items."] = 0
-
-
-class Server(Protocol):
-    """The local DynamoDB server, on one connection."""
-
-    async def call(self, operation: str, request: Mapping[str, Any]) -> Response:
-        """Send a request; return the status and the body of the response."""
 
 
 async def sleep_until(time_s: float) -> None:
@@ -93,19 +99,19 @@ class Rules:
         self._has_lag = high > 0
         self._lag = IndexLag(lambda: self._random.uniform(low, high) / 1000, clock)
         self._locks: dict[ItemKey, tuple[asyncio.Lock, int]] = {}
-        self._tables: dict[str, TableInfo | None] = {}
+        self._tables: dict[str, TableInfo] = {}
 
-    async def handle(self, operation: str, body: dict[str, Any], server: Server) -> Response:
+    async def handle(self, operation: str, body: dict[str, Any], call: Call) -> Response:
         if operation in _SCHEMA_CHANGES:
             self._tables.pop(body.get("TableName", ""), None)
-            response = await server.call(operation, body)
+            response = await call(operation, body)
             self._tables.pop(body.get("TableName", ""), None)
             return response
         try:
             if operation in ("Query", "Scan"):
-                response = await self._query(operation, body, server)
+                response = await self._query(operation, body, call)
             else:
-                response = await self._handle_items(operation, body, server)
+                response = await self._handle_items(operation, body, call)
         except Refused as refused:
             self.refusals[refused.code] += 1
             return 400, refused.body
@@ -113,7 +119,7 @@ class Rules:
             reduce_capacity(body.get("ReturnConsumedCapacity"), response[1])
         return response
 
-    async def _handle_items(self, operation: str, body: Body, server: Server) -> Response:
+    async def _handle_items(self, operation: str, body: Body, call: Call) -> Response:
         handle = {
             **dict.fromkeys(SINGLE_WRITES, self._write),
             "BatchWriteItem": self._batch_write,
@@ -126,56 +132,49 @@ class Rules:
         if handle is not None:
             # A malformed request is sent to the server, which returns the error.
             with contextlib.suppress(KeyError, TypeError, AttributeError, StopIteration):
-                items = await self._resolve(list_actions(operation, body), server)
+                items = await self._resolve(list_actions(operation, body), call)
         if handle is None or not items:
-            return await server.call(operation, body)
-        return await handle(operation, body, items, server)
+            return await call(operation, body)
+        return await handle(operation, body, items, call)
 
     # Writes
 
     async def _write(
-        self, operation: str, body: Body, writes: list[ItemRequest], server: Server
+        self, operation: str, body: Body, writes: list[ItemRequest], call: Call
     ) -> Response:
         keys = [write.key for write in writes]
         if any(self._running.find_transactions(keys)):
             raise make_conflict_error()
         with self._running.write(keys):
             async with self._hold_locks(writes):
-                await self._load_images(writes, server)
+                await self._load_images(writes, call)
                 if not all(map(self._has_room, writes)):
                     raise make_throttling_error()
-                response = await server.call(operation, request_capacity(body))
+                response = await call(operation, request_capacity(body))
                 self._finish(writes, response)
                 return response
 
     async def _transact_write(
-        self, operation: str, body: Body, writes: list[ItemRequest], server: Server
+        self, operation: str, body: Body, writes: list[ItemRequest], call: Call
     ) -> Response:
         keys = [write.key for write in writes]
         running = self._running.find_transactions(keys)
         if any(running):
-            raise make_cancellation_error(
-                ["TransactionConflict" if is_running else "None" for is_running in running]
-            )
+            raise make_cancellation_error("TransactionConflict", running)
         with self._running.transaction(keys):
             ends_at = time.monotonic() + self.limits.transaction_ms / 1000
             async with self._hold_locks(writes):
-                await self._load_images(writes, server)
-                room = list(map(self._has_room, writes))
-                if not all(room):
-                    raise make_cancellation_error(
-                        [
-                            "None" if has_room else "ProvisionedThroughputExceeded"
-                            for has_room in room
-                        ]
-                    )
-                response = await server.call(operation, request_capacity(body))
+                await self._load_images(writes, call)
+                full = [not self._has_room(write) for write in writes]
+                if any(full):
+                    raise make_cancellation_error("ProvisionedThroughputExceeded", full)
+                response = await call(operation, request_capacity(body))
                 self._finish(writes, response, TRANSACTION_FACTOR)
             await sleep_until(ends_at)
         return response
 
     async def _batch_write(
-        self, operation: str, body: Body, writes: list[ItemRequest], server: Server
+        self, operation: str, body: Body, writes: list[ItemRequest], call: Call
     ) -> Response:
         requests = [
             (table, entry)
@@ -185,7 +184,7 @@ class Rules:
         busy = self._running.find_transactions([write.key for write in writes])
         with self._running.write([write.key for write in writes]):
             async with self._hold_locks(writes):
-                await self._load_images(writes, server)
+                await self._load_images(writes, call)
                 room = list(map(self._has_room, writes))
                 if not any(room):
                     raise make_throttling_error()
@@ -193,16 +192,16 @@ class Rules:
                     has_room and not is_busy and not self._is_left_unprocessed()
                     for has_room, is_busy in zip(room, busy, strict=True)
                 ]
-                rest = _group_by_table(requests, [not has_passed for has_passed in passes])
+                rest = _group_by_table(_omit(requests, passes))
                 self.refusals["UnprocessedItems"] += passes.count(False)
                 if not any(passes):
                     return 200, {"UnprocessedItems": rest}
-                sent = {**body, "RequestItems": _group_by_table(requests, passes)}
-                response = await server.call(operation, request_capacity(sent))
-                done = [
-                    write for write, has_passed in zip(writes, passes, strict=True) if has_passed
-                ]
-                self._finish(done, response)
+                sent = {
+                    **body,
+                    "RequestItems": _group_by_table(itertools.compress(requests, passes)),
+                }
+                response = await call(operation, request_capacity(sent))
+                self._finish([*itertools.compress(writes, passes)], response)
         if response[0] == 200:
             unprocessed = response[1].get("UnprocessedItems") or {}
             for table, table_requests in unprocessed.items():
@@ -213,28 +212,25 @@ class Rules:
     # Reads
 
     async def _get(
-        self, operation: str, body: Body, reads: list[ItemRequest], server: Server
+        self, operation: str, body: Body, reads: list[ItemRequest], call: Call
     ) -> Response:
         (read,) = reads
         partition = read.partition
         if not self._capacity.has_room("read", partition):
             raise make_throttling_error()
-        response = await server.call(operation, request_capacity(body))
+        response = await call(operation, request_capacity(body))
         self._capacity.charge("read", partition, count_all_units(response, read.table.name))
         return response
 
     async def _transact_get(
-        self, operation: str, body: Body, reads: list[ItemRequest], server: Server
+        self, operation: str, body: Body, reads: list[ItemRequest], call: Call
     ) -> Response:
         with self._running.read_transaction([read.key for read in reads]) as running:
             self._check_reads(running.conflicts, "TransactionConflict")
-            places = [
-                (read.table.name, read.table.get_partition(read.action.place)) for read in reads
-            ]
-            full = [not self._capacity.has_room("read", place) for place in places]
+            full = [not self._capacity.has_room("read", read.partition) for read in reads]
             self._check_reads(full, "ProvisionedThroughputExceeded")
             ends_at = time.monotonic() + self.limits.transaction_ms / 1000
-            response = await server.call(operation, request_capacity(body))
+            response = await call(operation, request_capacity(body))
             await sleep_until(ends_at)
             self._check_reads(running.conflicts, "TransactionConflict")
         self._charge_reads(reads, response)
@@ -242,33 +238,30 @@ class Rules:
 
     def _check_reads(self, refused: Sequence[bool], code: str) -> None:
         if any(refused):
-            raise make_cancellation_error(
-                [code if is_refused else "None" for is_refused in refused]
-            )
+            raise make_cancellation_error(code, refused)
 
     async def _batch_get(
-        self, operation: str, body: Body, reads: list[ItemRequest], server: Server
+        self, operation: str, body: Body, reads: list[ItemRequest], call: Call
     ) -> Response:
         room = [self._capacity.has_room("read", read.partition) for read in reads]
         if not any(room):
             raise make_throttling_error()
         passes = [has_room and not self._is_left_unprocessed() for has_room in room]
         self.refusals["UnprocessedKeys"] += passes.count(False)
-        keys = [(read.table.name, read.action.place) for read in reads]
+        keys = [(read.table.name, read.action.target) for read in reads]
 
-        def select_keys(is_chosen: Sequence[bool]) -> dict[str, Any]:
+        def group_keys(chosen: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             return {
                 table: {**body["RequestItems"][table], "Keys": item_keys}
-                for table, item_keys in _group_by_table(keys, is_chosen).items()
+                for table, item_keys in _group_by_table(chosen).items()
             }
 
-        unprocessed = select_keys([not has_passed for has_passed in passes])
+        unprocessed = group_keys(_omit(keys, passes))
         if not any(passes):
             return 200, {"Responses": {}, "UnprocessedKeys": unprocessed}
-        sent = {**body, "RequestItems": select_keys(passes)}
-        response = await server.call(operation, request_capacity(sent))
-        done = [read for read, has_passed in zip(reads, passes, strict=True) if has_passed]
-        self._charge_reads(done, response)
+        sent = {**body, "RequestItems": group_keys(itertools.compress(keys, passes))}
+        response = await call(operation, request_capacity(sent))
+        self._charge_reads([*itertools.compress(reads, passes)], response)
         if response[0] == 200:
             for table, table_keys in (response[1].get("UnprocessedKeys") or {}).items():
                 unprocessed.setdefault(table, {**table_keys, "Keys": []})["Keys"].extend(
@@ -277,10 +270,10 @@ class Rules:
             response[1]["UnprocessedKeys"] = unprocessed
         return response
 
-    async def _query(self, operation: str, body: dict[str, Any], server: Server) -> Response:
-        table = await self._find_table(body["TableName"], server)
+    async def _query(self, operation: str, body: dict[str, Any], call: Call) -> Response:
+        table = await self._find_table(body["TableName"], call)
         if table is None:
-            return await server.call(operation, body)
+            return await call(operation, body)
         index = next(
             (secondary for secondary in table.indexes if secondary.name == body.get("IndexName")),
             None,
@@ -291,7 +284,7 @@ class Rules:
             raise make_throttling_error()
         pending = {} if index is None else self._lag.list_pending(table.name)
         sent = prepare_query(body) if pending else body
-        response = await server.call(operation, request_capacity(sent))
+        response = await call(operation, request_capacity(sent))
         if value is not None:
             units = count_all_units(response, table.name)
             self._capacity.charge("read", (source, to_text(value)), units)
@@ -305,22 +298,22 @@ class Rules:
     def _is_left_unprocessed(self) -> bool:
         return self._random.random() < self.limits.unprocessed_share
 
-    async def _find_table(self, name: str, server: Server) -> TableInfo | None:
+    async def _find_table(self, name: str, call: Call) -> TableInfo | None:
         if name not in self._tables:
-            status, response = await server.call("DescribeTable", {"TableName": name})
-            self._tables[name] = parse_table(response["Table"]) if status == 200 else None
+            status, response = await call("DescribeTable", {"TableName": name})
             if status != 200:
-                return self._tables.pop(name)
+                return None
+            self._tables[name] = parse_table(response["Table"])
         return self._tables[name]
 
-    async def _resolve(self, actions: Sequence[Action], server: Server) -> list[ItemRequest] | None:
+    async def _resolve(self, actions: Sequence[Action], call: Call) -> list[ItemRequest] | None:
         """Return the actions with their tables; None if a table does not exist."""
         requests = []
         for action in actions:
-            table = await self._find_table(action.table, server)
+            table = await self._find_table(action.table, call)
             if table is None:
                 return None
-            requests.append(ItemRequest(action, table, table.get_key(action.place)))
+            requests.append(ItemRequest(action, table, table.get_key(action.target)))
         return requests
 
     @contextlib.asynccontextmanager
@@ -342,7 +335,7 @@ class Rules:
         else:
             self._locks[key] = lock, users - 1
 
-    async def _load_images(self, writes: Sequence[ItemRequest], server: Server) -> None:
+    async def _load_images(self, writes: Sequence[ItemRequest], call: Call) -> None:
         """Load the items that the writes will change, for tables with indexes."""
         by_key = {write.key: write for write in writes if is_image_needed(write)}
         keys = list(by_key)
@@ -350,26 +343,24 @@ class Rules:
             batch = [by_key[key] for key in keys[start : start + _READS_MAX]]
             request: dict[str, Any] = {}
             for write in batch:
-                key = {name: write.action.place[name] for name in write.table.key}
+                key = {name: write.action.target[name] for name in write.table.key}
                 entry = request.setdefault(write.table.name, {"Keys": [], "ConsistentRead": True})
                 entry["Keys"].append(key)
             while request:
-                status, response = await server.call("BatchGetItem", {"RequestItems": request})
+                status, response = await call("BatchGetItem", {"RequestItems": request})
                 if status != 200:
                     return  # the write will fail with the same error as this read
                 for table, items in response["Responses"].items():
                     for item in items:
-                        info = self._tables[table]
-                        assert info is not None
-                        by_key[info.get_key(item)].before = item
+                        by_key[self._tables[table].get_key(item)].before = item
                 request = response.get("UnprocessedKeys") or {}
 
     def _has_room(self, write: ItemRequest) -> bool:
         """Return whether the table partition and each changed index partition have units left."""
         name = write.table.name
-        places = [write.partition]
-        places += [(f"{name}/{index.name}", value) for index, value in write.list_indexes()]
-        return all(self._capacity.has_room("write", place) for place in places)
+        partitions = [write.partition]
+        partitions += [(f"{name}/{index.name}", value) for index, value in write.list_indexes()]
+        return all(self._capacity.has_room("write", partition) for partition in partitions)
 
     def _finish(self, writes: Sequence[ItemRequest], response: Response, factor: int = 1) -> None:
         """Charge the units of completed writes, and record the writes for the index lag."""
@@ -379,16 +370,12 @@ class Rules:
             for write in writes if "Condition" in str(body.get("__type")) else ():
                 self._capacity.charge("write", write.partition, factor)
             return
-        by_table: dict[str, list[ItemRequest]] = {}
         for write in writes:
-            by_table.setdefault(write.table.name, []).append(write)
             if self._has_lag and is_image_needed(write):
                 self._lag.record(write.key, write.before)
-        for name, table_writes in by_table.items():
+        for name, table_writes in _group_by_table((w.table.name, w) for w in writes).items():
             exact_units = [count_known_units(write, factor) for write in table_writes]
-            shares = split_units(count_units(response, name, None), exact_units)
-            for write, units in zip(table_writes, shares, strict=True):
-                self._capacity.charge("write", write.partition, units)
+            self._charge("write", table_writes, response, exact_units)
             self._charge_indexes(name, table_writes, response)
 
     def _charge_indexes(self, name: str, writes: Sequence[ItemRequest], response: Response) -> None:
@@ -404,25 +391,31 @@ class Rules:
     def _charge_reads(self, reads: Sequence[ItemRequest], response: Response) -> None:
         if response[0] != 200:
             return
-        by_table: dict[str, list[ItemRequest]] = {}
-        for read in reads:
-            by_table.setdefault(read.table.name, []).append(read)
-        for name, table_reads in by_table.items():
+        for table_reads in _group_by_table((read.table.name, read) for read in reads).values():
             sizes = count_items_read(response[1], table_reads[0].table)
             exact_units = [sizes.get(read.key) for read in table_reads]
-            for read, units in zip(
-                table_reads,
-                split_units(count_units(response, name, None), exact_units),
-                strict=True,
-            ):
-                self._capacity.charge("read", read.partition, units)
+            self._charge("read", table_reads, response, exact_units)
+
+    def _charge(
+        self,
+        access: Access,
+        requests: Sequence[ItemRequest],
+        response: Response,
+        exact_units: Sequence[float | None],
+    ) -> None:
+        """Charge the units of requests to one table, without those of its indexes."""
+        total = count_units(response, requests[0].table.name, None)
+        for request, units in zip(requests, split_units(total, exact_units), strict=True):
+            self._capacity.charge(access, request.partition, units)
 
 
-def _group_by_table(
-    requests: Sequence[tuple[str, Any]], are_chosen: Sequence[bool]
-) -> dict[str, list[Any]]:
-    grouped: dict[str, list[Any]] = {}
-    for (table, item_request), is_chosen in zip(requests, are_chosen, strict=True):
-        if is_chosen:
-            grouped.setdefault(table, []).append(item_request)
+def _omit(entries: Iterable[T], passes: Iterable[bool]) -> Iterator[T]:
+    """Yield the entries that are not processed."""
+    return itertools.compress(entries, map(operator.not_, passes))
+
+
+def _group_by_table(entries: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    grouped: dict[str, list[T]] = {}
+    for table, entry in entries:
+        grouped.setdefault(table, []).append(entry)
     return grouped
