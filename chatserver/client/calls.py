@@ -133,8 +133,6 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         except msgspec.ValidationError as exc:
             raise CorruptData(f"reply to {request['type']}: {exc}") from exc
 
-    # ── local state ─────────────────────────────────────────────────────────────────────────────
-
     @property
     def user(self) -> str:
         """The user id in the token."""
@@ -171,8 +169,6 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     def unanswered(self) -> int:
         """The number of operations that wait for an ack."""
         return self._state.outbox.unanswered
-
-    # ── messages ────────────────────────────────────────────────────────────────────────────────
 
     async def send(
         self,
@@ -363,14 +359,12 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         """
         if self.is_online or self._api is None:
             page = await self._call("search", q=query, order=order, after=after, limit=limit)
-            results, following = page["results"], page.get("next")
+            results, next_cursor = page["results"], page.get("next")
         else:
             options = {"q": query, "order": order, "cursor": after, "limit": limit}
             page = await self._api.get("/v1/search", **options)
-            results, following = page["items"], page["next"]
-        return SearchPage([_parse_result(result) for result in results], following)
-
-    # ── chats ───────────────────────────────────────────────────────────────────────────────────
+            results, next_cursor = page["items"], page["next"]
+        return SearchPage([_parse_result(result) for result in results], next_cursor)
 
     async def chats(self, *, after: str | None = None, limit: int = 50) -> ChatsPage:
         """Return the user's chats, most recent activity first.
@@ -465,8 +459,6 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
                                   history=history, slow_s=slow_s,
                                   retention_s=retention_s, topic=topic,
                                   picture=picture)  # fmt: skip
-
-    # ── presence ────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, users: Sequence[str]) -> None:
         """Subscribe to the presence of up to 100 users. Changes arrive as `SignalReceived`."""

@@ -12,31 +12,22 @@ unavailable storage tier delays new messages in a chat only by the time of these
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import attrs
 
 from chatserver.client.chat import Chat
 from chatserver.client.events import Event, Skipped
 from chatserver.client.model import Entry, parse_entry
+from chatserver.client.request_queue import Answer, SendRequest
 from chatserver.errors import ChatError
 
 REQUESTS_MAX = 2
 ATTEMPTS_MAX = 5
 PAGE = 200
 RETRY_S = 0.5
-
-
-# A function that sends a request on the current connection only. Its arguments are fields,
-# on_answer, on_error, now.
-SendRequest = Callable[
-    [
-        dict[str, object],
-        Callable[[dict[str, Any], float], None],
-        Callable[[ChatError, float], None],
-        float,
-    ],
-    None,
-]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -52,19 +43,17 @@ class _Job:
     waits_for: int | None = None  # until this seq is pushed, events may still fill the gap
 
 
+@attrs.define(eq=False, repr=False)
 class CatchUp:
     """The backfills of one device.
 
     In a new epoch, a chat is *unverified* until its entries have been compared with the server's.
     """
 
-    def __init__(
-        self, ask: SendRequest, emit: Callable[[Iterable[Event]], None], fill_max: int
-    ) -> None:
-        self._send_request = ask
-        self._emit = emit
-        self._fill_max = fill_max
-        self._jobs: dict[str, _Job] = {}
+    _send_request: SendRequest
+    _emit: Callable[[Iterable[Event]], None]
+    _fill_max: int
+    _jobs: dict[str, _Job] = attrs.field(factory=dict, init=False)
 
     def schedule(self, chat: Chat, *, is_forced: bool = False) -> None:
         """Schedule a backfill if `chat` has a gap, is unverified (see the class), or `is_forced`.
@@ -112,12 +101,8 @@ class CatchUp:
                 continue
             requested += 1
             job.is_requested = True
-            self._send_request(
-                fields,
-                self._make_page_handler(job, is_fill="after" in fields),
-                self._make_error_handler(job),
-                now,
-            )
+            handle = functools.partial(self._handle_answer, job, "after" in fields)
+            self._send_request(fields, handle, now)
 
     def _next_request(self, job: _Job) -> dict[str, Any] | None:
         log = job.chat.log
@@ -134,38 +119,27 @@ class CatchUp:
             return {**window, "before": job.refresh_before}
         return None
 
-    def _make_page_handler(
-        self, job: _Job, *, is_fill: bool
-    ) -> Callable[[dict[str, Any], float], None]:
-        def handle_page(frame: dict[str, Any], now: float) -> None:
-            if self._jobs.get(job.chat.id) is not job:
-                return  # the page was requested in an earlier epoch
-            job.is_requested = False
-            page = [parse_entry(fields) for fields in frame["messages"]]
-            if job.chat.log.is_unverified:
-                self._compare(job, page, has_older=frame["more"])
-            elif is_fill:
-                self._fill(job, page, now, has_more=frame["more"])
-            else:
-                self._refresh(job, page, has_older=frame["more"])
-
-        return handle_page
-
-    def _make_error_handler(self, job: _Job) -> Callable[[ChatError, float], None]:
-        def handle_error(error: ChatError, now: float) -> None:
-            if self._jobs.get(job.chat.id) is not job:
-                return
-            job.is_requested = False
-            log = job.chat.log
+    def _handle_answer(self, job: _Job, is_fill: bool, answer: Answer, now: float) -> None:
+        if self._jobs.get(job.chat.id) is not job:
+            return  # the page was requested in an earlier epoch
+        job.is_requested = False
+        log = job.chat.log
+        if isinstance(answer, ChatError):
             # If the user has left, the server refuses the page, but delayed events from the time
             # of the membership may still fill the gap.
             is_pending = log.has_gap and log.find_gap_end() >= log.pushed
-            if error.temporary or is_pending:
-                self._schedule_retry(job, now, (error.retry_after_ms or 0) / 1000)
+            if answer.temporary or is_pending:
+                self._schedule_retry(job, now, (answer.retry_after_ms or 0) / 1000)
             else:
                 self._abort(job)
-
-        return handle_error
+            return
+        page = [parse_entry(fields) for fields in answer["messages"]]
+        if log.is_unverified:
+            self._compare(job, page, has_older=answer["more"])
+        elif is_fill:
+            self._fill(job, page, now, has_more=answer["more"])
+        else:
+            self._refresh(job, page, has_older=answer["more"])
 
     def _fill(self, job: _Job, page: list[Entry], now: float, *, has_more: bool) -> None:
         log = job.chat.log

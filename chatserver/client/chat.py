@@ -49,7 +49,7 @@ class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True):
     slow_s: int = 0
     retention_s: int = 0
     muted: dict[str, int] = {}
-    marks: dict[str, tuple[int, int]] = {}  # user → read, received
+    marks: dict[str, Marks] = {}
     is_large: bool = False
     is_ended: bool = False
     needs_history: bool = False
@@ -79,9 +79,7 @@ class Chat:
         self.topic: str | None = None  # None: empty, or not loaded
         self.picture: str | None = None  # picture id, see `GET /v1/chats/{chat}/picture`
         self.members: dict[str, str] | None = None  # user → role; None: not known
-        self.slow_s = (
-            0  # minimum seconds between two messages from a member; 0: no limit, or not loaded
-        )
+        self.slow_s = 0  # minimum seconds between two messages of a member; 0: none, or not loaded
         self.retention_s = 0  # message lifetime in seconds; 0: forever
         # User → end of the mute in Unix seconds (0: it never ends). Some users may be missing.
         self.muted: dict[str, int] = {}
@@ -129,8 +127,6 @@ class Chat:
         """The other member of a direct chat; None in a group, or if the members are not loaded."""
         others = [user for user in self.members or {} if user != self._me]
         return others[0] if self.kind == "direct" and len(others) == 1 else None
-
-    # ── lists and snapshots ─────────────────────────────────────────────────────────────────────
 
     def apply_info(self, info: dict[str, Any]) -> None:
         self._apply_common_fields(info)
@@ -194,26 +190,8 @@ class Chat:
             return []
         return [Marked(self.id, user, known.read, known.received)]
 
-    # ── cache ───────────────────────────────────────────────────────────────────────────────────
-
     def save(self) -> SavedChat:
-        return SavedChat(
-            kind=self.kind,
-            top=self.top,
-            read=self.read,
-            unread=self.unread,
-            name=self.name,
-            members=self.members,
-            slow_s=self.slow_s,
-            retention_s=self.retention_s,
-            muted=self.muted,
-            marks={user: (marks.read, marks.received) for user, marks in self.marks.items()},
-            is_large=self.is_large,
-            is_ended=self.is_ended,
-            needs_history=self.needs_history,
-            topic=self.topic,
-            picture=self.picture,
-        )
+        return msgspec.convert(self, SavedChat, from_attributes=True)
 
     def restore(self, saved: SavedChat) -> None:
         self.kind, self.name, self.members = saved.kind, saved.name, saved.members
@@ -221,13 +199,11 @@ class Chat:
         self.is_large, self.is_ended = saved.is_large or self.is_large, saved.is_ended
         self.needs_history = saved.needs_history
         self.topic, self.picture = saved.topic, saved.picture
-        for user, (read, received) in saved.marks.items():
-            self.apply_marks({"user": user, "read": read, "received": received})
+        for user, marks in saved.marks.items():
+            self.apply_marks({"user": user, "read": marks.read, "received": marks.received})
         if not self.log.is_unverified:
             self._listed_top = saved.top
             self._unread_count = _UnreadCount(saved.read, saved.top, saved.unread)
-
-    # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def mark_unverified(self) -> None:
         """Mark entries and read marks as unverified: the server may have reassigned seqs."""
@@ -254,8 +230,6 @@ class Chat:
             # Entries above `shown` come after a gap: they are not skipped, but delivered later.
             events.append(Skipped(self.id, 0, min(found.match_seq, self.log.shown)))
         return [*events, *self.release_events()]
-
-    # ── entries ─────────────────────────────────────────────────────────────────────────────────
 
     def apply_entry(self, entry: Entry) -> Iterator[Event]:
         """Apply a pushed entry."""

@@ -62,13 +62,10 @@ class ChatLog:
         self._hidden: set[int] = set()  # messages that the user deleted only for themselves
         self._cleared_upto = 0
         self._previous_hidden: set[int] = set()  # messages hidden in the previous epoch
-        self._previous_identities: dict[
-            int, str
-        ] = {}  # seq → id and time of its entry in the previous epoch
+        # Seq → id and time of its entry in the previous epoch.
+        self._previous_identities: dict[int, str] = {}
         self._previous_entries: dict[int, Entry] = {}
         self._newest_compared: int | None = None  # newest seq of the first page that was compared
-
-    # ── visible entries ─────────────────────────────────────────────────────────────────────────
 
     @property
     def bottom(self) -> int:
@@ -121,8 +118,6 @@ class ChatLog:
             if seq > since and entry.kind == "delete" and entry.target is not None
         }
         return sum(first <= seq <= last for seq in gone)
-
-    # ── input ───────────────────────────────────────────────────────────────────────────────────
 
     def start_after(self, at: int) -> None:
         """Start delivery after seq `at`, if nothing has been delivered yet."""
@@ -232,8 +227,6 @@ class ChatLog:
         if entry.target is not None and entry.target in self._changes:
             self._changes[entry.target].discard(seq)
 
-    # ── gaps ────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def has_gap(self) -> bool:
         """True if entries after `shown` are missing."""
@@ -252,8 +245,6 @@ class ChatLog:
         assert self.shown is not None
         waiting = [seq for seq in self._entries if seq > self.shown]
         return min(waiting) - 1 if waiting else self.top
-
-    # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def mark_unverified(self) -> None:
         """Mark all entries as unverified: the server may have lost the newest ones."""
@@ -334,8 +325,6 @@ class ChatLog:
         result = self._finish_verification(0, is_exact=False)
         self.shown = first - 1
         return dataclasses.replace(result, match_seq=self.shown, is_truncated=True)
-
-    # ── persistence ─────────────────────────────────────────────────────────────────────────────
 
     def get_newest_identities(self, upto: int) -> dict[int, str]:
         """Return `{seq: identity}` of the newest entries up to `upto`, to compare them later."""

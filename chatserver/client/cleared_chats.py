@@ -7,9 +7,9 @@ Signals may be lost, so a client with an `api_url` loads all preferences after e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable
 
+import attrs
 import msgspec
 
 from chatserver.client.cache.local_store import LocalStore
@@ -24,22 +24,13 @@ RETRY_S = 5.0
 SIGNAL = "chat_preferences"  # kind of the signals that announce changed preferences
 
 
-class ListPage(Protocol):
-    """The signature of `ChatClient.list_chat_preferences`."""
-
-    async def __call__(self, *, after: str | None, limit: int) -> PreferencesPage:
-        """Return a page of preferences."""
-
-
+@attrs.define(eq=False, repr=False)
 class ClearedChats:
     """Applies preferences to the chats and the message cache of a client."""
 
-    def __init__(
-        self, state: ClientState, local: LocalStore | None, push: Callable[[list[Event]], None]
-    ) -> None:
-        self._state = state
-        self._local = local
-        self._push = push
+    _state: ClientState
+    _local: LocalStore | None
+    _push: Callable[[list[Event]], None]
 
     def apply_preferences(self, preferences: Iterable[ChatPreferences]) -> None:
         """Clear each chat up to its `cleared_upto`."""
@@ -59,7 +50,7 @@ class ClearedChats:
                 )
 
 
-async def load_cleared_chats(list_page: ListPage) -> None:
+async def load_cleared_chats(list_page: Callable[..., Awaitable[PreferencesPage]]) -> None:
     """Load the preferences of all chats after a connect."""
     after, count = None, 0
     while count < CLEARED_MAX:

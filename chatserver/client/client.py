@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from chatserver.client.cache.local_store import LocalStore
@@ -105,8 +104,6 @@ class ChatClient(HttpCalls, Calls):
         self._disconnect_reason = ""
         self._activity = "fg"
 
-    # ── lifecycle ───────────────────────────────────────────────────────────────────────────────
-
     async def __aenter__(self) -> ChatClient:
         """Load the store and connect.
 
@@ -156,12 +153,7 @@ class ChatClient(HttpCalls, Calls):
         if self._local is not None:
             await self._local.delete()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stop()
         if self._local is not None:
             try:
@@ -170,9 +162,12 @@ class ChatClient(HttpCalls, Calls):
                 await self._local.close()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(self._create_task(work, name))
+
+    def _create_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._handle_task_end)
-        self._tasks.append(task)
+        return task
 
     def _handle_task_end(self, task: asyncio.Task[None]) -> None:
         """End the client if a task failed, for example because the store cannot be written."""
@@ -207,8 +202,6 @@ class ChatClient(HttpCalls, Calls):
             self._first_welcome.set_exception(self._failure)
             self._first_welcome.exception()  # otherwise, asyncio logs it as unretrieved
         self._events_ready.set()
-
-    # ── connection ──────────────────────────────────────────────────────────────────────────────
 
     async def _run_connection(self) -> None:
         try:
@@ -267,12 +260,11 @@ class ChatClient(HttpCalls, Calls):
             self._local.record_welcome(welcome)
         is_first = self._state.cursor is None
         number = self._state.handle_welcome(welcome, self._now())
-        writing = asyncio.create_task(self._write(socket), name="chat-client-writer")
-        writing.add_done_callback(self._handle_task_end)
-        renewing = asyncio.create_task(self._renew(token), name="chat-client-renewal")
-        renewing.add_done_callback(self._handle_task_end)
-        loading = asyncio.create_task(self._load_cleared_chats(), name="chat-client-cleared-chats")
-        loading.add_done_callback(self._handle_task_end)
+        tasks = [
+            self._create_task(self._write(socket), "chat-client-writer"),
+            self._create_task(self._renew(token), "chat-client-renewal"),
+            self._create_task(self._load_cleared_chats(), "chat-client-cleared-chats"),
+        ]
         try:
             self._flush()
             if is_first:
@@ -289,9 +281,9 @@ class ChatClient(HttpCalls, Calls):
                     raise ConnectionLost(0, f"unexpected frame: {frame['type']}") from exc
                 self._flush()
         finally:
-            for task in (writing, renewing, loading):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(writing, renewing, loading, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._state.handle_disconnect(self._now())
             self._flush()
 
@@ -317,8 +309,6 @@ class ChatClient(HttpCalls, Calls):
             frames, self._outgoing = self._outgoing, []
             for frame in frames:
                 await socket.send(frame)
-
-    # ── outputs of the state ────────────────────────────────────────────────────────────────────
 
     def _now(self) -> float:
         return self._clock.monotonic()
@@ -411,8 +401,6 @@ class ChatClient(HttpCalls, Calls):
             self._events_ready.clear()
             await self._events_ready.wait()
 
-    # ── store ───────────────────────────────────────────────────────────────────────────────────
-
     async def _save(self, *, is_closing: bool = False) -> None:
         self._has_new_operations = False
         if self._local is not None:
@@ -433,8 +421,6 @@ class ChatClient(HttpCalls, Calls):
         await self._save()  # write the newest entries to the cache
         page = await self._local.read_page(request)
         return None if page is None else HistoryPage(page.entries, "cache", page.has_more)
-
-    # ── commands ────────────────────────────────────────────────────────────────────────────────
 
     async def _request(self, fields: Fields, deadline_s: float) -> Fields:
         self._check_open()

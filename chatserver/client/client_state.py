@@ -35,14 +35,18 @@ from chatserver.client.inbox_sync import InboxSync
 from chatserver.client.model import Bounds, parse_entry
 from chatserver.client.outbox import Outbox, OutboxEntry, OutboxSender
 from chatserver.client.presence_subscriptions import PresenceSubscriptions
-from chatserver.client.request_queue import Fields, Request, RequestQueue, check_text
-from chatserver.errors import ChatError
+from chatserver.client.request_queue import (
+    Answer,
+    Fields,
+    OnAnswer,
+    Request,
+    RequestQueue,
+    check_text,
+)
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 
 ANSWER_S = 10.0
 CLEARED_MAX = 2_000  # maximum cleared chats that are remembered; one more replaces the oldest
-
-Answer = Fields | ChatError
 
 
 class QueuedEvent(NamedTuple):
@@ -80,9 +84,8 @@ class ClientState:
         )
         self._unstored_in_hello: dict[str, int] = {}  # in the last hello
         self._cleared: dict[str, int] = {}  # chat → seq up to which it is cleared
-        self._started_by_welcome: dict[
-            str, int
-        ] = {}  # chat → the seq after which the last welcome started delivery
+        # Chat → the seq after which the last welcome started delivery.
+        self._started_by_welcome: dict[str, int] = {}
         self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
         self._is_reset_pending = False  # True: send no operations until `reset` arrives
         self._is_paused = False
@@ -93,8 +96,6 @@ class ClientState:
         self._events: list[QueuedEvent] = []
         self._before: Cursor | None = None  # the cursor before the event being applied
         self._answers: list[tuple[int, Answer]] = []
-
-    # ── outputs ─────────────────────────────────────────────────────────────────────────────────
 
     def pop_frames(self) -> list[Fields]:
         """Remove and return the frames to send on the current connection, in order."""
@@ -122,8 +123,6 @@ class ClientState:
             if not self._is_paused:
                 times += [*self.catch_up.list_due_times(), self._sync.not_before]
         return min((time for time in times if time > now), default=None)
-
-    # ── connection ──────────────────────────────────────────────────────────────────────────────
 
     def build_hello(self, token: str, state: str = "fg") -> Fields:
         """Return the first frame of a connection."""
@@ -214,8 +213,6 @@ class ClientState:
             self.catch_up.request_pages(now)
         self._frames += self._requests.next_frames(now)
 
-    # ── application ─────────────────────────────────────────────────────────────────────────────
-
     def enqueue(self, operation: OutboxEntry, now: float) -> None:
         """Queue an operation; `Acked` or `Refused` reports its outcome.
 
@@ -237,10 +234,10 @@ class ClientState:
         """
         check_text(fields)
 
-        def answered(answer: Answer, when: float) -> None:
+        def handle_answer(answer: Answer, when: float) -> None:
             self._answers.append((request.id, answer))
 
-        request = Request(fields, answered, answered, deadline, is_retried=True)
+        request = Request(fields, handle_answer, deadline, is_retried=True)
         self._requests.add(request)
         self.tick(now)
         return request.id
@@ -327,8 +324,6 @@ class ClientState:
         self.chats[name] = chat  # the last chat is the most recently active one
         return chat
 
-    # ── events ──────────────────────────────────────────────────────────────────────────────────
-
     def _handle_event(self, frame: Fields, now: float) -> None:
         if frame["seq"] == 0:
             self._handle_large_event(frame, now)
@@ -412,8 +407,6 @@ class ClientState:
             elif chat.log.shown is not None:
                 self.catch_up.schedule(chat, is_forced=not is_listed)
 
-    # ── large chats: no inbox events, the seq in the chat is the cursor ─────────────────────────
-
     def _apply_large_chats(self, heads: list[Any], *, is_fresh: bool) -> None:
         """Apply `welcome.large`: the large chats, each with the seq after which events follow."""
         self._started_by_welcome.clear()
@@ -444,8 +437,6 @@ class ClientState:
         else:
             self._apply_event(frame, now)
 
-    # ── outbox ──────────────────────────────────────────────────────────────────────────────────
-
     def _handle_error(self, frame: Fields, now: float) -> None:
         if not self._sender.handle_error(frame, now):
             self._requests.handle_answer(frame, now)
@@ -458,8 +449,6 @@ class ClientState:
         self.outbox.record_stored(chat, upto, now)
         self._emit([StoredUpto(chat, upto)])
 
-    # ── signals and helpers ─────────────────────────────────────────────────────────────────────
-
     def _handle_signal(self, frame: Fields, now: float) -> None:
         if frame["kind"] == COMPANION_SIGNAL:
             self.companion_responses.handle_signal(frame, now)
@@ -468,11 +457,9 @@ class ClientState:
         rest = {k: v for k, v in frame.items() if k not in {"type", "kind", "from", "chat"}}
         self._emit([SignalReceived(frame["kind"], sender, frame.get("chat"), rest)])
 
-    def _send_connection_request(
-        self, fields: Fields, on_answer: Any, on_error: Any, now: float
-    ) -> None:
+    def _send_connection_request(self, fields: Fields, on_answer: OnAnswer, now: float) -> None:
         """Send a request that is valid on the current connection only."""
-        self._requests.add(Request(fields, on_answer, on_error, now + ANSWER_S, is_retried=False))
+        self._requests.add(Request(fields, on_answer, now + ANSWER_S, is_retried=False))
 
     def _emit(self, events: Iterable[Event]) -> None:
         before = self._before or self.cursor

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
+
+import attrs
 
 from chatserver.client.events import Event, ResponseUpdated
-from chatserver.client.request_queue import Fields
-from chatserver.errors import ChatError
+from chatserver.client.request_queue import Answer, Fields, SendRequest
 
 KIND = "ai.delta"
 RESPONSES_MAX = 100
@@ -36,17 +36,13 @@ class _Response:
     pending: dict[int, tuple[str, str, str]] = dataclasses.field(default_factory=dict)
 
 
+@attrs.define(eq=False, repr=False)
 class CompanionResponses:
     """The AI responses in progress in all chats."""
 
-    def __init__(
-        self,
-        ask: Callable[[Fields, Any, Any, float], None],
-        emit: Callable[[Iterable[Event]], None],
-    ) -> None:
-        self._send_request = ask
-        self._emit = emit
-        self._responses: dict[str, _Response] = {}
+    _send_request: SendRequest
+    _emit: Callable[[Iterable[Event]], None]
+    _responses: dict[str, _Response] = attrs.field(factory=dict, init=False)
 
     def handle_signal(self, frame: Fields, now: float) -> None:
         """Handle a piece of a response."""
@@ -90,19 +86,8 @@ class CompanionResponses:
     def _report_progress(
         self, chat: str, response: _Response, added: str, end: str, tool: str = ""
     ) -> None:
-        self._emit(
-            [
-                ResponseUpdated(
-                    chat=chat,
-                    seq=response.seq,
-                    turn=response.turn,
-                    added=added,
-                    text=response.text,
-                    end=end,
-                    tool=tool,
-                )
-            ]
-        )
+        turn, seq, text = response.turn, response.seq, response.text
+        self._emit([ResponseUpdated(chat, seq, turn, added, text, end, tool)])
 
     def request_text(self, chat: str, now: float) -> None:
         """Request the text generated so far for the response in `chat`."""
@@ -112,18 +97,13 @@ class CompanionResponses:
                 return
             pending.is_requested = True
 
-        def finish(_: Any, __: float) -> None:
+        def handle_answer(answer: Answer, when: float) -> None:
             if pending is not None:
                 pending.is_requested = False
+            if isinstance(answer, dict):
+                self.apply_text(answer)
 
-        def handle_text(frame: Fields, when: float) -> None:
-            finish(frame, when)
-            self.apply_text(frame)
-
-        def handle_error(error: ChatError, when: float) -> None:
-            finish(error, when)
-
-        self._send_request({"type": "join_turn", "chat": chat}, handle_text, handle_error, now)
+        self._send_request({"type": "join_turn", "chat": chat}, handle_answer, now)
 
     def apply_text(self, frame: Fields) -> None:
         """Apply the response to `join_turn`."""
@@ -136,7 +116,7 @@ class CompanionResponses:
         end = frame.get("end") or ""
         response.is_over = bool(end)
         response.pending = {
-            place: pending for place, pending in response.pending.items() if place > index
+            number: piece for number, piece in response.pending.items() if number > index
         }
         self._report_progress(chat, response, added, end)
         self._deliver_pending(chat, response)

@@ -7,37 +7,37 @@ no longer exist are reported as `EntriesWithdrawn`, and their replacements are d
 
 from __future__ import annotations
 
-import dataclasses
+import msgspec
 
 from chatserver.client.model import Entry
 from chatserver.errors import ChatError
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Connected:
+class _Event(msgspec.Struct, frozen=True, tag=True):
+    """Base of all events."""
+
+
+class Connected(_Event):
     """The server accepted the connection; missed events follow."""
 
     user: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(_Event):
     """The connection is closed; the client reconnects automatically after `retry_in_s`."""
 
     reason: str
     retry_in_s: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MessageAdded:
+class MessageAdded(_Event):
     """A message was added."""
 
     chat: str
     message: Entry
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MessageChanged:
+class MessageChanged(_Event):
     """A message was edited, deleted or reacted to; `message` is None if it is not in memory."""
 
     chat: str
@@ -45,16 +45,14 @@ class MessageChanged:
     message: Entry | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MessagesHidden:
+class MessagesHidden(_Event):
     """The user deleted messages only for themselves, on this device or another."""
 
     chat: str
     seqs: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ChatCleared:
+class ChatCleared(_Event):
     """The user cleared a chat up to seq `upto`, on any device. Do not show these entries.
 
     This event is not repeated after a crash; `Chat.cleared_upto` has the position.
@@ -64,32 +62,28 @@ class ChatCleared:
     upto: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MemberChanged:
+class MemberChanged(_Event):
     """`change.user` joined, left or got another role: `change.role`, "" if the user left."""
 
     chat: str
     change: Entry
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ChatChanged:
+class ChatChanged(_Event):
     """A chat is new, or its name or settings changed. `change` is the log entry, if any."""
 
     chat: str
     change: Entry | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PinsChanged:
+class PinsChanged(_Event):
     """Message `change.target` was pinned or unpinned: `change.kind` is "pin" or "unpin"."""
 
     chat: str
     change: Entry
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(_Event):
     """A member's read or received mark in a chat advanced, other than by sending a message."""
 
     chat: str
@@ -98,8 +92,7 @@ class Marked:
     received: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SignalReceived:
+class SignalReceived(_Event):
     """A signal (typing, presence; never stored). `fields` are the frame's other fields."""
 
     kind: str
@@ -108,8 +101,7 @@ class SignalReceived:
     fields: dict[str, object]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResponseUpdated:
+class ResponseUpdated(_Event):
     """An AI companion's response to message `seq` grew by `added`; `text` is the text so far.
 
     Some of these events may be dropped; the next one has the complete `text`. `end` is empty until
@@ -126,8 +118,7 @@ class ResponseUpdated:
     tool: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(_Event):
     """The operation with this `ref` has been committed. Delivered once for each ref."""
 
     ref: str
@@ -139,8 +130,7 @@ class Acked:
     durability: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(_Event):
     """The operation with this `ref` was refused and will not be retried.
 
     If an `Acked` with this `ref` came first, the message may be lost: the user has left the chat,
@@ -152,16 +142,14 @@ class Refused:
     error: ChatError
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoredUpto:
+class StoredUpto(_Event):
     """All operations from this device in the chat, up to this seq, are stored in DynamoDB."""
 
     chat: str
     seq: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(_Event):
     """The chat list was reloaded from a snapshot, after a long time offline or data loss in Redis.
 
     In chats with delivered entries, the client loads the missing entries itself. `chats` lists the
@@ -172,8 +160,7 @@ class Restarted:
     chats: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(_Event):
     """Entries after seq `after`, up to `upto`, are skipped: too many, or unreadable."""
 
     chat: str
@@ -181,8 +168,7 @@ class Skipped:
     upto: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EntriesWithdrawn:
+class EntriesWithdrawn(_Event):
     """The delivered entries `seqs` no longer exist: Redis lost them before they were stored.
 
     The entries that now follow seq `after` are delivered as new.

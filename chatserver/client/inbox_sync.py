@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 import msgspec
 
-from chatserver.client.catch_up import SendRequest
-from chatserver.client.request_queue import Fields
+from chatserver.client.request_queue import Answer, Fields, SendRequest
 from chatserver.errors import ChatError
 from chatserver.protocol.frames import Cursor
 
@@ -15,21 +15,16 @@ RETRY_S = 1.0
 SYNC_PAGE = 200
 
 
+@attrs.define(eq=False, repr=False)
 class InboxSync:
     """Requests one page of events at a time until the device has all events."""
 
-    def __init__(
-        self,
-        ask: SendRequest,
-        take_event: Callable[[Fields, float], None],
-        get_cursor: Callable[[], Cursor | None],
-    ) -> None:
-        self._send_request = ask
-        self._handle_event = take_event
-        self._get_cursor = get_cursor
-        self.is_behind = False  # True if the device knows that it has missed events
-        self.is_syncing = False
-        self.not_before = 0.0
+    _send_request: SendRequest
+    _handle_event: Callable[[Fields, float], None]
+    _get_cursor: Callable[[], Cursor | None]
+    is_behind: bool = False  # True if the device knows that it has missed events
+    is_syncing: bool = False
+    not_before: float = 0.0
 
     def request_page(self, now: float) -> None:
         """Request the next page if the device has missed events."""
@@ -40,18 +35,17 @@ class InboxSync:
         self.is_syncing = True
         self.is_behind = False  # `_handle_event` sets it again if events are missing
 
-        def handle_page(page: Fields, when: float) -> None:
+        def handle_answer(answer: Answer, when: float) -> None:
             self.is_syncing = False
-            for event in page["events"]:
+            if isinstance(answer, ChatError):
+                self.is_behind = True
+                self.not_before = when + max(RETRY_S, (answer.retry_after_ms or 0) / 1000)
+                return
+            for event in answer["events"]:
                 self._handle_event(event, when)
-            self.is_behind = self.is_behind or page["more"]
+            self.is_behind = self.is_behind or answer["more"]
             if self._get_cursor() == requested:
                 self.not_before = when + RETRY_S
 
-        def handle_error(error: ChatError, when: float) -> None:
-            self.is_syncing = False
-            self.is_behind = True
-            self.not_before = when + max(RETRY_S, (error.retry_after_ms or 0) / 1000)
-
         fields = {"type": "sync", "cursor": msgspec.to_builtins(requested), "limit": SYNC_PAGE}
-        self._send_request(fields, handle_page, handle_error, now)
+        self._send_request(fields, handle_answer, now)

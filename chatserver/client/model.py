@@ -17,8 +17,7 @@ def parse_entry(fields: dict[str, Any]) -> Entry:
     return msgspec.convert(fields, Entry)
 
 
-@dataclasses.dataclass(slots=True)
-class Marks:
+class Marks(msgspec.Struct, array_like=True):
     """A member's read and received marks in a chat. Both only increase."""
 
     read: int = 0

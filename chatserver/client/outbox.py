@@ -238,8 +238,6 @@ class Outbox:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S
 
-    # ── probes ──────────────────────────────────────────────────────────────────────────────────
-
     def next_probe(self, now: float) -> OutboxEntry | None:
         """Return an acked operation to send again, because its `stored` frame may have been lost.
 

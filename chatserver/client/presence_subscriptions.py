@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from chatserver.client.request_queue import Fields
 from chatserver.errors import Overloaded
 from chatserver.protocol.frames import WATCH_MAX
 
 
+@attrs.define(eq=False, repr=False)
 class PresenceSubscriptions:
     """The users whose presence the device receives, at most `users_max`."""
 
-    def __init__(self, notify: Callable[[Fields], None], users_max: int) -> None:
-        self._notify = notify
-        self._users_max = users_max
-        self._users: dict[str, None] = {}
+    _notify: Callable[[Fields], None]
+    _users_max: int
+    _users: dict[str, None] = attrs.field(factory=dict, init=False)
 
     def add(self, users: list[str]) -> None:
         """Subscribe to users.

@@ -25,6 +25,10 @@ from chatserver.errors import (
 IN_FLIGHT_MAX = 24
 CONFLICT_RETRY_MS = 100
 Fields = dict[str, Any]
+Answer = Fields | ChatError
+OnAnswer = Callable[[Answer, float], None]  # called with the answer and the time
+# Sends a request on the current connection only. The arguments are fields, on_answer, now.
+SendRequest = Callable[[Fields, OnAnswer, float], None]
 
 
 def parse_error(frame: Fields) -> ChatError:
@@ -49,14 +53,13 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. One of the two callbacks is called, once.
+    """One request. `on_answer` is called once, with the response or the error.
 
-    If the request is removed, or dropped after a disconnect, neither is called.
+    If the request is removed, or dropped after a disconnect, it is not called.
     """
 
     fields: Fields
-    on_answer: Callable[[Fields, float], None]
-    on_error: Callable[[ChatError, float], None]
+    on_answer: OnAnswer
     deadline: float
     is_retried: bool  # True: send again after a conflict, and on the next connection
     id: int = 0
@@ -112,7 +115,7 @@ class RequestQueue:
             if request.not_before < request.deadline:
                 self._queued[request.id] = request
                 return True
-        request.on_error(error, now)
+        request.on_answer(error, now)
         return True
 
     def remove(self, number: int) -> None:
@@ -131,7 +134,7 @@ class RequestQueue:
         for number, request in list((self._in_flight | self._queued).items()):
             if request.deadline <= now:
                 self.remove(number)
-                request.on_error(Unavailable("no response in time"), now)
+                request.on_answer(Unavailable("no response in time"), now)
 
     def list_due_times(self) -> list[float]:
         """Return the deadlines of all requests, and the retry times after conflicts."""

@@ -10,6 +10,7 @@ restarted process retries with the same ref.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import msgspec
@@ -19,7 +20,6 @@ from chatserver.client.events import (
     Acked,
     ChatChanged,
     EntriesWithdrawn,
-    Event,
     Marked,
     MemberChanged,
     MessageAdded,
@@ -31,17 +31,11 @@ from chatserver.client.events import (
 )
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.request_queue import Fields, parse_error
-from chatserver.errors import CorruptData
+from chatserver.errors import ChatError, CorruptData
 from chatserver.protocol.frames import Cursor
 
-VERSION = 1
 
-
-class SavedChatPosition(
-    msgspec.Struct,
-    frozen=True,
-    rename={"is_unverified": "is_suspect", "is_backfill_pending": "is_wanted"},
-):
+class SavedChatPosition(msgspec.Struct, frozen=True):
     """The delivery state of one chat; `shown` is the last delivered seq."""
 
     chat: str
@@ -61,36 +55,13 @@ class SavedPosition(msgspec.Struct, frozen=True):
     device: str
     cursor: Cursor | None
     chats: list[SavedChatPosition]
-    v: int = VERSION
 
 
-class SavedOperation(msgspec.Struct, frozen=True, rename={"is_reported": "is_told"}):
-    """An operation that the server has not stored yet."""
-
-    ref: str
-    chat: str
-    fields: Fields
-    seq: int
-    ts: int
-    mid: str
-    is_acked: bool
-    is_reported: bool
-
-
-class SavedOutcome(msgspec.Struct, frozen=True):
-    """An outcome of an operation, `Acked` or `Refused`, not yet consumed by the application."""
-
-    ref: str
-    chat: str
-    acked: tuple[int, int, str, bool, str] | None = None  # seq, ts, mid, dup, durability
-    error: Fields | None = None
-
-
-class SavedOutbox(msgspec.Struct, frozen=True, rename={"operations": "deeds"}):
+class SavedOutbox(msgspec.Struct, frozen=True):
     """The outbox, and the outcomes not yet consumed by the application."""
 
-    operations: list[SavedOperation]
-    outcomes: list[SavedOutcome] = []
+    operations: list[OutboxEntry]
+    outcomes: list[Acked | Refused]
 
 
 def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes | None:
@@ -155,37 +126,30 @@ def _find_first_seqs(
 def encode_outbox(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes:
     """Encode the operations that have not been stored yet and the outcomes among `unconsumed`."""
     operations = [
-        SavedOperation(
-            ref=operation.ref,
-            chat=operation.chat,
-            fields=operation.fields,
-            seq=operation.seq,
-            ts=operation.ts,
-            mid=operation.mid,
-            is_acked=operation.stage is Stage.ACKED,
-            is_reported=operation.is_reported,
+        dataclasses.replace(
+            operation,
+            # An operation in flight may have been committed; a retry with the same ref finds out.
+            stage=Stage.ACKED if operation.stage is Stage.ACKED else Stage.QUEUED,
+            not_before=0.0,
+            number=0,
         )
         for operation in state.outbox
     ]
-    outcomes = (_build_outcome(queued.event) for queued in unconsumed if not queued.is_known)
-    entries = [outcome for outcome in outcomes if outcome is not None]
-    return msgspec.json.encode(SavedOutbox(operations, entries))
+    outcomes = [
+        queued.event
+        for queued in unconsumed
+        if isinstance(queued.event, Acked | Refused) and not queued.is_known
+    ]
+    return msgspec.json.encode(SavedOutbox(operations, outcomes), enc_hook=_encode_error)
 
 
-def _build_outcome(event: Event) -> SavedOutcome | None:
-    match event:
-        case Acked(ref, chat, seq, ts, mid, dup, durability):
-            return SavedOutcome(ref, chat, acked=(seq, ts, mid, dup, durability))
-        case Refused(ref, chat, error):
-            fields = {
-                "code": error.code,
-                "message": error.message,
-                "temporary": error.temporary,
-                "retry_after_ms": error.retry_after_ms,
-            }
-            return SavedOutcome(ref, chat, error=fields)
-        case _:
-            return None
+def _encode_error(error: ChatError) -> Fields:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "temporary": error.temporary,
+        "retry_after_ms": error.retry_after_ms,
+    }
 
 
 def restore(state: ClientState, position: bytes | None, outbox: bytes | None) -> None:
@@ -197,26 +161,13 @@ def restore(state: ClientState, position: bytes | None, outbox: bytes | None) ->
     try:
         if position is not None:
             _restore_position(state, msgspec.json.decode(position, type=SavedPosition))
-        decoded = msgspec.json.decode(outbox or b"[]", type=SavedOutbox | list[SavedOperation])
-        if isinstance(decoded, list):  # written by an older version
-            decoded = SavedOutbox(decoded)
-        for saved in decoded.operations:
-            operation = OutboxEntry(saved.ref, saved.chat, saved.fields)
-            operation.seq, operation.ts, operation.mid, operation.is_reported = (
-                saved.seq,
-                saved.ts,
-                saved.mid,
-                saved.is_reported,
+        if outbox is not None:
+            saved = msgspec.json.decode(
+                outbox, type=SavedOutbox, dec_hook=lambda _, fields: parse_error(fields)
             )
-            # An operation in flight may have been committed; a retry with the same ref finds out.
-            operation.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
-            state.outbox.put(operation)
-        state.redeliver(
-            Acked(outcome.ref, outcome.chat, *outcome.acked)
-            if outcome.acked is not None
-            else Refused(outcome.ref, outcome.chat, parse_error(outcome.error or {}))
-            for outcome in decoded.outcomes
-        )
+            for operation in saved.operations:
+                state.outbox.put(operation)
+            state.redeliver(saved.outcomes)
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"the client's store is not readable: {exc}") from exc
 

@@ -53,6 +53,8 @@ def encode(value: Any) -> Any:
             return encode_entry(msgspec.to_builtins(value))
         case QueuedEvent():
             return encode(value.event)
+        case _ if isinstance(value, Event):
+            return encode_event(value)
         case msgspec.Struct():
             return msgspec.to_builtins(value)
         case OutboxEntry():
@@ -61,8 +63,6 @@ def encode(value: Any) -> Any:
             return {key: encode(item) for key, item in value.items()}
         case list() | tuple():
             return [encode(item) for item in value]
-        case _ if dataclasses.is_dataclass(value):
-            return encode_event(value)  # type: ignore[arg-type]  # the only other dataclasses
         case _:
             return value
 
@@ -76,9 +76,7 @@ def encode_entry(fields: dict[str, Any]) -> dict[str, Any]:
 
 def encode_event(event: Event) -> dict[str, Any]:
     name = type(event).__name__
-    fields = {
-        camel(field.name): encode(getattr(event, field.name)) for field in dataclasses.fields(event)
-    }
+    fields = {camel(name): encode(getattr(event, name)) for name in event.__struct_fields__}
     return {"type": name[0].lower() + name[1:], **fields}
 
 
@@ -125,7 +123,7 @@ class CachedChat:
     top: int
     mids: list[tuple[int, str]]
     is_unverified: bool
-    is_wanted: bool
+    is_backfill_pending: bool
     entries: list[Entry]
     hidden: list[int]
     cleared_upto: int
@@ -178,7 +176,7 @@ def restore_cached(
         if saved.is_unverified:
             chat.mark_unverified()
         if saved.shown is not None:
-            state.catch_up.schedule(chat, is_forced=saved.is_wanted)
+            state.catch_up.schedule(chat, is_forced=saved.is_backfill_pending)
     saved_state.restore(state, None, saved_state.encode_outbox(old, unconsumed))
 
 

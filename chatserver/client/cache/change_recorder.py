@@ -74,8 +74,6 @@ class ChangeRecorder:
         self._changes.append(ChatsUnverified(chats, verified, epoch))
         self.has_unverified = True
 
-    # ── frames, before the state handles them ───────────────────────────────────────────────────
-
     def record_welcome(self, welcome: Fields) -> None:
         cursor = self._state.cursor
         if cursor is None or cursor.epoch != welcome["epoch"]:
@@ -121,8 +119,6 @@ class ChangeRecorder:
 
     def record_access_lost(self, chat: str) -> None:
         self._changes.append(ChatDropped(chat))
-
-    # ── events, before the application receives them ────────────────────────────────────────────
 
     def record_events(self, events: Iterable[Event]) -> None:
         for event in events:

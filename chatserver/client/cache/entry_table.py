@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
+import attrs
 import msgspec
 
 from chatserver.client.cache.chat_row import ChatRow
@@ -26,16 +27,14 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
 
 
+@attrs.define(eq=False, repr=False)
 class EntryTable:
     """The entries of all chats in one file, and the messages that the user deleted for themselves.
 
     Not thread-safe. Call it in a transaction.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    # ── writes ──────────────────────────────────────────────────────────────────────────────────
+    _connection: sqlite3.Connection
 
     def put(self, chat: ChatRow, entry: Entry) -> None:
         """Write an entry unless a newer copy is stored. Apply it to the message that it changes."""
@@ -88,17 +87,17 @@ class EntryTable:
 
     def delete(self, chat: ChatRow, low: int, high: int) -> None:
         """Delete the entries from `low` to `high`, inclusive; do not change the cached range."""
-        place = (chat.id, low, high)
+        seqs = (chat.id, low, high)
         (count, size) = self._connection.execute(
             "SELECT count(*), total(length(body)) FROM entry"
             " WHERE chat = ? AND seq BETWEEN ? AND ?",
-            place,
+            seqs,
         ).fetchone()
         if count:
             for table in ("entry", "hidden"):
                 self._connection.execute(
                     f"DELETE FROM {table} WHERE chat = ? AND seq BETWEEN ? AND ?",  # noqa: S608  # constants
-                    place,
+                    seqs,
                 )
             chat.entries -= count
             chat.size -= int(size) + ROW_BYTES * count
@@ -137,8 +136,6 @@ class EntryTable:
         ).fetchall()
         for id_, body in found:
             self._write(rows[id_], apply_expiry(_decode(body), now_s))
-
-    # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
     def _is_hidden(self, chat: ChatRow, entry: Entry) -> bool:
         seq = entry.target if entry.kind == "edit" else entry.seq

@@ -9,27 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from chatserver.client import saved_state
-from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
 from chatserver.client.cache.change_recorder import ChangeRecorder
 from chatserver.client.cache.message_cache import CachedPage, Unverified
-from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.cache.sqlite_store import CachedChat, Owner, SqliteStore
+from chatserver.client.chat import SavedChat
 from chatserver.client.client_state import ClientState
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Event
+from chatserver.client.model import Entry
 from chatserver.client.request_queue import Fields
 from chatserver.client.state_store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
+from chatserver.protocol.frames import Cursor
 from chatserver.task_groups import wait_for_shared
 
+LOADED_PER_CHAT = 50  # maximum entries per chat loaded into memory (the newest)
+LOADED_MAX = 5_000  # maximum entries loaded in total; the most recently used chats come first
 SAVE_S = 0.5  # maximum time between saves; new operations are saved before they are sent
 
 T = TypeVar("T")
+
+
+class LoadedChat(NamedTuple):
+    """A cached chat with its newest entries."""
+
+    cached: CachedChat
+    entries: list[Entry]
 
 
 class LocalStore:
@@ -67,8 +80,6 @@ class LocalStore:
         """True while the server must hold back events, because too many changes are unsaved."""
         return self._is_full
 
-    # ── opening ─────────────────────────────────────────────────────────────────────────────────
-
     async def load(self, user: str) -> None:
         """Restore the client state. `user`: the user in the token, or empty if not known.
 
@@ -92,8 +103,6 @@ class LocalStore:
             cursor = self._state.cursor
             loaded = await self._run(lambda: load_chats(cache, cursor, shown, now_s))
             restore_chats(self._state, loaded)
-
-    # ── saving ──────────────────────────────────────────────────────────────────────────────────
 
     def mark_position_changed(self) -> None:
         self._is_position_changed = True
@@ -222,8 +231,6 @@ class LocalStore:
                 await self._run(call)
                 self._thread.shutdown(wait=False)
 
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────
-
     async def read_page(self, request: Fields) -> CachedPage | None:
         """Return the page for a `history` request, or None if it is not cached."""
         cache = self._cache
@@ -245,3 +252,42 @@ class LocalStore:
 
 def _get_chat(event: Event) -> str | None:
     return getattr(event, "chat", None)
+
+
+def load_chats(
+    store: SqliteStore, cursor: Cursor | None, shown: dict[str, int | None], now_s: float
+) -> list[LoadedChat]:
+    """Read the chats, most recently used last. `shown`: the last delivered seq of each chat.
+
+    If the cached entries are from another epoch than the saved `cursor`, no entries are returned:
+    the application may have received other entries at the same seqs. `chatserver.client.catch_up`
+    later compares the chat's entries with the server's.
+    """
+    chats: list[LoadedChat] = []
+    is_current = cursor is not None and cursor.epoch == store.epoch
+    remaining = LOADED_MAX if is_current else 0
+    for cached in reversed(store.list_chats()):
+        limit = min(LOADED_PER_CHAT, remaining)
+        upto = shown.get(cached.chat)
+        entries = store.list_newest(cached.chat, upto, limit, now_s) if limit else []
+        remaining -= len(entries)
+        chats.append(LoadedChat(cached, entries))
+    return chats[::-1]
+
+
+def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
+    """Add the chats to a client state whose delivery position has already been restored."""
+    for cached, entries in chats:
+        state.clear_chat(cached.chat, cached.cleared)
+        chat = state.get_or_create_chat(cached.chat)
+        if cached.info is not None:
+            chat.restore(msgspec.json.decode(cached.info, type=SavedChat))
+        if not chat.log.is_unverified:
+            chat.log.put_cached(entries)
+            chat.last = next(iter(chat.log.messages()[-1:]), None)
+
+
+def encode_infos(state: ClientState, chats: Collection[str]) -> dict[str, bytes]:
+    """Return `{chat: encoded SavedChat}` for these chats."""
+    known = (state.chats[name] for name in chats if name in state.chats)
+    return {chat.id: msgspec.json.encode(chat.save()) for chat in known if not chat.is_left}

@@ -113,8 +113,6 @@ class MessageCache:
         for chat in changed:
             chat.is_changed = False
 
-    # ── changes ─────────────────────────────────────────────────────────────────────────────────
-
     def apply(self, changes: Iterable[Change], infos: Mapping[str, bytes], now_s: float) -> None:
         """Apply changes in order, then save the chats' `infos`. Call it in a transaction."""
         touched: dict[str, ChatRow] = {}
@@ -288,8 +286,6 @@ class MessageCache:
     def _set_epoch(self, epoch: str) -> None:
         self._connection.execute("INSERT OR REPLACE INTO record VALUES ('epoch', ?)", (epoch,))
 
-    # ── bounds ──────────────────────────────────────────────────────────────────────────────────
-
     def _trim(self, chat: ChatRow) -> None:
         if chat.entries > self._entries_max:
             self._evict_oldest(chat, chat.entries - self._entries_max)
@@ -319,8 +315,6 @@ class MessageCache:
     def vacuum(self) -> None:
         """Return free pages to the file system. Call it outside of a transaction."""
         self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
-
-    # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
     def list_chats(self) -> list[tuple[str, bytes | None, int]]:
         """Return `(chat, info, cleared)` for the cached chats, most recently used last."""

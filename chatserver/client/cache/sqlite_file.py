@@ -6,9 +6,8 @@
     entry   (chat, seq) → an entry in its current version, msgpack
     hidden  (chat, seq)     messages that the user deleted for themselves
 
-`user_version` is the schema version. Version 0 has only `record`, and version 1 has no
-`chat.cleared`; both are migrated. A file with a newer version is rejected, because this SDK cannot
-know which cached entries are valid.
+`user_version` is the schema version. A file with another version is rejected, because this SDK
+cannot know which cached entries are valid.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from chatserver.errors import Conflict, CorruptData, Unavailable
 
-VERSION = 2
+VERSION = 1
 MODE = 0o600
 WAL_BYTES_MAX = 4 * 1_048_576  # the size to which the write-ahead log is truncated
 LOCK_S = 2.0
@@ -35,7 +34,7 @@ _SETTINGS = (
     f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}",
 )
 _TABLES = """
-CREATE TABLE IF NOT EXISTS record (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE record (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE owner (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE chat (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, info BLOB, used INTEGER NOT NULL,
@@ -89,7 +88,7 @@ def open_file(path: Path | str) -> sqlite3.Connection:
     try:
         for setting in _SETTINGS:
             connection.execute(setting)
-        _migrate(connection, path)
+        _create_tables(connection, path)
     except BaseException:
         connection.close()
         raise
@@ -105,7 +104,7 @@ def _set_mode(path: Path) -> None:
         raise Unavailable(f"store {path} cannot be opened: {exc.strerror}") from exc
 
 
-def _migrate(connection: sqlite3.Connection, path: Path | str) -> None:
+def _create_tables(connection: sqlite3.Connection, path: Path | str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
@@ -116,8 +115,6 @@ def _migrate(connection: sqlite3.Connection, path: Path | str) -> None:
     if version == 0:
         for statement in _TABLES.split(";"):
             connection.execute(statement)
-    elif version == 1:
-        connection.execute("ALTER TABLE chat ADD COLUMN cleared INTEGER NOT NULL DEFAULT 0")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
 

@@ -92,8 +92,6 @@ class SqliteStore:
         assert self._connection is not None
         return self._connection
 
-    # ── state ───────────────────────────────────────────────────────────────────────────────────
-
     def claim(self, owner: Owner) -> Owner:
         """Check the owner of the file, add a missing user or server, and return the owner.
 
@@ -117,7 +115,7 @@ class SqliteStore:
     def load(self) -> Saved:
         with sqlite_file.translate_errors(self._path):
             rows: dict[str, bytes] = dict(self._database.execute("SELECT name, value FROM record"))
-            return Saved(rows.get("place"), rows.get("deeds"))
+            return Saved(rows.get("position"), rows.get("outbox"))
 
     def save(self, saved: Saved) -> None:
         self.save_changes(saved, (), _NOTHING, 0.0)
@@ -133,8 +131,7 @@ class SqliteStore:
 
         `infos` maps chats to their encoded `SavedChat`; `now_s` is the Unix time, for expiry.
         """
-        records = {"place": saved.position, "deeds": saved.outbox}
-        rows = [(name, value) for name, value in records.items() if value is not None]
+        rows = [(name, value) for name, value in saved._asdict().items() if value is not None]
         with sqlite_file.translate_errors(self._path):
             cache = self._cache
             with cache.transaction():
@@ -153,8 +150,6 @@ class SqliteStore:
     def delete(self) -> None:
         self.close()
         sqlite_file.delete_file(self._path)
-
-    # ── messages ────────────────────────────────────────────────────────────────────────────────
 
     def list_chats(self) -> list[CachedChat]:
         """Return the cached chats, most recently used last."""

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
+import attrs
 import msgspec
 
 from chatserver.client.http.http_api import ANSWER_BYTES_MAX, HttpApi, open_url
@@ -31,11 +32,11 @@ class _Source(NamedTuple):
     type: str
 
 
+@attrs.define(eq=False, repr=False)
 class FilesApi:
     """Uploads and downloads the files of messages."""
 
-    def __init__(self, api: HttpApi) -> None:
-        self._api = api
+    _api: HttpApi
 
     async def upload(
         self, chat: str, source: str | Path | bytes, name: str | None, type_: str | None
@@ -79,9 +80,7 @@ class FilesApi:
             NotFound: the file does not exist, or the user has no access.
             Unavailable: the API or S3 did not respond.
         """
-        place = "" if seq is None else f"&seq={seq}"
-        path = f"/v1/attachments/{file}/link?thumb={int(is_thumb)}{place}"
-        link = await self._api.request("GET", path)
+        link = await self._api.get(f"/v1/attachments/{file}/link", thumb=int(is_thumb), seq=seq)
         return await asyncio.to_thread(_download, link["url"])
 
     async def describe(self, file: str, seq: int | None) -> Attachment:
@@ -91,8 +90,7 @@ class FilesApi:
             NotFound: the file does not exist, or the user has no access.
             Unavailable: the API did not respond.
         """
-        place = "" if seq is None else f"?seq={seq}"
-        link = await self._api.request("GET", f"/v1/attachments/{file}/link{place}")
+        link = await self._api.get(f"/v1/attachments/{file}/link", seq=seq)
         return msgspec.convert(link["attachment"], Attachment)
 
 

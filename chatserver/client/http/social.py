@@ -9,6 +9,7 @@ import secrets
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import attrs
 import msgspec
 
 from chatserver.client.http.http_api import HttpApi
@@ -52,6 +53,7 @@ class FavoriteMessagesPage(NamedTuple):
     next: str | None
 
 
+@attrs.define(eq=False, repr=False)
 class SocialApi:
     """Follows, posts, timelines and favorites.
 
@@ -62,8 +64,7 @@ class SocialApi:
         Unavailable: the API did not respond; the same call may succeed later.
     """
 
-    def __init__(self, api: HttpApi) -> None:
-        self._api = api
+    _api: HttpApi
 
     async def get_profile(self, user: str) -> Fields:
         """Return a user's public profile, with follower, following and post counts."""
@@ -98,8 +99,6 @@ class SocialApi:
         """Return a page of the user's timeline; `me` is the user's id."""
         return PostsPage(*await self._get_page(f"/v1/users/{quote(me)}/timeline", cursor, limit))
 
-    # Favorites
-
     async def save_post(self, author: str, post: str) -> None:
         """Save a post to the user's favorites. Idempotent."""
         await self._api.request("PUT", _build_post_path(author, post))
@@ -112,8 +111,8 @@ class SocialApi:
         self, *, cursor: str | None = None, limit: int = 50
     ) -> FavoritePostsPage:
         """Return a page of the user's saved posts."""
-        items, following = await self._get_page("/v1/me/favorites/posts", cursor, limit)
-        return FavoritePostsPage([FavoritePost(**favorite) for favorite in items], following)
+        items, next_cursor = await self._get_page("/v1/me/favorites/posts", cursor, limit)
+        return FavoritePostsPage([FavoritePost(**favorite) for favorite in items], next_cursor)
 
     async def save_message(self, chat: str, seq: int) -> None:
         """Save a message to the user's favorites. Idempotent."""
@@ -127,12 +126,12 @@ class SocialApi:
         self, *, cursor: str | None = None, limit: int = 50
     ) -> FavoriteMessagesPage:
         """Return a page of saved messages that the user can still read, in their latest version."""
-        items, following = await self._get_page("/v1/me/favorites/messages", cursor, limit)
+        items, next_cursor = await self._get_page("/v1/me/favorites/messages", cursor, limit)
         favorites = [
             FavoriteMessage(item["saved"], msgspec.convert(item["message"], Message))
             for item in items
         ]
-        return FavoriteMessagesPage(favorites, following)
+        return FavoriteMessagesPage(favorites, next_cursor)
 
     async def _get_page(
         self, path: str, cursor: str | None, limit: int

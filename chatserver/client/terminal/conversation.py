@@ -7,6 +7,7 @@ ones, then unacked ones, then drafts.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 from collections.abc import Callable, Sequence
 
@@ -152,3 +153,8 @@ class Conversation:
 
 def _describe(file: Attachment) -> str:
     return f"[{file.name}, {file.size:,} bytes]"
+
+
+def format_local_time(ts: int, form: str = "%Y-%m-%d %H:%M") -> str:
+    """Format a Unix time in microseconds as local date and time."""
+    return datetime.datetime.fromtimestamp(ts / 1e6, tz=datetime.UTC).astimezone().strftime(form)

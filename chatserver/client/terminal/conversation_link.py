@@ -18,6 +18,7 @@ from chatserver.client.terminal import commands
 from chatserver.client.terminal.commands import Command, HelpText
 from chatserver.client.terminal.conversation import Conversation
 from chatserver.domain.ids import UserId, direct_chat_id
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, Unavailable
 
 PAGE = 50
@@ -54,6 +55,13 @@ class SearchReport:
     lines: list[ResultLine]
     has_more: bool = False
     problem: str = ""
+
+    @property
+    def heading(self) -> str:
+        if self.problem:
+            return f"search {self.query}: {self.problem}"
+        total = format_count(len(self.lines), "message")
+        return f"search {self.query}: {total}{', there are more' * self.has_more}"
 
 
 class ConversationLink:
@@ -268,8 +276,8 @@ class ConversationLink:
         messages: list[SearchResult] = []
         after: str | None = None
         for _ in range(SEARCH_PAGES_MAX):
-            wanted = RESULTS_MAX - len(messages)
-            page = await self._client.search(query, after=after, limit=wanted)
+            limit = RESULTS_MAX - len(messages)
+            page = await self._client.search(query, after=after, limit=limit)
             messages, after = [*messages, *page.results], page.next
             if after is None or len(messages) >= RESULTS_MAX:
                 break
@@ -304,3 +312,17 @@ class ConversationLink:
 
 # Creates the link of a screen, which passes its `on_change`.
 MakeLink = Callable[[Callable[[], None]], ConversationLink]
+
+
+async def run_until_first_ends(*works: Coroutine[Any, Any, None]) -> None:
+    """Run coroutines until one ends; cancel the others. Raises the error of one that failed."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import time
 
 from prompt_toolkit import Application
@@ -17,9 +16,13 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from chatserver.client.terminal.commands import HelpText
-from chatserver.client.terminal.conversation import Conversation, Line, Mark
-from chatserver.client.terminal.conversation_link import MakeLink, SearchReport, State
-from chatserver.client.terminal.search_report import describe_report, format_local_time
+from chatserver.client.terminal.conversation import Conversation, Line, Mark, format_local_time
+from chatserver.client.terminal.conversation_link import (
+    MakeLink,
+    SearchReport,
+    State,
+    run_until_first_ends,
+)
 from chatserver.telemetry.printable_text import replace_unprintable
 
 CHARS_MAX = 4_000  # maximum length of a message in characters
@@ -66,17 +69,7 @@ class FullScreenChat:
 
     async def run(self) -> None:
         """Draw the screen and handle keys until Ctrl-C or Ctrl-D."""
-        online = asyncio.create_task(self._link.run(), name="link")
-        screen = asyncio.create_task(self._run_app(), name="screen")
-        try:
-            await asyncio.wait([online, screen], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (online, screen):
-                task.cancel()
-            results = await asyncio.gather(online, screen, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+        await run_until_first_ends(self._link.run(), self._run_app())
 
     async def _run_app(self) -> None:
         with contextlib.suppress(EOFError):  # the terminal is closed
@@ -153,7 +146,7 @@ class FullScreenChat:
 
 def _report_lines(report: SearchReport | HelpText) -> list[Text]:
     """Return the heading and one line per result or command, truncated at the screen width."""
-    lines = [Text(describe_report(report), "reverse")]
+    lines = [Text(replace_unprintable(report.heading), "reverse")]
     for line in report.lines:
         if isinstance(line, str):
             lines.append(Text(line))
@@ -176,10 +169,7 @@ def split_messages(text: str) -> list[str]:
 
 
 def _render_message(line: Line) -> Text:
-    when = "     "
-    if line.ts is not None:
-        local = datetime.datetime.fromtimestamp(line.ts / 1e6, tz=datetime.UTC).astimezone()
-        when = local.strftime("%H:%M")
+    when = "     " if line.ts is None else format_local_time(line.ts, "%H:%M")
     text = Text.assemble(
         (f"{when} ", "dim"),
         (line.sender, "bold green" if line.mark is None else "bold blue"),

@@ -21,9 +21,13 @@ from typing import TextIO
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.commands import HelpText
-from chatserver.client.terminal.conversation import Conversation, Line, Mark
-from chatserver.client.terminal.conversation_link import ConversationLink, MakeLink, SearchReport
-from chatserver.client.terminal.search_report import describe_report, format_local_time
+from chatserver.client.terminal.conversation import Conversation, Line, Mark, format_local_time
+from chatserver.client.terminal.conversation_link import (
+    ConversationLink,
+    MakeLink,
+    SearchReport,
+    run_until_first_ends,
+)
 from chatserver.errors import TooLarge
 from chatserver.extras import explain_missing
 from chatserver.telemetry.printable_text import replace_unprintable
@@ -82,17 +86,7 @@ class PipeChat:
 
     async def run(self, source: TextIO) -> None:
         """Send each line of `source`, then wait up to `DRAIN_S` until all are sent."""
-        online = asyncio.create_task(self._link.run(), name="link")
-        reading = asyncio.create_task(self._send_lines(source), name="input")
-        try:
-            await asyncio.wait([online, reading], return_when=asyncio.FIRST_COMPLETED)
-            if online.done():
-                online.result()
-            reading.result()
-        finally:
-            for task in (online, reading):
-                task.cancel()
-            await asyncio.gather(online, reading, return_exceptions=True)
+        await run_until_first_ends(self._link.run(), self._send_lines(source))
 
     async def _send_lines(self, source: TextIO) -> None:
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
@@ -148,7 +142,7 @@ class PipeChat:
     def _write_report(self) -> None:
         if self._report is None:
             return
-        self._out.write(f"[{describe_report(self._report)}]\n")
+        self._out.write(f"[{replace_unprintable(self._report.heading)}]\n")
         for line in self._report.lines:
             if isinstance(line, str):
                 self._out.write(f"[{line}]\n")

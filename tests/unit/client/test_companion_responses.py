@@ -47,14 +47,12 @@ class Device:
 
     def __init__(self) -> None:
         self.events: list[ResponseUpdated] = []
-        self.joins: list[tuple[Any, Any]] = []
+        self.joins: list[Any] = []
         self.responses = CompanionResponses(self._send_request, self.events.extend)  # type: ignore[arg-type]  # a stub
 
-    def _send_request(
-        self, fields: dict[str, Any], on_text: Any, on_error: Any, now: float
-    ) -> None:
+    def _send_request(self, fields: dict[str, Any], on_answer: Any, now: float) -> None:
         assert fields == {"type": "join_turn", "chat": "c"}
-        self.joins.append((on_text, on_error))
+        self.joins.append(on_answer)
 
     def check(self, turn: str, response: str) -> str:
         """Check that the reported text is a prefix of the response, each part once; return it."""
@@ -93,11 +91,8 @@ def test_response_is_reported_as_prefixes_and_finally_complete(
         elif action == "late" and server.sent:
             device.responses.handle_signal(server.signal(value % server.sent), 0.0)
         elif action == "answer" and device.joins and server.sent:
-            on_text, on_error = device.joins.pop(0)
-            if value:
-                on_text(server.join_response(), 0.0)
-            else:
-                on_error(Unavailable("no"), 0.0)
+            answer = server.join_response() if value else Unavailable("no")
+            device.joins.pop(0)(answer, 0.0)
         elif action == "join":
             device.responses.request_text("c", 0.0)
         elif action == "reconnect":
@@ -119,7 +114,7 @@ def test_gap_in_response_sends_one_join() -> None:
     assert len(device.joins) == 1
 
     server.sent = 4
-    device.joins[0][0](server.join_response(), 0.0)
+    device.joins[0](server.join_response(), 0.0)
 
     assert device.check("T1", "abcd") == "abcd"
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, rule
 
 from chatserver.client import saved_state
-from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
 from chatserver.client.cache.change_recorder import ChangeRecorder
+from chatserver.client.cache.local_store import encode_infos, load_chats, restore_chats
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.client_state import ClientState
 from chatserver.client.model import Entry, parse_entry

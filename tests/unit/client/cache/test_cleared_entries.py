@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from chatserver.client.cache.changes import (
     EntriesLost,
     PageRead,
 )
-from chatserver.client.cache.sqlite_file import VERSION
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.state_store import Saved
 from tests.unit.client.cache.test_sqlite_store import bodies, entry, filled_store, page
@@ -131,23 +129,3 @@ def test_cleared_position_survives_a_restart(tmp_path: Path) -> None:
 
     assert read(store) == ([2], False)
     store.close()
-
-
-def test_file_of_version_1_is_migrated(tmp_path: Path) -> None:
-    """The messages are kept, and chats can be cleared."""
-    path = tmp_path / "old.db"
-    filled_store(path, Delivered("c1", entry(1))).close()
-    with sqlite3.connect(path) as old:
-        old.execute("ALTER TABLE chat DROP COLUMN cleared")
-        old.execute("PRAGMA user_version = 1")
-    old.close()
-
-    store = filled_store(path, Delivered("c1", entry(2)))
-    before = read(store)
-    store.save_changes(Saved(), [Cleared("c1", 1)], {}, 0.0)
-
-    assert (before, read(store)) == (([1, 2], False), ([2], False))
-    store.close()
-    with sqlite3.connect(path) as new:
-        assert new.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    new.close()

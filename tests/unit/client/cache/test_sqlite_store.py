@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from chatserver.client.cache.cached_state import load_chats
 from chatserver.client.cache.changes import (
     ChatsUnverified,
     Delivered,
     Hidden,
     PageRead,
 )
+from chatserver.client.cache.local_store import load_chats
 from chatserver.client.cache.sqlite_file import VERSION
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.model import Entry, parse_entry
@@ -45,18 +45,13 @@ def bodies(store: SqliteStore, **bounds: int) -> list[str] | None:
     return None if found is None else [e.body for e in found.entries if e.target is None]
 
 
-def test_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """Its two records are kept, and messages are cached from then on."""
-    path = tmp_path / "old.db"
-    with sqlite3.connect(path) as old:
-        old.execute("CREATE TABLE record (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
-        old.execute("INSERT INTO record VALUES ('place', x'01'), ('deeds', x'02')")
-    old.close()
-    path.chmod(0o644)
+def test_file_is_private(tmp_path: Path) -> None:
+    """Only the owner can read it, even if the file existed before."""
+    path = tmp_path / "a.db"
+    path.touch(mode=0o644)
 
     store = filled_store(path, Delivered("c1", entry(1)))
 
-    assert store.load() == Saved(b"\x01", b"\x02")
     assert bodies(store) == ["text 1"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     store.close()
@@ -154,7 +149,7 @@ def test_failed_save_changes_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError):
         store.save_changes(
-            Saved(b"place", b"outbox"),
+            Saved(b"position", b"outbox"),
             [Delivered("c1", entry(2)), "no change"],  # type: ignore[list-item]  # invalid
             {},
             0.0,
