@@ -136,7 +136,7 @@ def test_restarted_response_replaces_the_old_one() -> None:
 def test_join_without_response_reports_nothing() -> None:
     device = Device()
     device.responses.request_text("c", 0.0)
-    on_text, _ = device.joins[0]
+    on_text = device.joins[0]
     on_text({"type": "turn", "chat": "c", "turn": "", "seq": 0, "index": 0, "text": ""}, 0.0)
 
     assert device.events == []
