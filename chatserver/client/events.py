@@ -17,27 +17,27 @@ class _Event(msgspec.Struct, frozen=True, tag=True):
     """Base of all events."""
 
 
-class Connected(_Event):
+class Connected(_Event, frozen=True):
     """The server accepted the connection; missed events follow."""
 
     user: str
 
 
-class Disconnected(_Event):
+class Disconnected(_Event, frozen=True):
     """The connection is closed; the client reconnects automatically after `retry_in_s`."""
 
     reason: str
     retry_in_s: float
 
 
-class MessageAdded(_Event):
+class MessageAdded(_Event, frozen=True):
     """A message was added."""
 
     chat: str
     message: Entry
 
 
-class MessageChanged(_Event):
+class MessageChanged(_Event, frozen=True):
     """A message was edited, deleted or reacted to; `message` is None if it is not in memory."""
 
     chat: str
@@ -45,14 +45,14 @@ class MessageChanged(_Event):
     message: Entry | None
 
 
-class MessagesHidden(_Event):
+class MessagesHidden(_Event, frozen=True):
     """The user deleted messages only for themselves, on this device or another."""
 
     chat: str
     seqs: tuple[int, ...]
 
 
-class ChatCleared(_Event):
+class ChatCleared(_Event, frozen=True):
     """The user cleared a chat up to seq `upto`, on any device. Do not show these entries.
 
     This event is not repeated after a crash; `Chat.cleared_upto` has the position.
@@ -62,28 +62,28 @@ class ChatCleared(_Event):
     upto: int
 
 
-class MemberChanged(_Event):
+class MemberChanged(_Event, frozen=True):
     """`change.user` joined, left or got another role: `change.role`, "" if the user left."""
 
     chat: str
     change: Entry
 
 
-class ChatChanged(_Event):
+class ChatChanged(_Event, frozen=True):
     """A chat is new, or its name or settings changed. `change` is the log entry, if any."""
 
     chat: str
     change: Entry | None = None
 
 
-class PinsChanged(_Event):
+class PinsChanged(_Event, frozen=True):
     """Message `change.target` was pinned or unpinned: `change.kind` is "pin" or "unpin"."""
 
     chat: str
     change: Entry
 
 
-class Marked(_Event):
+class Marked(_Event, frozen=True):
     """A member's read or received mark in a chat advanced, other than by sending a message."""
 
     chat: str
@@ -92,7 +92,7 @@ class Marked(_Event):
     received: int
 
 
-class SignalReceived(_Event):
+class SignalReceived(_Event, frozen=True):
     """A signal (typing, presence; never stored). `fields` are the frame's other fields."""
 
     kind: str
@@ -101,7 +101,7 @@ class SignalReceived(_Event):
     fields: dict[str, object]
 
 
-class ResponseUpdated(_Event):
+class ResponseUpdated(_Event, frozen=True):
     """An AI companion's response to message `seq` grew by `added`; `text` is the text so far.
 
     Some of these events may be dropped; the next one has the complete `text`. `end` is empty until
@@ -118,7 +118,7 @@ class ResponseUpdated(_Event):
     tool: str = ""
 
 
-class Acked(_Event):
+class Acked(_Event, frozen=True):
     """The operation with this `ref` has been committed. Delivered once for each ref."""
 
     ref: str
@@ -130,7 +130,7 @@ class Acked(_Event):
     durability: str
 
 
-class Refused(_Event):
+class Refused(_Event, frozen=True):
     """The operation with this `ref` was refused and will not be retried.
 
     If an `Acked` with this `ref` came first, the message may be lost: the user has left the chat,
@@ -142,14 +142,14 @@ class Refused(_Event):
     error: ChatError
 
 
-class StoredUpto(_Event):
+class StoredUpto(_Event, frozen=True):
     """All operations from this device in the chat, up to this seq, are stored in DynamoDB."""
 
     chat: str
     seq: int
 
 
-class Restarted(_Event):
+class Restarted(_Event, frozen=True):
     """The chat list was reloaded from a snapshot, after a long time offline or data loss in Redis.
 
     In chats with delivered entries, the client loads the missing entries itself. `chats` lists the
@@ -160,7 +160,7 @@ class Restarted(_Event):
     chats: tuple[str, ...]
 
 
-class Skipped(_Event):
+class Skipped(_Event, frozen=True):
     """Entries after seq `after`, up to `upto`, are skipped: too many, or unreadable."""
 
     chat: str
@@ -168,7 +168,7 @@ class Skipped(_Event):
     upto: int
 
 
-class EntriesWithdrawn(_Event):
+class EntriesWithdrawn(_Event, frozen=True):
     """The delivered entries `seqs` no longer exist: Redis lost them before they were stored.
 
     The entries that now follow seq `after` are delivered as new.
