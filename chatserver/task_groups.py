@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,3 +62,14 @@ async def map_concurrently(
     async with open_task_group() as group:
         tasks += [group.create_task(run(item), name=name) for item in items]
     return [task.result() for task in tasks]
+
+
+@contextlib.asynccontextmanager
+async def run_in_background(work: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
+    """Run `work` in a task until the block ends; then cancel it and wait for its end."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

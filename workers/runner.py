@@ -21,7 +21,7 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError, Unavailable
 from chatserver.features.registry import load
 from chatserver.operations.overview.hot import ProcessStatsLog
-from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
+from chatserver.operations.overview.publisher import Publisher
 from chatserver.process_runtime import tune_garbage_collector
 from chatserver.telemetry import metrics
 from chatserver.telemetry.exposure_warnings import warn_of_public_metrics
@@ -102,9 +102,9 @@ async def _publish_stats(container: StorageContainer, names: list[str]) -> None:
         return {"chats": container.busy_chats.drain()}
 
     has_most = len(names) > len(list_workers()) / 2 and "persist" in names
-    who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))
     await Publisher(
-        identity=who,
+        kind="worker",
+        does="all" if has_most else ", ".join(names),
         stats_log=ProcessStatsLog(container.hot),
         clock=container.clock,
         find_more=find_chats,

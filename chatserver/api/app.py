@@ -53,7 +53,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
 from chatserver.features.registry import list_features, load
 from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
-from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
+from chatserver.operations.overview.publisher import Publisher
 from chatserver.operations.overview.routes import build_operations_routes
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
 from chatserver.requests.registry import list_operations
@@ -224,7 +224,7 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
                 return {"backlog": await backlog_stats.measure()}
 
             stats = Publisher(
-                identity=ProcessIdentity("api"),
+                kind="api",
                 stats_log=ProcessStatsLog(container.hot),
                 clock=clock,
                 find_more=find_backlog,

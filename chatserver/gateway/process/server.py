@@ -59,7 +59,7 @@ from chatserver.gateway.transport.slow_client_stats import SlowClients
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.operations.overview.hot import ProcessStatsLog
-from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
+from chatserver.operations.overview.publisher import Publisher
 from chatserver.protocol.error_codes import Close
 from chatserver.request_targets import to_origin_form
 from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
@@ -335,7 +335,7 @@ class GatewayServer:
         self._gateway_stream_echo = GatewayStreamEcho(self._container.gateway_stream, SystemClock())
         self._dispatcher.on_echo = self._gateway_stream_echo.record_arrival
         stats = Publisher(
-            identity=ProcessIdentity("gateway"),
+            kind="gateway",
             stats_log=ProcessStatsLog(self._container.hot),
             clock=SystemClock(),
             find_more=self._slow_clients.drain_stats,

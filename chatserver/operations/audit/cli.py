@@ -86,10 +86,8 @@ async def _audit(
             for finding in tally.findings[printed:]:
                 _print(finding, is_json=is_json)
             printed = len(tally.findings)
-            report.show(
-                tally.chats,
-                f"{_format_counts(tally)}, {format_count(printed, 'finding')}",
-            )
+            text = f"{_format_counts(tally)}, {format_count(printed, 'finding')}"
+            report.show(tally.chats, text)
 
         async with (
             open_hot(settings.redis) as hot,
@@ -136,9 +134,9 @@ def as_json(finding: Finding) -> dict[str, str | int]:
 
 def build_finding_lines(finding: Finding) -> list[str]:
     seqs = f"{finding.first}" if finding.count == 1 else f"{finding.first} to {finding.last}"
-    place = f", {finding.where}" if finding.where else ""
+    location = f", {finding.where}" if finding.where else ""
     return [
-        f"{finding.category}: {finding.kind}: chat {finding.chat}, seq {seqs}{place}: "
+        f"{finding.category}: {finding.kind}: chat {finding.chat}, seq {seqs}{location}: "
         f"{finding.meaning}",
         f"    {finding.advice}",
     ]

@@ -4,7 +4,7 @@ Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactl
 seq must exist in some tier. A seq that DynamoDB has is above `stored` only until the persist worker
 has recorded it. Copies of an entry with the same `rev` (seq of its last change) must be
 equal, and checksums must match. A tombstone counts as an entry, and so does a marker: the item that
-replaces an expired or lost entry.
+retimes an expired or lost entry.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
 def _check_items(entries: RangeEntries) -> Iterable[Finding]:
     """Check that items are valid, that their seqs are in order, and that no seq has two items."""
     chat, window = entries.chat, entries.window
-    places: dict[int, set[int]] = collections.defaultdict(set)
+    times: dict[int, set[int]] = collections.defaultdict(set)
     for seq, entry in entries.cold.items():
         if entry.kind != LOST_KIND:
-            places[seq].add(entry.ts)
+            times[seq].add(entry.ts)
     right: list[tuple[int, str]] = []
     marked = ((True, marker) for marker in entries.markers)
     for is_marker, item in [*((False, cold_item) for cold_item in entries.items), *marked]:
@@ -90,7 +90,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
         if item.verdict == "wrong":
             yield Finding("item_changed", chat, message.seq, message.seq, location)
         if message.kind != LOST_KIND:
-            places[message.seq].add(item.ts)
+            times[message.seq].add(item.ts)
         if item.verdict == "wrong" or is_marker:
             continue
         if message.seq < window.first:
@@ -100,12 +100,12 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
     ordered = find_longest_increasing_subsequence([seq for seq, _ in right])
     for number, (seq, location) in enumerate(right):
         if (seq > window.last and not window.is_tail) or (
-            number not in ordered and len(places[seq]) < 2
+            number not in ordered and len(times[seq]) < 2
         ):
             yield Finding("out_of_order", chat, seq, seq, location)
-    for seq, times in places.items():
-        if len(times) > 1 and window.first <= seq <= window.last:
-            location = f"at {', '.join(map(str, sorted(times)))}"
+    for seq, found in times.items():
+        if len(found) > 1 and window.first <= seq <= window.last:
+            location = f"at {', '.join(map(str, sorted(found)))}"
             yield Finding("repeated_item", chat, seq, seq, location)
 
 

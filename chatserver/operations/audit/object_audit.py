@@ -73,13 +73,13 @@ class ObjectAuditor:
         return orphans
 
     async def _list_known(self, chat: ChatId, keys: set[str]) -> set[str]:
-        places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
-        if not places:
+        ranges = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
+        if not ranges:
             return set()
         # A segment that is replaced between these two Queries is in neither result, so
         # `find_orphans` calls this method twice.
         orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
-        first, last = min(low for low, _ in places), max(high for _, high in places)
+        first, last = min(low for low, _ in ranges), max(high for _, high in ranges)
         rows = await self._manifests.list_covering(chat, first, last)
         return orphans | {row.key for row in rows}
 

@@ -15,7 +15,8 @@ from chatserver.errors import ChatError, ConfigError, Unavailable
 
 if TYPE_CHECKING:
     from chatserver.operations.cost.prices import Prices
-    from chatserver.operations.cost.report import Capacity, Line, Report, Stored
+    from chatserver.operations.cost.report import Line, Report, Stored
+    from chatserver.operations.cost.stored_sizes import TableSize
     from chatserver.telemetry.dynamodb_usage import Spending
 
 DAYS_MAX = 40  # number of days for which usage data is kept
@@ -116,7 +117,7 @@ async def _read_redis(
 
 async def _read_dynamodb(
     settings: Settings, prices: Prices, problems: list[str]
-) -> tuple[list[Capacity], list[Stored]]:
+) -> tuple[list[TableSize], list[Stored]]:
     from chatserver.operations.cost import report as costs
     from chatserver.operations.cost.stored_sizes import list_sizes
     from chatserver.warm.dynamo.connections import open_dynamodb
@@ -128,15 +129,11 @@ async def _read_dynamodb(
         problems.append(f"no DynamoDB sizes: {exc.message}")
         return [], []
     price = prices.dynamodb.storage_per_gb_month_usd
-    capacities = [
-        costs.Capacity(size.name, size.items, size.bytes, size.write_units, size.read_units)
-        for size in sizes
-    ]
     lines = [
         costs.build_stored_line("dynamodb", size.name, size.items, size.bytes, price)
         for size in sizes
     ]
-    return capacities, lines
+    return sizes, lines
 
 
 async def _read_s3(

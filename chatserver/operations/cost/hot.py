@@ -92,8 +92,8 @@ class UsageTotals:
 
 
 def _iter_amounts(spending: Spending) -> Iterator[dict[str, Value]]:
-    def make_item(place: str, name: str, amount: float) -> dict[str, Value]:
-        return {"list": place, "name": name, "amount": repr(amount)}
+    def make_item(name_of_list: str, name: str, amount: float) -> dict[str, Value]:
+        return {"list": name_of_list, "name": name, "amount": repr(amount)}
 
     for key, amount in spending.units.items():
         yield make_item("units", ":".join(key), amount)

@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from chatserver.operations.cost.prices import GB, HOURS_PER_DAY, HOURS_PER_MONTH, Prices
+from chatserver.operations.cost.stored_sizes import TableSize
 from chatserver.telemetry.dynamodb_usage import CHATS_MAX, KINDS, Kind, Spending
 
 TOP_CHATS: Final = 10
@@ -38,16 +39,6 @@ class Stored(msgspec.Struct, frozen=True):
     bytes: int
     usd: float
     formula: str
-
-
-class Capacity(msgspec.Struct, frozen=True):
-    """Size and provisioned capacity (units per second, 0: on demand) of a table or index."""
-
-    name: str
-    items: int
-    bytes: int
-    write_units: int
-    read_units: int
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -80,9 +71,7 @@ class Rates:
     def build_line(self, name: str, table: str, write: float, read: float) -> Line:
         usd = write * self.write_usd + read * self.read_usd
         formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
-        return Line(
-            name=name, table=table, write_units=write, read_units=read, usd=usd, formula=formula
-        )
+        return Line(name, table, write, read, usd, formula)
 
 
 def sum_days(days: Iterable[Spending]) -> Spending:
@@ -108,24 +97,21 @@ def on_demand_rates(prices: Prices) -> Rates:
 
 
 def compute_provisioned_rates(
-    prices: Prices, capacities: Sequence[Capacity], spending: Spending, days: int
+    prices: Prices, capacities: Sequence[TableSize], spending: Spending, days: int
 ) -> Rates:
     """Return the effective price per used unit with provisioned billing."""
     hours = days * HOURS_PER_DAY
-    rates: dict[Kind, tuple[float, str]] = {}
-    hourly: dict[Kind, float] = {
-        "write": prices.dynamodb.write_unit_per_hour_usd,
-        "read": prices.dynamodb.read_unit_per_hour_usd,
-    }
-    for kind, price in hourly.items():
-        units = sum(
-            capacity.write_units if kind == "write" else capacity.read_units
-            for capacity in capacities
-        )
+
+    def compute_rate(kind: Kind, units: int, price: float) -> tuple[float, str]:
         used = _sum_units(spending, kind)
         text = f"({units} provisioned * {hours} h * {price:g} / {used:,.1f} used)"
-        rates[kind] = (units * hours * price / used if used else 0.0, text)
-    return Rates(rates["write"][0], rates["read"][0], rates["write"][1], rates["read"][1])
+        return units * hours * price / used if used else 0.0, text
+
+    write_units = sum(capacity.write_units for capacity in capacities)
+    read_units = sum(capacity.read_units for capacity in capacities)
+    write = compute_rate("write", write_units, prices.dynamodb.write_unit_per_hour_usd)
+    read = compute_rate("read", read_units, prices.dynamodb.read_unit_per_hour_usd)
+    return Rates(write[0], read[0], write[1], read[1])
 
 
 def _sum_units(spending: Spending, kind: Kind) -> float:
@@ -168,28 +154,15 @@ def compute_chats_error(spending: Spending) -> dict[str, float]:
 
 def build_stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
     """Return the storage cost per month; `price` is per GB per month."""
-    usd = size / GB * price
-    return Stored(
-        tier=tier,
-        name=name,
-        items=items,
-        bytes=size,
-        usd=usd,
-        formula=f"{size:,} / 2^30 * {price:g} a month",
-    )
+    formula = f"{size:,} / 2^30 * {price:g} a month"
+    return Stored(tier, name, items, size, size / GB * price, formula)
 
 
 def build_redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
-    return Stored(
-        tier="redis",
-        name=name,
-        items=items,
-        bytes=size,
-        usd=usd,
-        formula=f"{size:,} / 2^30 * {price:g} * {HOURS_PER_MONTH} h",
-    )
+    formula = f"{size:,} / 2^30 * {price:g} * {HOURS_PER_MONTH} h"
+    return Stored("redis", name, items, size, usd, formula)
 
 
 def total_line(spending: Spending, rates: Rates) -> Line:

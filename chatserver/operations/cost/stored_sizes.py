@@ -14,7 +14,7 @@ PAGE: Final = 1000  # maximum keys per page of a listing, an AWS limit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Size:
+class TableSize:
     """Size of a table (``messages``) or an index (``messages/sender``), for all tenants together.
 
     Units are the provisioned capacity per second, 0 if on demand.
@@ -27,14 +27,14 @@ class Size:
     read_units: int
 
 
-async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
+async def list_sizes(client: DynamoClient, settings: Warm) -> list[TableSize]:
     """Return the size of each table and index. Cost: one DescribeTable call per table.
 
     Raises:
         Unavailable: DynamoDB does not respond.
         ConfigError: a table does not exist or access is denied.
     """
-    sizes: list[Size] = []
+    sizes: list[TableSize] = []
     for table in TABLES:
         response = await client.call("describe_table", {"TableName": table.name_in(settings)})
         description = response["Table"]
@@ -46,9 +46,9 @@ async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
     return sizes
 
 
-def _make_size(name: str, description: dict[str, Any], kind: str) -> Size:
+def _make_size(name: str, description: dict[str, Any], kind: str) -> TableSize:
     provisioned = description.get("ProvisionedThroughput") or {}
-    return Size(
+    return TableSize(
         name,
         int(description.get("ItemCount", 0)),
         int(description.get(f"{kind}SizeBytes", 0)),

@@ -8,12 +8,14 @@ import datetime
 from collections.abc import AsyncIterator
 from typing import Final
 
+import attrs
 import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import Unavailable
 from chatserver.operations.cost.hot import UsageTotals
+from chatserver.task_groups import run_in_background
 from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
 
 log = structlog.get_logger()
@@ -22,16 +24,17 @@ FLUSH_S: Final = 10.0
 LAST_TIMEOUT_S: Final = 2.0
 
 
+@attrs.define(eq=False, repr=False)
 class UsageRecorder:
     """Adds this process's usage to the shared totals."""
 
-    def __init__(self, usage: UsageAccumulator, totals: UsageTotals, clock: Clock) -> None:
-        self._usage = usage
-        self._totals = totals
-        self._clock = clock
-        self._process = new_id()
-        self._number = 0
-        self._waiting: Part | None = None  # usage sent to Redis, but not confirmed
+    _usage: UsageAccumulator
+    _totals: UsageTotals
+    _clock: Clock
+    _process: str = attrs.field(factory=new_id, init=False)
+    _number: int = attrs.field(default=0, init=False)
+    # usage sent to Redis, but not confirmed
+    _waiting: Part | None = attrs.field(default=None, init=False)
 
     async def flush(self) -> None:
         """Add the usage since the last flush.
@@ -73,12 +76,10 @@ async def record_usage(
 ) -> AsyncIterator[None]:
     """Record usage while the block runs, and flush the remaining usage at the end."""
     recorder = UsageRecorder(usage, totals, clock)
-    task = asyncio.create_task(recorder.run(), name="cost")
     try:
-        yield
+        async with run_in_background(recorder.run(), name="cost"):
+            yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
         try:
             async with asyncio.timeout(LAST_TIMEOUT_S):
                 await recorder.flush()

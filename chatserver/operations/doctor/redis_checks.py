@@ -91,10 +91,10 @@ def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
     version = str(info.get("redis_version", ""))
     match = _VERSION.match(version)
     is_new = match is not None and (int(match[1]), int(match[2])) >= OLDEST
-    wanted = ".".join(map(str, OLDEST))
+    oldest = ".".join(map(str, OLDEST))
     return [
-        make_finding(STORE, f"{name}: version {version} is {wanted} or newer", is_met=is_new,
-              fix=f"upgrade it to {wanted} or newer"),
+        make_finding(STORE, f"{name}: version {version} is {oldest} or newer", is_met=is_new,
+              fix=f"upgrade it to {oldest} or newer"),
     ]  # fmt: skip
 
 

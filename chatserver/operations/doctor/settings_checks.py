@@ -100,17 +100,17 @@ async def check_connection(setting: str, url: str) -> Finding:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     tls = ssl.create_default_context() if parts.scheme == "https" else None
-    place = f"{parts.hostname}:{port}"
+    address = f"{parts.hostname}:{port}"
     try:
         async with asyncio.timeout(CONNECT_S_MAX):
             _, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
     except TimeoutError:
         return make_problem(
-            setting, f"{place} did not respond within {CONNECT_S_MAX:g} s", CHECK_NETWORK
+            setting, f"{address} did not respond within {CONNECT_S_MAX:g} s", CHECK_NETWORK
         )
     except OSError as exc:
         return make_problem(
-            setting, f"cannot connect to {place}: {exc.strerror or exc}", CHECK_NETWORK
+            setting, f"cannot connect to {address}: {exc.strerror or exc}", CHECK_NETWORK
         )
     writer.close()
     return Finding(STORE, "ok", f"{setting} responds")

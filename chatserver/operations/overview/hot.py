@@ -21,7 +21,6 @@ from chatserver.telemetry.process_stats import KEPT_S, PARTITIONS_MAX, Backlog, 
 
 ENTRIES_MAX: Final = 20_000
 MEASURED_MAX: Final = 64  # maximum partitions per call
-FIRST: Final = "0-0"
 
 
 class ReceivedSnapshot(NamedTuple):
@@ -32,7 +31,7 @@ class ReceivedSnapshot(NamedTuple):
     snapshot: Snapshot
 
 
-class Page(NamedTuple):
+class StatsPage(NamedTuple):
     """Process statistics, oldest first.
 
     The next page starts after `entry`; `now_ms` is Redis time.
@@ -72,7 +71,7 @@ class ProcessStatsLog:
         )
         self._newest_ms = int(entry.partition(b"-")[0])
 
-    async def list_after(self, entry: str, limit: int) -> Page:
+    async def list_after(self, entry: str, limit: int) -> StatsPage:
         """Return the snapshots after the stream entry `entry`.
 
         Snapshots from other releases that cannot be decoded are skipped.
@@ -95,7 +94,7 @@ class ProcessStatsLog:
             )
         newest = reply[-1][0].decode() if reply else entry
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-        return Page(snapshots, newest, now_ms, len(reply) == limit)
+        return StatsPage(snapshots, newest, now_ms, len(reply) == limit)
 
 
 class BacklogStats:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import attrs
 import structlog
 
 from chatserver.domain.clock import Clock
@@ -25,40 +24,29 @@ PUBLISH_TIMEOUT_S: Final = 2.0
 HOST_CHARS_MAX: Final = 64
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProcessIdentity:
-    """Kind of this process, and the names of its workers (`does`)."""
-
-    kind: Kind
-    does: str = ""
-
-
 FindMore = Callable[[], Awaitable[dict[str, Any]]]
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Publisher:
     """Publishes snapshots of the statistics of this process.
 
-    `find_more()` returns the `Snapshot` fields that are not metrics; it may raise Unavailable.
+    `does` has the names of its workers. `find_more()` returns the `Snapshot` fields that are not
+    metrics; it may raise Unavailable.
     """
 
-    def __init__(
-        self,
-        *,
-        identity: ProcessIdentity,
-        stats_log: ProcessStatsLog,
-        clock: Clock,
-        find_more: FindMore | None = None,
-    ) -> None:
-        self._identity = identity
-        self._stats_log = stats_log
-        self._clock = clock
-        self._find_more = find_more
-        self._reader = StatsCollector()
-        self._process = new_id().lower()
-        self._host = socket.gethostname()[:HOST_CHARS_MAX]
-        self._started_ms = int(clock.time() * 1000)
-        self._last = clock.monotonic()
+    _kind: Kind
+    _does: str = ""
+    _stats_log: ProcessStatsLog
+    _clock: Clock
+    _find_more: FindMore
+    _reader: StatsCollector = attrs.field(factory=StatsCollector, init=False)
+    _process: str = attrs.field(factory=lambda: new_id().lower(), init=False)
+    _started: float = attrs.field(init=False)
+    _last: float = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._started, self._last = self._clock.time(), self._clock.monotonic()
 
     async def collect(self) -> Snapshot:
         """Return the statistics of this process since the last call.
@@ -66,20 +54,17 @@ class Publisher:
         Raises:
             Unavailable: `find_more` failed.
         """
-        found_more = {} if self._find_more is None else await self._find_more()
+        found_more = await self._find_more()
         now = self._clock.monotonic()
         span_s, self._last = now - self._last, now
-        stats = self._reader.collect()
         return Snapshot(
-            kind=self._identity.kind,
-            does=self._identity.does,
-            host=self._host,
+            kind=self._kind,
+            does=self._does,
+            host=socket.gethostname()[:HOST_CHARS_MAX],
             pid=os.getpid(),
-            started_ms=self._started_ms,
+            started_ms=int(self._started * 1000),
             span_s=max(span_s, 0.001),
-            gauges=stats.gauges,
-            counts=stats.counts,
-            times=stats.times,
+            **self._reader.collect()._asdict(),
             **found_more,
         )
 
@@ -105,13 +90,3 @@ class Publisher:
                 if is_published:
                     log.warning("process_stats.publish_failed", error=str(exc) or "timed_out")
                 is_published = False
-
-
-@contextlib.asynccontextmanager
-async def publish(publisher: Publisher) -> AsyncIterator[None]:
-    task = asyncio.create_task(publisher.run(), name="process-stats")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

@@ -29,6 +29,7 @@ OPERATE: Final = admin_or_key("operate")
 DAYS: Final = 2  # number of days shown: today and the day before
 FINDINGS_SHOWN_MAX: Final = 50
 CHATS_SHOWN_MAX: Final = 10
+_SUMMED: Final = ("chats", "entries", "unverified", "failed", "findings")  # of all partitions
 
 After = Annotated[
     int,
@@ -107,11 +108,8 @@ class CostReport(msgspec.Struct, frozen=True):
 
 def build_operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     overviews = Overviews(ProcessStatsLog(container.hot))
-    audit_results, usage_totals, prices = (
-        AuditResults(container.hot),
-        UsageTotals(container.hot),
-        load_prices(),
-    )
+    audit_results, usage_totals = AuditResults(container.hot), UsageTotals(container.hot)
+    prices = load_prices()
 
     @get("/v1/admin/overview", opt={"rule": OPERATE})
     async def get_overview(after: After = 0) -> Overview:
@@ -145,11 +143,7 @@ async def _make_audit_report(audit_results: AuditResults, partitions: int) -> Au
         audited=len(rounds),
         oldest_ms=min(ends, default=None),
         newest_ms=max(ends, default=None),
-        chats=sum(audit_round.chats for audit_round in rounds),
-        entries=sum(audit_round.entries for audit_round in rounds),
-        unverified=sum(audit_round.unverified for audit_round in rounds),
-        failed=sum(audit_round.failed for audit_round in rounds),
-        findings=sum(audit_round.findings for audit_round in rounds),
+        **{name: sum(getattr(audit_round, name) for audit_round in rounds) for name in _SUMMED},
         latest=[
             _make_finding(finding)
             for finding in await audit_results.list_findings(FINDINGS_SHOWN_MAX)
@@ -160,17 +154,8 @@ async def _make_audit_report(audit_results: AuditResults, partitions: int) -> Au
 
 def _make_finding(finding: DatedFinding) -> AuditFinding:
     category, meaning, advice = KINDS[finding.kind]
-    return AuditFinding(
-        at_ms=finding.at_ms,
-        category=category,
-        kind=finding.kind,
-        chat=finding.chat,
-        first=finding.first,
-        last=finding.last,
-        where=finding.where,
-        meaning=meaning,
-        advice=advice,
-    )
+    fields = msgspec.structs.asdict(finding)
+    return AuditFinding(**fields, category=category, meaning=meaning, advice=advice)
 
 
 def make_cost_report(

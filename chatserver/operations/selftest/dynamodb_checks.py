@@ -138,8 +138,6 @@ class DynamodbChecks:
                 await asyncio.sleep(1.0)
         raise Failed(f"the removal did not appear in the Stream within {STREAM_S_MAX:g} s")
 
-    # Items
-
     def _put_if_absent(self, name: str) -> Action:
         return self._directory.put_action((name, name), if_=Attr(DirectoryField.PK).is_absent)
 

@@ -6,6 +6,8 @@ import hashlib
 import os
 from typing import Final
 
+import attrs
+
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.errors import Conflict
 from chatserver.operations.selftest.model import Check, Failed, require
@@ -15,9 +17,9 @@ KEY: Final = "checks/object"
 SIZE: Final = 300_000
 
 
+@attrs.define(eq=False, repr=False)
 class S3Checks:
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    _store: ObjectStore
 
     def list_checks(self) -> list[Check]:
         return [

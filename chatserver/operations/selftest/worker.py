@@ -162,13 +162,11 @@ class ChatChecks:
         while missed := await sync.list_missed(self._bob, Seq(len(events)), 1000):
             events += [message.seq for message in missed]
         middle = events[len(events) // 2] if events else 0
-        following = [
-            message.seq for message in await sync.list_missed(self._bob, Seq(middle), 1000)
-        ]
+        resumed = [message.seq for message in await sync.list_missed(self._bob, Seq(middle), 1000)]
         require(len(events) >= EACH, f"the inbox has {len(events)} events of {EACH} messages")
         require(events == list(range(1, len(events) + 1)), f"the seqs of the inbox are {events}")
-        require(following == events[middle:], "resuming from a cursor returned the wrong events")
-        return f"{len(events)} events, {len(following)} after the cursor"
+        require(resumed == events[middle:], "resuming from a cursor returned the wrong events")
+        return f"{len(events)} events, {len(resumed)} after the cursor"
 
     async def _check_refusal(self) -> str:
         self._require_chat()

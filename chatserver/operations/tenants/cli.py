@@ -14,21 +14,23 @@ import click
 
 from chatserver.cli.process_setup import prepare, run
 from chatserver.command_options import with_options
+from chatserver.domain.quantities import format_bytes
 from chatserver.errors import Conflict, NotFound
 from chatserver.operations.tenants.tenant_cli import (
     HasRedis,
-    Progress,
+    TenantProgress,
     UnitsMax,
     handle_tenant_errors,
     open_tenant_of,
     tenant_argument,
 )
 from chatserver.operations.tenants.tenant_list_cli import list_command, measure_command
-from chatserver.operations.tenants.transfer_cli import export_command, restore_command
 
 if TYPE_CHECKING:
+    from chatserver.operations.tenants.export_files import Manifest
     from chatserver.operations.tenants.tenant_audit import StoreAudit
     from chatserver.operations.tenants.tenant_stores import OpenTenant
+    from chatserver.warm.tenant_states import State
 
 SHOWN_MAX: Final = 20  # maximum remaining items, objects or keys printed per store
 
@@ -38,7 +40,7 @@ def tenants() -> None:
     """Manage the tenants that share the tables and the bucket (docs/tenants.md)."""
 
 
-for command in (list_command, measure_command, export_command, restore_command):
+for command in (list_command, measure_command):
     tenants.add_command(command)
 
 
@@ -56,7 +58,7 @@ async def block(
     from chatserver.operations.tenants import tenant_block as blocks
 
     settings = prepare("tenants")
-    with Progress("block") as progress:
+    with TenantProgress("block") as progress:
         async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
             record = await work.records.find(tenant)
             if record is not None and record.state in {"deleting", "deleted", "restoring"}:
@@ -93,13 +95,9 @@ async def unblock(
     click.echo(f"tenant {tenant} is not blocked")
 
 
-async def _record(work: OpenTenant, state: Any) -> None:
-    from chatserver.warm.tenant_states import TenantState
-
+async def _record(work: OpenTenant, state: State) -> None:
     record = await work.records.find(work.tenant)
-    receipt = "" if record is None else record.receipt
-    now_ms = int(work.clock.time() * 1000)
-    await work.records.put(TenantState(work.tenant, state, now_ms, "", receipt=receipt))
+    await work.record(state, receipt="" if record is None else record.receipt)
 
 
 async def _require_tenant(work: OpenTenant) -> None:
@@ -147,7 +145,7 @@ def delete(
     arm_failpoint()
 
     async def delete_tenant() -> dict[str, Any]:
-        with Progress(f"delete {tenant}") as progress:
+        with TenantProgress(f"delete {tenant}") as progress:
             async with open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work:
                 if not force:
                     await _require_tenant(work)
@@ -199,11 +197,11 @@ async def audit(
     from chatserver.operations.tenants.tenant_audit import audit_tenant, parse_texts
 
     settings = prepare("tenants")
-    wanted = [*texts, *(find_file.read_text("utf-8").splitlines() if find_file else ())]
-    with Progress(f"audit {tenant}") as progress:
+    searched = [*texts, *(find_file.read_text("utf-8").splitlines() if find_file else ())]
+    with TenantProgress(f"audit {tenant}") as progress:
         async with open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work:
             results = await audit_tenant(
-                work, texts=parse_texts(wanted), has_contents=contents, report=progress
+                work, texts=parse_texts(searched), has_contents=contents, report=progress
             )
     for result in results:
         click.echo(_format(result, is_json=is_json))
@@ -220,8 +218,90 @@ def _format(store: StoreAudit, *, is_json: bool) -> str:
         return f"{store.store}: nothing is left ({store.checked:,} checked)"
     lines = [
         f"{store.store}: data is left",
-        *(f"    {place}" for place in store.left[:SHOWN_MAX]),
+        *(f"    {name}" for name in store.left[:SHOWN_MAX]),
     ]
     if len(store.left) > SHOWN_MAX:
         lines.append(f"    and more ({len(store.left)} listed with --json)")
     return "\n".join(lines)
+
+
+@tenants.command("export")
+@tenant_argument
+@handle_tenant_errors
+@with_options
+async def export(
+    tenant: str,
+    *,
+    location: Annotated[str, "--to", "Target: a directory, or s3://bucket/prefix."],
+    verify: Annotated[bool, "Only verify a finished export."] = False,
+    allow_unpersisted: Annotated[
+        bool,
+        "Export even if the newest messages are only in Redis; they may be missing "
+        "from the exported items.",
+    ] = False,
+    max_units: UnitsMax = None,
+    has_redis: HasRedis = True,
+) -> None:
+    """Export all data of TENANT. If interrupted, run it again: it continues where it stopped.
+
+    For a consistent export, run `tenants block` first.
+    """
+    from chatserver.operations.tenants.export import Export, verify_export
+    from chatserver.operations.tenants.export_files import open_target
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    settings = prepare("tenants")
+    arm_failpoint()
+    with TenantProgress(f"export {tenant}") as progress:
+        if not verify:
+            async with (
+                open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work,
+                open_target(location, settings.cold) as target,
+            ):
+                export = Export(work, target, progress)
+                manifest = await export.run(is_partial_allowed=allow_unpersisted)
+            _print_transfer(f"tenant {tenant} is exported", manifest)
+            return
+        async with open_target(location, settings.cold) as target:
+            problems = await verify_export(target, progress)
+    for problem in problems:
+        click.echo(problem)
+    if problems:
+        sys.exit(1)
+    click.echo("the export is complete and unchanged")
+
+
+@tenants.command("restore")
+@tenant_argument
+@handle_tenant_errors
+@with_options
+async def restore(
+    tenant: str,
+    *,
+    location: Annotated[str, "--from", "The export: a directory, or s3://bucket/prefix."],
+    max_units: UnitsMax = None,
+    has_redis: HasRedis = True,
+) -> None:
+    """Restore TENANT from an export. If interrupted, run it again: it continues where it stopped.
+
+    The tenant must have no data, and is blocked during the restore. Redis must be empty; the server
+    later fills it from DynamoDB.
+    """
+    from chatserver.operations.tenants.export_files import open_target
+    from chatserver.operations.tenants.restoration import Restoration
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    settings = prepare("tenants")
+    arm_failpoint()
+    with TenantProgress(f"restore {tenant}") as progress:
+        async with (
+            open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work,
+            open_target(location, settings.cold) as target,
+        ):
+            restored = await Restoration(work, target, progress).run()
+    _print_transfer(f"tenant {tenant} is restored", restored)
+
+
+def _print_transfer(title: str, manifest: Manifest) -> None:
+    counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items()) or "nothing"
+    click.echo(f"{title}: {counts}; {format_bytes(manifest.object_bytes)} of objects")

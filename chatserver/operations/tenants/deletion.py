@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any, Final
+
+import attrs
 
 from chatserver.domain.ids import new_id
 from chatserver.errors import Unavailable
@@ -28,23 +29,20 @@ from chatserver.operations.tenants.tenant_block import (
     in_flight_s_max,
     wait_for_processes,
 )
-from chatserver.operations.tenants.tenant_stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant, Report
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.tenant_states import TenantState
 
 CHECKS_MAX: Final = 5  # Data from late writes is deleted at most this many times.
 LEFT_SHOWN_MAX: Final = 10
 
-# called with a store and the number deleted since the last call, or with a message and 0
-Report = Callable[[str, int], None]
 
-
+@attrs.define(eq=False, repr=False)
 class Deletion:
-    def __init__(self, work: OpenTenant, report: Report) -> None:
-        self._work = work
-        self._report = report
-        self._record: TenantState
-        self._progress: dict[str, Any] = {}
+    _work: OpenTenant
+    _report: Report
+    _record: TenantState = attrs.field(init=False)
+    _progress: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     async def run(self, *, is_again: bool = False) -> dict[str, Any]:
         """Delete the tenant, or continue a deletion; return the receipt.
@@ -81,7 +79,7 @@ class Deletion:
             self._record, self._progress = record, json.loads(record.progress)
             return
         self._progress = {"started": now, "done": [], "deleted": {}}
-        self._record = TenantState(self._work.tenant, "deleting", int(now * 1000), new_id())
+        self._record = await self._work.record("deleting", new_id())
         await self._save()
         failpoint("tenants.delete.recorded")
 
@@ -110,30 +108,29 @@ class Deletion:
         """Delete data from late writes until none is left; return the items checked per store."""
         for _ in range(CHECKS_MAX):
             checked: dict[str, int] = {}
-            remaining_places: list[str] = []
+            found: list[str] = []
             for store in self._work.list_stores():
                 remaining = await store.find_remaining(LEFT_SHOWN_MAX)
                 checked[store.name] = remaining.checked
                 if remaining.found:
-                    remaining_places += [f"{store.name}: {place}" for place in remaining.found]
+                    found += [f"{store.name}: {name}" for name in remaining.found]
                     await self._delete(store.name)
             failpoint("tenants.delete.checked")
-            if not remaining_places:
+            if not found:
                 return checked
-        shown = "; ".join(remaining_places[:LEFT_SHOWN_MAX])
+        shown = "; ".join(found[:LEFT_SHOWN_MAX])
         raise Unavailable(
             f"tenant {self._work.tenant}: late writes were found ({shown}); "
             "stop all processes of the tenant and run the command again"
         )
 
     async def _finish(self, checked: dict[str, int]) -> dict[str, Any]:
-        finished = self._work.clock.time()
         receipt = make_receipt(
             {
                 "tenant": self._work.tenant,
                 "job": self._record.job,
                 "started": format_time(self._progress["started"]),
-                "finished": format_time(finished),
+                "finished": format_time(self._work.clock.time()),
                 "deleted": self._progress["deleted"],
                 "checked": checked,
                 "left": 0,
@@ -146,15 +143,7 @@ class Deletion:
         if self._work.redis is not None:
             await self._work.redis.block(self._work.tenant, reason)
         failpoint("tenants.delete.finishing")
-        await self._work.records.put(
-            TenantState(
-                self._work.tenant,
-                "deleted",
-                int(finished * 1000),
-                self._record.job,
-                receipt=json.dumps(receipt),
-            )
-        )
+        await self._work.record("deleted", self._record.job, json.dumps(receipt))
         failpoint("tenants.delete.finished")
         return receipt
 

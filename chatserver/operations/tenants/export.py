@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import msgspec
 
 from chatserver.cold.tenant_objects import Stored
@@ -32,15 +33,14 @@ from chatserver.operations.tenants.export_files import (
     read_manifest,
 )
 from chatserver.operations.tenants.tenant_block import format_time
-from chatserver.operations.tenants.tenant_stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant, Report
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import TABLES, Table
 
 OBJECTS_AT_ONCE = 8
 SECTION_REDIS, SECTION_OBJECTS = "redis", "objects"
-
-Report = Callable[[str, int], None]
 
 
 class _State(msgspec.Struct):
@@ -56,14 +56,14 @@ class _State(msgspec.Struct):
     files: list[ExportedFile] = []
 
 
+@attrs.define(eq=False, repr=False)
 class Export:
-    def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
-        self._work = work
-        self._target = target
-        self._report = report
-        self._state: _State
-        self._lines: list[bytes] = []
-        self._size = 0
+    _work: OpenTenant
+    _target: Target
+    _report: Report
+    _state: _State = attrs.field(init=False)
+    _lines: list[bytes] = attrs.field(factory=list, init=False)
+    _size: int = attrs.field(default=0, init=False)
 
     async def run(self, *, is_partial_allowed: bool = False) -> Manifest:
         """Export everything, or continue an export that was interrupted.
@@ -161,9 +161,9 @@ class Export:
         async for page in self._work.objects.iter_pages(after=self._state.next_object):
             for start in range(0, len(page), OBJECTS_AT_ONCE):
                 batch = page[start : start + OBJECTS_AT_ONCE]
-                async with asyncio.TaskGroup() as group:
-                    copies = [group.create_task(self._copy(stored)) for stored in batch]
-                for copied in [task.result() for task in copies]:
+                for copied in await map_concurrently(
+                    self._copy, batch, in_flight_max=OBJECTS_AT_ONCE, name="export-object"
+                ):
                     if copied is not None:
                         self._add(msgspec.json.encode(copied))
                         self._state.object_bytes += copied.bytes

@@ -6,12 +6,12 @@ of restored files, and a repeated write puts the same content.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any, Final
+
+import attrs
 
 from chatserver.domain.ids import new_id
 from chatserver.errors import Conflict, CorruptData
@@ -25,7 +25,8 @@ from chatserver.operations.tenants.export_files import (
     read_manifest,
 )
 from chatserver.operations.tenants.tenant_block import block, unblock, wait_for_processes
-from chatserver.operations.tenants.tenant_stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant, Report
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.active_version import PROCESS_PREFIX, SCHEMA_KEY
@@ -38,15 +39,13 @@ LEFT_MAX: Final = 20
 # Data that `tables apply` creates; a tenant that has nothing else counts as empty.
 _OF_NEW_TENANT: Final = ("s3:rules", f"dynamodb:directory: {SCHEMA_KEY} / ")
 
-Report = Callable[[str, int], None]
 
-
+@attrs.define(eq=False, repr=False)
 class Restoration:
-    def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
-        self._work = work
-        self._target = target
-        self._report = report
-        self._reason = ""
+    _work: OpenTenant
+    _target: Target
+    _report: Report
+    _reason: str = attrs.field(default="", init=False)
 
     async def run(self) -> Manifest:
         """Restore everything, or continue a restore; then unblock the tenant.
@@ -63,11 +62,7 @@ class Restoration:
         progress: dict[str, Any] = json.loads(record.progress)
         self._reason = await block(self._work, "it is being restored")
         await wait_for_processes(self._work, lambda text: self._report(text, 0))
-        files = [
-            export_file
-            for export_file in manifest.files
-            if not export_file.name.startswith("redis/")
-        ]
+        files = [file for file in manifest.files if not file.name.startswith("redis/")]
         for number, file in enumerate(files):
             if number < progress.get("files", 0):
                 continue
@@ -76,33 +71,25 @@ class Restoration:
             await self._work.records.put(record._replace(progress=json.dumps(progress)))
             failpoint("tenants.restore.file")
         await unblock(self._work)
-        now_ms = int(self._work.clock.time() * 1000)
-        await self._work.records.put(
-            TenantState(self._work.tenant, "active", now_ms, record.job, receipt=record.receipt)
-        )
+        await self._work.record("active", record.job, record.receipt)
         return manifest
 
     async def _begin(self) -> TenantState:
         existing = await self._work.records.find(self._work.tenant)
         if existing is not None and existing.state == "restoring":
             return existing
-        existing_places: list[str] = []
-        for store in self._work.list_stores():
-            places = (await store.find_remaining(LEFT_MAX)).found
-            existing_places += [f"{store.name}: {place}" for place in places]
-        existing_places = [
-            place for place in existing_places if not place.startswith(_OF_NEW_TENANT)
+        found = [
+            f"{store.name}: {name}"
+            for store in self._work.list_stores()
+            for name in (await store.find_remaining(LEFT_MAX)).found
         ]
-        if existing_places:
+        if own := [name for name in found if not name.startswith(_OF_NEW_TENANT)]:
             raise Conflict(
-                f"tenant {self._work.tenant} has data ({'; '.join(existing_places[:3])}); restore "
+                f"tenant {self._work.tenant} has data ({'; '.join(own[:3])}); restore "
                 "into an empty tenant, or delete this one first"
             )
-        now_ms = int(self._work.clock.time() * 1000)
         receipt = "" if existing is None else existing.receipt
-        record = TenantState(self._work.tenant, "restoring", now_ms, new_id(), receipt=receipt)
-        await self._work.records.put(record)
-        return record
+        return await self._work.record("restoring", new_id(), receipt)
 
     async def _restore_file(self, file: ExportedFile) -> None:
         lines = await read_lines(self._target, file)
@@ -111,17 +98,17 @@ class Restoration:
                 decoded = (decode(line, Item, file.name) for line in lines)
                 items = [self._add_block(item) for item in decoded if _is_restored(item)]
                 for start in range(0, len(items), ITEMS_AT_ONCE):
-                    await self._work.items.put(table, items[start : start + ITEMS_AT_ONCE])
-                    self._report(
-                        f"dynamodb:{table.name}", len(items[start : start + ITEMS_AT_ONCE])
-                    )
+                    batch = items[start : start + ITEMS_AT_ONCE]
+                    await self._work.items.put(table, batch)
+                    self._report(f"dynamodb:{table.name}", len(batch))
                 return
         objects = [decode(line, ExportedObject, file.name) for line in lines]
         for start in range(0, len(objects), OBJECTS_AT_ONCE):
-            async with asyncio.TaskGroup() as group:
-                for exported in objects[start : start + OBJECTS_AT_ONCE]:
-                    group.create_task(self._put_object(exported))
-            self._report("s3", len(objects[start : start + OBJECTS_AT_ONCE]))
+            exported = objects[start : start + OBJECTS_AT_ONCE]
+            await map_concurrently(
+                self._put_object, exported, in_flight_max=OBJECTS_AT_ONCE, name="restore-object"
+            )
+            self._report("s3", len(exported))
 
     def _add_block(self, item: Item) -> Item:
         """Return the item to put: the schema version item with the block, other items unchanged."""

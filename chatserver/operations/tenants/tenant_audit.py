@@ -12,7 +12,7 @@ own stores, and searches the items and objects of all other tenants for:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from chatserver.cold.client import open_s3
 from chatserver.cold.tenant_objects import TenantObjects
 from chatserver.errors import BadRequest, NotFound
 from chatserver.operations.tenants.tenant_list import get_tenant, open_all_items
-from chatserver.operations.tenants.tenant_stores import OpenTenant, get_tenant_settings
+from chatserver.operations.tenants.tenant_stores import OpenTenant, Report, get_tenant_settings
 from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_states import PARTITION
@@ -32,8 +32,6 @@ TEXTS_MAX: Final = 1000
 TEXT_BYTES_MIN: Final = 3
 OBJECT_BYTES_MAX: Final = 256 * 2**20
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-
-Report = Callable[[str, int], None]
 
 
 class StoreAudit(msgspec.Struct):

@@ -42,7 +42,7 @@ def tenant_argument(command: F) -> F:
     return click.argument("tenant", callback=parse)(command)
 
 
-class Progress:
+class TenantProgress:
     """Prints the number of processed items, objects and keys to standard error."""
 
     def __init__(self, title: str) -> None:
@@ -51,7 +51,7 @@ class Progress:
         self._stack = contextlib.ExitStack()
         self._report: Any = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> TenantProgress:
         from chatserver.cli.progress import open_report
         from chatserver.domain.clock import SystemClock
 

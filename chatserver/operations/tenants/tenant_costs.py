@@ -7,7 +7,6 @@ server holds the data of only one tenant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -20,13 +19,11 @@ from chatserver.domain.clock import Clock
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
 from chatserver.operations.cost.prices import GB, HOURS_PER_MONTH, Prices
 from chatserver.operations.tenants.tenant_list import get_tenant, open_all_items
-from chatserver.operations.tenants.tenant_stores import get_tenant_settings
+from chatserver.operations.tenants.tenant_stores import Report, get_tenant_settings
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_item_scans import compute_item_bytes, index_bytes
 
 ITEM_OVERHEAD_BYTES: Final = 100  # AWS: storage overhead of each item
-
-Report = Callable[[str, int], None]
 
 
 class PartSize(msgspec.Struct):

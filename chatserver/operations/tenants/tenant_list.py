@@ -9,7 +9,7 @@ tables also finds tenants whose `directory` items were deleted.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from chatserver.domain.access.tenants import RESERVED_TENANTS
 from chatserver.domain.clock import Clock
 from chatserver.errors import TooLarge
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
-from chatserver.operations.tenants.tenant_stores import get_tenant_settings
+from chatserver.operations.tenants.tenant_stores import Report, get_tenant_settings
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.tenancy import SEPARATOR
@@ -31,9 +31,6 @@ from chatserver.warm.tenant_item_scans import TenantItems
 from chatserver.warm.tenant_states import TenantStates
 
 TENANTS_MAX: Final = 10_000
-
-# called with a table, and the number of items scanned since the last call
-Report = Callable[[str, int], None]
 
 
 class TenantLine(msgspec.Struct):

@@ -14,7 +14,7 @@ from chatserver.command_options import PricesFile, with_options
 from chatserver.domain.quantities import format_bytes, format_count
 from chatserver.operations.tenants.tenant_cli import (
     HasRedis,
-    Progress,
+    TenantProgress,
     UnitsMax,
     handle_tenant_errors,
 )
@@ -52,7 +52,7 @@ async def list_command(
     from chatserver.warm.schema.tables import DIRECTORY, TABLES
 
     settings = prepare("tenants")
-    with Progress("list") as progress:
+    with TenantProgress("list") as progress:
         tenants = await list_tenants(
             settings,
             clock=SystemClock(),
@@ -73,8 +73,8 @@ def _format_line(line: TenantLine) -> str:
     if line.since_ms is not None:
         since_time = datetime.datetime.fromtimestamp(line.since_ms // 1000, datetime.UTC)
         since = f" since {since_time:%Y-%m-%d %H:%M} UTC"
-    places = ", ".join(line.found_in) or "nothing"
-    return f"{line.tenant:<32}  {line.state}{since}  ({places})"
+    tiers = ", ".join(line.found_in) or "nothing"
+    return f"{line.tenant:<32}  {line.state}{since}  ({tiers})"
 
 
 @click.command("measure")
@@ -99,7 +99,7 @@ async def measure_command(
     from chatserver.operations.tenants.tenant_costs import measure_tenants
 
     settings = prepare("tenants")
-    with Progress("measure") as progress:
+    with TenantProgress("measure") as progress:
         sizes = await measure_tenants(
             settings,
             clock=SystemClock(),

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
+import attrs
+
 from chatserver.cold.bucket import find_rules_of_tenant, remove_rules_of_tenant
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.tenant_objects import TenantObjects
@@ -21,9 +23,12 @@ from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.tables import TABLES, Table
 from chatserver.warm.tenant_item_scans import TenantItems, is_block
-from chatserver.warm.tenant_states import TenantStates
+from chatserver.warm.tenant_states import State, TenantState, TenantStates
 
 OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
+
+# Called with a store and the number of items since the last call, or with a message and 0.
+Report = Callable[[str, int], None]
 
 TABLE_ITEMS_MAX: Final = 500  # number of items deleted between two progress reports
 
@@ -73,6 +78,12 @@ class OpenTenant:
         stores += [ObjectsStore(self.objects), RulesStore(self.bucket, self.settings)]
         return [*stores, *self.features]
 
+    async def record(self, state: State, job: str = "", receipt: str = "") -> TenantState:
+        """Replace the tenant's record."""
+        record = TenantState(self.tenant, state, int(self.clock.time() * 1000), job, "{}", receipt)
+        await self.records.put(record)
+        return record
+
 
 @contextlib.asynccontextmanager
 async def open_tenant(
@@ -121,13 +132,13 @@ async def open_tenant(
         )
 
 
+@attrs.define(eq=False, repr=False)
 class RedisStore:
     """All keys in the tenant's Redis, except those that block the tenant."""
 
     name = "redis"
 
-    def __init__(self, redis: TenantRedis) -> None:
-        self._redis = redis
+    _redis: TenantRedis
 
     async def delete(self) -> AsyncIterator[int]:
         async for deleted in self._redis.delete_pages():
@@ -170,13 +181,13 @@ class TableStore:
         return RemainingData(remaining, checked)
 
 
+@attrs.define(eq=False, repr=False)
 class ObjectsStore:
     """All versions of the tenant's objects: archive, files, long bodies, exports, Parquet."""
 
     name = "s3:objects"
 
-    def __init__(self, objects: TenantObjects) -> None:
-        self._objects = objects
+    _objects: TenantObjects
 
     async def delete(self) -> AsyncIterator[int]:
         """Delete objects, versions, and unfinished uploads."""

@@ -61,14 +61,14 @@ def trace(
     """
     try:
         parse_mid(mid)
-        place = (
+        scope = (
             None if chat is None else ChatId(parse_id(chat, "--chat")),
             None if user is None else UserId(parse_id(user, "--user")),
         )
     except BadRequest as exc:
         raise click.UsageError(exc.message) from None
     settings = prepare("trace")
-    message_trace, reason, problems = run(_trace(settings, mid, place, chats_max, members_max))
+    message_trace, reason, problems = run(_trace(settings, mid, scope, chats_max, members_max))
     if message_trace is None:
         for problem in problems:
             click.echo(f"chatserver: {escape_unprintable(problem)}", err=True)
@@ -83,7 +83,7 @@ def trace(
 async def _trace(
     settings: Settings,
     mid: str,
-    place: tuple[ChatId | None, UserId | None],
+    scope: tuple[ChatId | None, UserId | None],
     chats_max: int,
     members_max: int,
 ) -> tuple[Trace | None, str, list[str]]:
@@ -118,7 +118,7 @@ async def _trace(
         )
         message_trace.problems += problems
         try:
-            return await message_trace.trace(mid, *place), "", message_trace.problems
+            return await message_trace.trace(mid, *scope), "", message_trace.problems
         except NotFound as exc:
             return None, exc.message, message_trace.problems
 
@@ -146,15 +146,15 @@ def _print(message_trace: Trace) -> None:
 
 
 def build_trace_lines(message_trace: Trace) -> list[Line]:
-    place = message_trace.found
+    found = message_trace.found
     lines = [
         ("message", f"{message_trace.mid}, created {_format_us(message_trace.made_ms * 1000)}"),
         ("trace id", message_trace.trace_id),
         (
             "committed",
-            f"chat {place.chat}, seq {place.seq}, ts {place.ts} ({_format_us(place.ts)})",
+            f"chat {found.chat}, seq {found.seq}, ts {found.ts} ({_format_us(found.ts)})",
         ),
-        ("", f"{place.kind} from {place.sender}; found in {_SOURCES[place.source]}"),
+        ("", f"{found.kind} from {found.sender}; found in {_SOURCES[found.source]}"),
         *_build_hot_lines(message_trace),
         *_build_delivery_lines(message_trace),
         *_build_warm_lines(message_trace),
@@ -182,8 +182,8 @@ def _build_hot_lines(message_trace: Trace) -> list[Line]:
         return [("hot", "unknown: Redis does not respond")]
     if not hot.is_open:
         return [("hot", "no: the chat is not in Redis")]
-    place = "in the log of its chat" if hot.is_in_log else "no longer in the log of its chat"
-    return [("hot", f"{place}, which is at seq {hot.head}")]
+    state = "in the log of its chat" if hot.is_in_log else "no longer in the log of its chat"
+    return [("hot", f"{state}, which is at seq {hot.head}")]
 
 
 def _build_delivery_lines(message_trace: Trace) -> list[Line]:
@@ -221,10 +221,10 @@ def _build_delivery_lines(message_trace: Trace) -> list[Line]:
 def _build_warm_lines(message_trace: Trace) -> list[Line]:
     warm, waiting = message_trace.warm, message_trace.waiting
     if waiting is not None and waiting.why:
-        return [("persisted", f"NO: dead letter {waiting.place}: {waiting.why}")]
+        return [("persisted", f"NO: dead letter {waiting.entry}: {waiting.why}")]
     if waiting is not None and warm is None:
         since = _format_us(waiting.since_ms * 1000)
-        return [("persisted", f"not yet: in the backlog at {waiting.place} since {since}")]
+        return [("persisted", f"not yet: in the backlog at {waiting.entry} since {since}")]
     if warm is None:
         text = {
             True: "yes, but the table has no item for it",

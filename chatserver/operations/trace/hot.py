@@ -33,8 +33,6 @@ class HotTrace:
         self._log = ChatLog(hot)
         self._inboxes = Inboxes(hot)
 
-    # search
-
     async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[LocatedMessage, Waiting] | None:
         """Return the message if it is in a backlog or is a dead letter.
 
@@ -62,9 +60,8 @@ class HotTrace:
             for name, fields in reply:
                 entry = parse_entry(name, fields)
                 for raw in entry.messages if isinstance(entry, CommitEntry) else ():
-                    if (
-                        match := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")
-                    ) is not None:
+                    match = _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")
+                    if match is not None:
                         since_ms = int(entry.id.partition("-")[0])
                         return match, Waiting(f"{partition}:{entry.id}", since_ms, "")
             if len(reply) < PAGE:
@@ -113,8 +110,6 @@ class HotTrace:
                 return None
             before = entries[0].seq
 
-    # state
-
     async def get_state(self, chat: ChatId, seq: Seq) -> InHot:
         keys = self._keys
         (head, fields, since, entries, watchers) = await asyncio.gather(
@@ -160,17 +155,16 @@ class HotTrace:
 
         async def load(member: tuple[UserId, int]) -> Recipient:
             user, joined = member
-            place, (read, received), (gateways,) = await asyncio.gather(
+            position, (read, received), (gateways,) = await asyncio.gather(
                 self._find_in_inbox(user, chat, seq),
                 self._inboxes.get_marks(user, chat),
                 self._inboxes.list_gateways([user]),
             )
-            is_sender = user == sender
             return Recipient(
                 user=user,
                 joined=joined,
-                is_sender=is_sender,
-                inbox=place,
+                is_sender=user == sender,
+                inbox=position,
                 has_received=received >= seq,
                 has_read=read >= seq,
                 gateways=len(gateways),

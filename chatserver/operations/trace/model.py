@@ -43,7 +43,7 @@ class InHot:
 class Waiting:
     """Backlog entry or dead letter of a message that is not in the warm tier."""
 
-    place: str  # format: `<partition>:<entry>`
+    entry: str  # format: `<partition>:<entry>`
     since_ms: int
     why: str  # reason, for a dead letter
 

@@ -15,8 +15,9 @@ A tier that does not respond is listed in `problems`, and the others are still r
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import attrs
 
@@ -25,13 +26,7 @@ from chatserver.domain.ids import ChatId, Mid, UserId, parse_mid
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, NotFound
 from chatserver.operations.trace.hot import HotTrace
-from chatserver.operations.trace.model import (
-    InCold,
-    LocatedMessage,
-    Recipient,
-    Trace,
-    Waiting,
-)
+from chatserver.operations.trace.model import InCold, LocatedMessage, Recipient, Trace, Waiting
 from chatserver.operations.trace.warm import WarmTrace
 from chatserver.telemetry.trace_ids import get_trace_ids
 
@@ -98,8 +93,6 @@ class MessageTrace:
             text += " (the maximum of --chats-max); set --chat or --user"
         return text
 
-    # search
-
     async def _find(
         self, mid: Mid, made_ms: int, chat: ChatId | None, user: UserId | None
     ) -> LocatedMessage | None:
@@ -148,7 +141,7 @@ class MessageTrace:
         return None
 
     async def _find_in(self, search: _Search, chat: ChatId) -> LocatedMessage | None:
-        mid, from_ts, to_ts = search.mid, search.from_ts, search.to_ts
+        mid, from_ts, to_ts = search
         if self._hot is not None and to_ts > self._clock.time() * 1e6:
             match = await self._record_errors(self._hot.find_in_log(chat, mid, from_ts))
             if match is not None:
@@ -158,13 +151,10 @@ class MessageTrace:
             return match
         return await self._record_errors(self._older.find_archived(chat, mid, from_ts, to_ts))
 
-    # state
-
     async def _load_hot(self, trace: Trace) -> None:
         if self._hot is not None:
-            trace.hot = await self._record_errors(
-                self._hot.get_state(trace.found.chat, trace.found.seq)
-            )
+            state = self._hot.get_state(trace.found.chat, trace.found.seq)
+            trace.hot = await self._record_errors(state)
 
     async def _load_warm(self, trace: Trace) -> None:
         trace.warm, trace.held_since_ms = await asyncio.gather(
@@ -225,23 +215,20 @@ class MessageTrace:
         trace.recipients = [_merge(member, recipients.get(member.user)) for member in now]
 
 
-class _Search:
+class _Search(NamedTuple):
     """A message id to search for, and the interval (µs) that contains the message's ts."""
 
-    def __init__(self, mid: Mid, from_ts: int, to_ts: int) -> None:
-        self.mid, self.from_ts, self.to_ts = mid, from_ts, to_ts
+    mid: Mid
+    from_ts: int
+    to_ts: int
 
 
 def _merge(now: Recipient, stored: Recipient | None) -> Recipient:
     """Merge a member's delivery state in Redis with the state stored in DynamoDB."""
     if stored is None:
         return now
-    return Recipient(
-        user=now.user,
-        joined=now.joined,
-        is_sender=now.is_sender,
-        inbox=now.inbox,
+    return dataclasses.replace(
+        now,
         has_received=now.has_received or stored.has_received,
         has_read=now.has_read or stored.has_read,
-        gateways=now.gateways,
     )

@@ -48,8 +48,6 @@ class WarmTrace:
         self._directory = Directory(client)
         self._holds = Holds(client)
 
-    # search
-
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
         async for page in iter_chats(self._client):
             yield page
@@ -114,16 +112,14 @@ class WarmTrace:
         for segment in segments[:SEGMENTS_MAX]:
             for entry in await self._segments.read(segment):
                 if entry.mid == mid:
-                    place = Seq(entry.seq), Ts(entry.ts)
-                    return LocatedMessage(chat, *place, entry.sender, entry.kind, "cold")
+                    position = Seq(entry.seq), Ts(entry.ts)
+                    return LocatedMessage(chat, *position, entry.sender, entry.kind, "cold")
         if len(segments) > SEGMENTS_MAX:
             raise Unavailable(
                 f"chat {chat}: more than {SEGMENTS_MAX} archive segments could contain the "
                 "message; only the first of them were searched"
             )
         return None
-
-    # state
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
         """Return the state of the item (or of the marker that outlives it) at `ts`, or None."""

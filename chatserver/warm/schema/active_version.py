@@ -20,7 +20,6 @@ no process starts. A running process removes its own item, and does not call Dyn
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -34,6 +33,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import ConfigError, Unavailable
+from chatserver.task_groups import run_in_background
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec
 from chatserver.warm.dynamo.conditions import Attr, Changes
@@ -257,12 +257,8 @@ async def watch_schema(
         is_known = await check()
         if client.fence.reason:
             raise ConfigError([f"{client.fence.reason}; see `chatserver tenants list`"])
-        task = asyncio.create_task(check_repeatedly(is_known), name="schema")
-        try:
+        async with run_in_background(check_repeatedly(is_known), name="schema"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
     finally:
         with contextlib.suppress(Unavailable, ConfigError):
             async with client.deadline(CHECK_TIMEOUT_S):

@@ -9,6 +9,7 @@ import pytest
 from chatserver.errors import ConfigError
 from chatserver.operations.cost import report as costs
 from chatserver.operations.cost.prices import load_prices
+from chatserver.operations.cost.stored_sizes import TableSize
 from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Spending
 
 PRICES = load_prices()
@@ -56,8 +57,8 @@ def test_on_demand_cost_is_units_times_price_per_million() -> None:
 def test_provisioned_cost_is_shared_in_proportion_to_usage() -> None:
     """The cost of unused capacity is divided over the features too."""
     provisioned = [
-        costs.Capacity("messages", 0, 0, 100, 50),
-        costs.Capacity("m/sender", 0, 0, 100, 50),
+        TableSize("messages", 0, 0, 100, 50),
+        TableSize("m/sender", 0, 0, 100, 50),
     ]
     rates = costs.compute_provisioned_rates(PRICES, provisioned, USAGE, 10)
 

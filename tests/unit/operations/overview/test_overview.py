@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from chatserver.errors import Unavailable
-from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
+from chatserver.operations.overview.publisher import Publisher
 from chatserver.operations.overview.service import (
     POINTS_MAX,
     PROCESSES_MAX,
@@ -199,7 +199,8 @@ async def test_publisher_sends_its_identity_and_extra_fields() -> None:
         return {"queues": [Queue("u", "d", 1)]}
 
     publisher = Publisher(
-        identity=ProcessIdentity("worker", "persist"),
+        kind="worker",
+        does="persist",
         stats_log=stats_log,
         clock=Clock(),
         find_more=find_more,
