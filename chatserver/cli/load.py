@@ -22,10 +22,10 @@ from chatserver.config import Settings, check_secret
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
 from chatserver.loadtest.plan import SCENARIOS, Plan, Scenario, split_users
+from chatserver.loadtest.report.thresholds import Thresholds, check_thresholds
 
 if TYPE_CHECKING:
     from chatserver.loadtest.coordinator import Coordinator
-    from chatserver.loadtest.report.thresholds import Thresholds
 
 URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
@@ -38,9 +38,6 @@ CEILING_S: Final = 2.0
 LINE_S: Final = 5
 
 _NUMBER = click.FloatRange(min=0, min_open=True)
-_COUNT = click.IntRange(0)
-
-
 _CEILING: Final = "ceiling"
 
 
@@ -55,7 +52,7 @@ def load() -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LoadOptions:
+class LoadOptions(Thresholds):
     url: Annotated[str, "Address of the gateway, ws:// or wss://."] = URL
     users: Annotated[
         int | None,
@@ -75,24 +72,6 @@ class LoadOptions:
     processes: Annotated[int, click.IntRange(1, 256), "Number of load generator processes."] = 1
     out: Annotated[Path | None, "Write the results to this file as JSON."] = None
     report: Annotated[Path | None, "Write an HTML page with charts to this file."] = None
-    max_p99_ms: Annotated[
-        float | None, _NUMBER, "Maximum p99 latency of deliveries, pages or connects."
-    ] = None
-    max_p999_ms: Annotated[float | None, _NUMBER, "Maximum p99.9 latency."] = None
-    max_loss: Annotated[int, _COUNT, "Maximum number of lost messages."] = 0
-    max_duplicates: Annotated[int, _COUNT, "Maximum number of duplicate messages."] = 0
-    max_disorder: Annotated[
-        int, _COUNT, "Maximum number of messages that arrive out of order or changed."
-    ] = 0
-    max_refused: Annotated[
-        int | None, _COUNT, "Maximum number of refused actions; default: unlimited."
-    ] = None
-    max_unacked: Annotated[
-        int | None, _COUNT, "Maximum number of messages without an ack; default: unlimited."
-    ] = None
-    min_done: Annotated[
-        float | None, click.FloatRange(0, 1), "Minimum share of offered actions that complete."
-    ] = None
     body_bytes: Annotated[int, click.IntRange(80, 16_000), "Size of a message body."] = 200
     small_members: Annotated[
         int | None, click.IntRange(2, 256), "Number of members of each small group."
@@ -249,7 +228,6 @@ async def _load(
     from chatserver.loadtest.coordinator import Coordinator, LoadFailed
     from chatserver.loadtest.generator_limits import measure_ceiling
     from chatserver.loadtest.report import html_page, result, summary
-    from chatserver.loadtest.report.thresholds import check_thresholds
     from chatserver.loadtest.server_monitor import open_monitor
     from chatserver.loadtest.wire import BadHandshake, parse_address
 
@@ -283,7 +261,7 @@ async def _load(
             ceiling=ceiling,
             load_average=before,
         )
-    report["verdict"] = check_thresholds(report, _make_thresholds(options))
+    report["verdict"] = check_thresholds(report, options)
     for line in summary.iter_lines(report):
         click.echo(line)
     for file, render in ((options.out, result.to_json), (options.report, html_page.render)):
@@ -293,21 +271,6 @@ async def _load(
             except OSError as exc:
                 raise click.FileError(str(file), exc.strerror) from None
     return 0 if report["verdict"]["is_ok"] else 1
-
-
-def _make_thresholds(options: LoadOptions) -> Thresholds:
-    from chatserver.loadtest.report.thresholds import Thresholds
-
-    return Thresholds(
-        p99_ms=options.max_p99_ms,
-        p999_ms=options.max_p999_ms,
-        loss=options.max_loss,
-        duplicates=options.max_duplicates,
-        disorder=options.max_disorder,
-        refused=options.max_refused,
-        unacked=options.max_unacked,
-        achieved_share=options.min_done,
-    )
 
 
 async def _measure_ceiling(plans: list[Plan]) -> int:

@@ -52,8 +52,8 @@ class Connection(asyncio.Protocol, abc.ABC):
     def read_frames(self, data: bytes) -> int:
         """Handle every complete frame in `data`; return the offset of the first incomplete one."""
 
-    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        """Handle the disconnect. `is_wanted`: this client closed the connection."""
+    def handle_close(self, failure: ConnectionError, *, is_expected: bool) -> None:
+        """Handle the disconnect. `is_expected`: this client closed the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         failure = ConnectionResetError(f"{self.name}: connection lost: {exc}")
         if self._upgrade is not None and not self._upgrade[1].done():
             self._upgrade[1].set_exception(failure)
-        self.handle_close(failure, is_wanted=self._is_closing)
+        self.handle_close(failure, is_expected=self._is_closing)
 
 
 async def probe_gateway(url: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from chatserver.loadtest.histogram import Histogram, to_ms
 from chatserver.loadtest.plan import Plan
-from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, build_row
+from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample
 from chatserver.process_runtime import make_parent_death_hook
 
 # maximum bytes of a line from a worker: its histograms for one second, or its final result
@@ -176,7 +176,8 @@ class Coordinator:
             await asyncio.sleep(max(0.0, begin + number + 1.2 - time.monotonic()))
             if self._server is not None:
                 sample = await self._server.sample()
-                self.totals.record_snapshot(number, build_row(sample))
+                row = {"cpu_s": sample.cpu_s, "rss": sample.rss, "backlog": sample.backlog}
+                self.totals.record_snapshot(number, row)
             on_second(number)
             number += 1
 
@@ -189,9 +190,9 @@ class Coordinator:
                 return
             await asyncio.sleep(0.2)
 
-    def _send_command(self, order: dict[str, Any]) -> None:
+    def _send_command(self, command: dict[str, Any]) -> None:
         for worker in self._workers:
-            _write(worker, msgspec.json.encode(order))
+            _write(worker, msgspec.json.encode(command))
 
 
 async def _start(module: str) -> asyncio.subprocess.Process:

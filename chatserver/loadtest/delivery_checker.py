@@ -51,9 +51,9 @@ class ChatRecord:
         self._is_acked = bytearray()
         self._findings = findings
 
-    def put(self, place: int, key: int, *, is_ack: bool = False) -> None:
-        """Record the message key at seq `place`. It is a violation if the seq had another key."""
-        index = place - self.base - 1
+    def put(self, seq: int, key: int, *, is_ack: bool = False) -> None:
+        """Record the message key at seq `seq`. It is a violation if the seq had another key."""
+        index = seq - self.base - 1
         if index < 0:
             return
         if index >= len(self._keys):
@@ -65,7 +65,7 @@ class ChatRecord:
             self._keys[index] = key
         elif earlier != key:
             text = (
-                f"{self.chat} seq {place} is message {_format_key(key)}, "
+                f"{self.chat} seq {seq} is message {_format_key(key)}, "
                 f"but {_format_key(earlier)} elsewhere"
             )
             self._findings.add("mismatched", text)
@@ -79,11 +79,11 @@ class ChatRecord:
 
     def list_unseen(self, received: ReceivedSeqs) -> list[int]:
         late = range(max(received.last or self.base, self.base) + 1, self.top + 1)
-        places = [*sorted(received.missing), *late]
-        return [place for place in places if self._is_acked_at(place)]
+        seqs = [*sorted(received.missing), *late]
+        return [seq for seq in seqs if self._is_acked_at(seq)]
 
-    def _is_acked_at(self, place: int) -> bool:
-        index = place - self.base - 1
+    def _is_acked_at(self, seq: int) -> bool:
+        index = seq - self.base - 1
         return 0 <= index < len(self._is_acked) and bool(self._is_acked[index])
 
     def finish(self, retried: Iterable[int]) -> None:
@@ -99,11 +99,11 @@ class ChatRecord:
         for index, key in enumerate(self._keys):
             if not key:
                 continue
-            place = self.base + index + 1
+            seq = self.base + index + 1
             sender = key >> _NUMBER_BITS
             if key < newest.get(sender, 0) and key not in retried_keys:
                 before = _format_key(newest[sender])
-                text = f"{self.chat} seq {place}: {_format_key(key)} after {before}"
+                text = f"{self.chat} seq {seq}: {_format_key(key)} after {before}"
                 self._findings.add("disordered", text)
             newest[sender] = max(key, newest.get(sender, 0))
 
@@ -119,39 +119,39 @@ class ReceivedSeqs:
         # Seqs loaded from history. The event may still arrive, and is then not a duplicate.
         self.filled: set[int] = set()
 
-    def record_pushed(self, place: int, who: str, findings: Findings) -> bool:
+    def record_pushed(self, seq: int, user: str, findings: Findings) -> bool:
         """Record the seq of a received event; return False if it is a duplicate."""
         last = self.last
-        if last is None or place == last + 1:
-            self.last = place
+        if last is None or seq == last + 1:
+            self.last = seq
             return True
-        if place > last:
-            first = max(last + 1, place - MISSING_MAX)
-            self.missing.update(range(first, place))
+        if seq > last:
+            first = max(last + 1, seq - MISSING_MAX)
+            self.missing.update(range(first, seq))
             if first > last + 1:
-                findings.add("lost", f"{who}: seqs {last + 1} to {first - 1}", first - last - 1)
-            self.last = place
+                findings.add("lost", f"{user}: seqs {last + 1} to {first - 1}", first - last - 1)
+            self.last = seq
             return True
-        if place in self.missing:
-            self.missing.discard(place)
-            findings.add("disordered", f"{who}: seq {place} after {last}")
+        if seq in self.missing:
+            self.missing.discard(seq)
+            findings.add("disordered", f"{user}: seq {seq} after {last}")
             return True
-        if place in self.filled:
-            self.filled.discard(place)
+        if seq in self.filled:
+            self.filled.discard(seq)
         else:
-            findings.add("duplicate", f"{who}: seq {place} again, after {last}")
+            findings.add("duplicate", f"{user}: seq {seq} again, after {last}")
         return False
 
-    def record_loaded(self, place: int) -> bool:
+    def record_loaded(self, seq: int) -> bool:
         """Record a seq loaded from history; return False if it was received before.
 
         Call in seq order.
         """
-        if self.last is not None and place <= self.last and place not in self.missing:
+        if self.last is not None and seq <= self.last and seq not in self.missing:
             return False
-        self.missing.discard(place)
-        self.last = max(self.last or 0, place)
-        self.filled.add(place)
+        self.missing.discard(seq)
+        self.last = max(self.last or 0, seq)
+        self.filled.add(seq)
         return True
 
 

@@ -86,8 +86,6 @@ class Device:
             if chat in records
         )
 
-    # connection
-
     def start_connecting(self, due_us: int) -> asyncio.Task[None]:
         """Connect and resume at the cursor; retry until this succeeds or the run is over."""
         if self._connecting is None or self._connecting.done():
@@ -159,10 +157,10 @@ class Device:
         }
         if self._cursor is not None:
             fields["cursor"] = self._cursor
-            places = (
-                (chat, self.received[chat].last) for chat in self._large if chat in self.received
-            )
-            fields["large"] = {chat: last for chat, last in places if last is not None}
+            lasts = ((chat, received.last) for chat, received in self.received.items())
+            fields["large"] = {
+                chat: last for chat, last in lasts if chat in self._large and last is not None
+            }
         link, welcome = await DeviceConnection.open(self, self.state.address, fields)
         self.state.meters.counts["connects"] += 1
         self.state.meters.record_latency("connect", get_now_us() - due_us)
@@ -186,8 +184,6 @@ class Device:
                 self._caught_up = None
                 self.state.meters.record_latency("resume", get_now_us() - since_us)
                 self.state.on_done()
-
-    # requests
 
     def send(self, chat: str, due_us: int) -> None:
         """Send a message now, or queue it if too many are in flight.
@@ -248,9 +244,9 @@ class Device:
         )
 
     def _check_page(self, chat: str, before: int, page: frame_reader.Page) -> None:
-        places = sorted(entry.seq for entry in page.messages)
-        if places != list(range(before - len(places), before)) or not places:
-            text = f"{self.user}: page of {chat} before {before} has seqs {places[:60]}"
+        seqs = sorted(entry.seq for entry in page.messages)
+        if seqs != list(range(before - len(seqs), before)) or not seqs:
+            text = f"{self.user}: page of {chat} before {before} has seqs {seqs[:60]}"
             self.state.findings.add("mismatched", text)
         book = self.state.records[chat]
         for message in page.messages:
@@ -286,8 +282,6 @@ class Device:
         if response is None:
             raise ConnectionResetError(f"{self.user}: the connection ended")
         return response
-
-    # received frames
 
     def handle_frame(self, frame: ReceivedFrame) -> None:
         kind = type(frame)

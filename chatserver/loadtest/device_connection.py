@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
 from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.connection import Connection
 from chatserver.protocol.frames import SUBPROTOCOL
+
+if TYPE_CHECKING:
+    from chatserver.loadtest.device import Device
 
 HELLO_S: Final = 15.0
 
@@ -23,22 +26,10 @@ class Refused(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Owner(Protocol):
-    """Handles a connection's frames and its disconnect."""
-
-    user: str
-
-    def handle_frame(self, frame: frame_reader.ReceivedFrame) -> None: ...
-
-    def handle_unreadable(self, data: bytes) -> None: ...
-
-    def handle_link_close(self, link: DeviceConnection) -> None: ...
-
-
 class DeviceConnection(Connection):
     """Passes each frame that follows `welcome` to the owner, and then the disconnect."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Device) -> None:
         super().__init__(owner.user)
         self._owner = owner
         self._early: list[frame_reader.ReceivedFrame] = []  # frames received before `start`
@@ -48,7 +39,7 @@ class DeviceConnection(Connection):
 
     @classmethod
     async def open(
-        cls, owner: Owner, address: wire.Address, hello: dict[str, Any]
+        cls, owner: Device, address: wire.Address, hello: dict[str, Any]
     ) -> tuple[Self, frame_reader.Welcome]:
         """Connect and send `hello`; if that fails, close the connection.
 
@@ -118,7 +109,7 @@ class DeviceConnection(Connection):
         elif isinstance(frame, frame_reader.Bye):
             self._bye = frame
 
-    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+    def handle_close(self, failure: ConnectionError, *, is_expected: bool) -> None:
         bye, self._is_ended = self._bye, True
         if self._welcome is not None and not self._welcome.done():
             if bye is None:
@@ -128,5 +119,5 @@ class DeviceConnection(Connection):
                 self._welcome.set_exception(
                     Refused(bye.reason, is_temporary=bye.code < 3500, retry_after_s=wait_s)
                 )
-        if self._is_started and not is_wanted:
+        if self._is_started and not is_expected:
             self._owner.handle_link_close(self)

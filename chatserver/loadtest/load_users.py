@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from chatserver.domain.jitter import add_jitter
@@ -16,6 +17,7 @@ from chatserver.loadtest.device import Device
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.plan import Plan, split_groups
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
+from chatserver.task_groups import map_concurrently
 
 T = TypeVar("T")
 
@@ -53,8 +55,6 @@ class LoadUsers:
         self._arrived = 0
         self._storms = 0
         self._all: list[Chat] = []
-
-    # setup
 
     async def set_up(self) -> None:
         """Connect all devices and open the chats; wait until all members have their chats.
@@ -101,8 +101,10 @@ class LoadUsers:
                 groups = split_groups(users, members)
                 if not groups:
                     raise SetupFailed(f"{kind}: needs at least 2 users per process")
-                opening = (self._open(kind, [self.devices[n] for n in group]) for group in groups)
-                self.chats[kind] = await _run_bounded(opening)
+                open_chat = functools.partial(self._open, kind)
+                self.chats[kind] = await map_concurrently(
+                    open_chat, groups, in_flight_max=CHATS_OPENED_MAX, name="open a chat"
+                )
                 self._weights.append((share, self.chats[kind]))
         self._all = [chat for _, chats in self._weights for chat in chats]
         for _ in range(self._plan.preload):
@@ -118,8 +120,9 @@ class LoadUsers:
             device.start_connecting(get_now_us())
         await self._wait_until(lambda: all(user_device.is_live for user_device in self.devices))
 
-    async def _open(self, kind: str, members: list[Device]) -> Chat:
+    async def _open(self, kind: str, group: range) -> Chat:
         """Open a chat, and wait until each member has received its first message."""
+        members = [self.devices[n] for n in group]
         run, first = self._plan.run, members[0]
         others = [device.user for device in members[1:]]
         if kind == "direct":
@@ -153,7 +156,7 @@ class LoadUsers:
     async def _send_request(
         self,
         device: Device,
-        wanted: type[ReceivedFrame] | tuple[type[ReceivedFrame], ...],
+        expected: type[ReceivedFrame] | tuple[type[ReceivedFrame], ...],
         **fields: Any,
     ) -> ReceivedFrame:
         """Send an idempotent request; retry until it succeeds or is refused permanently.
@@ -168,7 +171,7 @@ class LoadUsers:
                 self._state.last_failure = f"{fields['type']}: {exc or 'no response'}"
                 await self._wait_until(lambda: device.is_live)
                 continue
-            if isinstance(response, wanted):
+            if isinstance(response, expected):
                 return response
             if not isinstance(response, frame_reader.Refusal) or not response.temporary:
                 raise SetupFailed(f"{fields['type']}: {response}")
@@ -178,8 +181,6 @@ class LoadUsers:
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():  # noqa: ASYNC110  polls: the devices have no common event
             await asyncio.sleep(_POLL_S)
-
-    # actions
 
     def run_action(self, due_us: int) -> None:
         """Run one random action; its latency counts from `due_us`."""
@@ -219,8 +220,6 @@ class LoadUsers:
         for number, device in enumerate(self.devices):
             wait_s = RECONNECT_DELAY_S if (number + self._storms) % 2 else 0.0
             loop.call_later(wait_s, device.start_connecting, due_us + round(wait_s * 1e6))
-
-    # end of the run
 
     async def wait_for_deliveries(self, patience_s: float) -> None:
         """Wait up to `patience_s` seconds for all acked messages to arrive.
@@ -276,16 +275,3 @@ class LoadUsers:
         self._state.is_over = True
         for device in self.devices:
             device.close()
-
-
-async def _run_bounded(coroutines: Iterable[Coroutine[Any, Any, Chat]]) -> list[Chat]:
-    """Run all coroutines, `CHATS_OPENED_MAX` at a time; the first failure cancels the others."""
-    slots = asyncio.Semaphore(CHATS_OPENED_MAX)
-
-    async def one(coroutine: Coroutine[Any, Any, Chat]) -> Chat:
-        async with slots:
-            return await coroutine
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(coroutine), name="open a chat") for coroutine in coroutines]
-    return [task.result() for task in tasks]

@@ -14,8 +14,9 @@ import os
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import attrs
 import msgspec
 
 from chatserver.config import Redis
@@ -45,13 +46,11 @@ class ServerSample(msgspec.Struct, frozen=True):
     stored: int | None = None  # messages stored in DynamoDB today
 
 
+@attrs.define(eq=False, repr=False)
 class ServerMonitor:
-    def __init__(
-        self, pids: Mapping[str, list[int]], hot: HotClient | None, metrics: Sequence[str]
-    ) -> None:
-        self.pids = pids
-        self._hot = hot
-        self._metrics = metrics
+    pids: Mapping[str, list[int]]
+    _hot: HotClient | None
+    _metrics: Sequence[str]
 
     @property
     def has_redis(self) -> bool:
@@ -186,7 +185,3 @@ def parse_metrics(text: str) -> dict[str, float]:
             name = labelled.partition("{")[0]
             metrics[name] = metrics.get(name, 0.0) + float(value)
     return metrics
-
-
-def build_row(sample: ServerSample) -> dict[str, Any]:
-    return {"cpu_s": sample.cpu_s, "rss": sample.rss, "backlog": sample.backlog}

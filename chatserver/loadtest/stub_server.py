@@ -64,11 +64,11 @@ class StubState:
         self.live: dict[str, Stub] = {}
         self.fault: Fault | None = None
 
-    def deliver(self, user: str, place: int, rest: bytes) -> None:
+    def deliver(self, user: str, seq: int, rest: bytes) -> None:
         inbox = self.inboxes.setdefault(user, [])
         inbox.append(rest)
         frame = encode_event(len(inbox), rest)
-        frames = [frame] if self.fault is None else self.fault(user, place, frame)
+        frames = [frame] if self.fault is None else self.fault(user, seq, frame)
         connection = self.live.get(user)
         if connection is not None:
             connection.output.extend(frames)
@@ -78,8 +78,8 @@ class StubState:
 class Stub(asyncio.Protocol):
     """A connection to the stub server."""
 
-    def __init__(self, mind: StubState) -> None:
-        self._state = mind
+    def __init__(self, state: StubState) -> None:
+        self._state = state
         self._rest = b""
         self._is_open = False
         self._is_flushing = False
@@ -171,11 +171,11 @@ class Stub(asyncio.Protocol):
         self._reply(type="ok", id=request.id, chat={"chat": chat})
 
     def _handle_send(self, request: Request) -> None:
-        mind, name = self._state, (self.user, request.ref)
-        ack = mind.refs.get(name)
+        state, name = self._state, (self.user, request.ref)
+        ack = state.refs.get(name)
         if ack is None:
-            log = mind.logs[request.chat]
-            seq = mind.refs[name] = len(log) + 1
+            log = state.logs[request.chat]
+            seq = state.refs[name] = len(log) + 1
             message = msgspec.json.encode(
                 {
                     "seq": seq,
@@ -194,11 +194,11 @@ class Stub(asyncio.Protocol):
                 seq,
                 message,
             )
-            for user in mind.members[request.chat]:
-                mind.deliver(user, seq, tail)
+            for user in state.members[request.chat]:
+                state.deliver(user, seq, tail)
         seq = ack or seq
-        place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": ack is not None}
-        self._reply(type="ack", id=request.id, ref=request.ref, **place, durability="hot")
+        position = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": ack is not None}
+        self._reply(type="ack", id=request.id, ref=request.ref, **position, durability="hot")
 
     def _handle_history(self, request: Request) -> None:
         log = self._state.logs[request.chat]
@@ -242,10 +242,10 @@ def make_fault_once(fault: str) -> Fault:
     return apply_fault
 
 
-async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
+async def open_stub(state: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
     """Listen on a loopback port (0: any free port); return `(server, port)`."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", port, backlog=1024)
+    server = await loop.create_server(lambda: Stub(state), "127.0.0.1", port, backlog=1024)
     return server, int(server.sockets[0].getsockname()[1])
 
 

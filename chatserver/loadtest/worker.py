@@ -190,9 +190,8 @@ async def run() -> None:
     worker = Worker(msgspec.json.decode(await orders.readline(), type=Plan))
     try:
         ready = await worker.set_up()
-    except (SetupFailed, ExceptionGroup) as exc:
-        failure = exc.exceptions[0] if isinstance(exc, ExceptionGroup) else exc
-        _write_line({"failed": str(failure)})
+    except SetupFailed as exc:
+        _write_line({"failed": str(exc)})
         return
     _write_line({"ready": ready})
     order = msgspec.json.decode(await orders.readline() or b"{}")

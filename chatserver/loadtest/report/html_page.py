@@ -155,14 +155,14 @@ def _render_chart_table(chart: Chart) -> str:
     for line in chart.lines:
         for x, y in line.points:
             by_x.setdefault(x, {})[line.name] = y
-    places = sorted(by_x)
-    step = -(-len(places) // ROWS_MAX)
+    xs = sorted(by_x)
+    step = -(-len(xs) // ROWS_MAX)
     if chart.ticks:
-        places = [x for x in places if round(x, 6) in labels] or places
+        xs = [x for x in xs if round(x, 6) in labels] or xs
         step = 1
     rows = [
         [labels.get(round(x, 6), f"{x:g}"), *(by_x[x].get(line.name) for line in chart.lines)]
-        for x in places[:: step or 1]
+        for x in xs[:: step or 1]
     ]
     return _render_table(["", *(line.name for line in chart.lines)], rows, chart.x_label)
 

@@ -122,9 +122,9 @@ def _build_y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[fl
     return scale_linear, [(scale_linear(tick), format_short(tick)) for tick in ticks]
 
 
-def _compute_ticks(low: float, high: float, wanted: int) -> list[float]:
-    """Return about `wanted` equally spaced round numbers that cover `low` to `high`."""
-    raw = (high - low) / wanted or 1.0
+def _compute_ticks(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` equally spaced round numbers that cover `low` to `high`."""
+    raw = (high - low) / count or 1.0
     scale = 10.0 ** math.floor(math.log10(raw))
     step = next(scale * n for n in (1, 2, 5, 10) if scale * n >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)

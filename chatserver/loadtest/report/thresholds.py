@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any, Final
+
+import click
 
 # Only the first of these latencies that the result has is checked.
 _CHECKED = ("delivered", "page", "resume", "connect")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Bounds that a result must meet; None: not checked."""
+_NUMBER: Final = click.FloatRange(min=0, min_open=True)
+_COUNT: Final = click.IntRange(0)
 
-    p99_ms: float | None = None
-    p999_ms: float | None = None
-    loss: int = 0
-    duplicates: int = 0
-    disorder: int = 0  # messages out of order or with a changed body, and gaps in an inbox
-    refused: int | None = None
-    unacked: int | None = None
-    achieved_share: float | None = None  # minimum share of scheduled actions that succeed
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Bounds that a result must meet, as options of `chatserver load`; None: not checked."""
+
+    max_p99_ms: Annotated[
+        float | None, _NUMBER, "Maximum p99 latency of deliveries, pages or connects."
+    ] = None
+    max_p999_ms: Annotated[float | None, _NUMBER, "Maximum p99.9 latency."] = None
+    max_loss: Annotated[int, _COUNT, "Maximum number of lost messages."] = 0
+    max_duplicates: Annotated[int, _COUNT, "Maximum number of duplicate messages."] = 0
+    max_disorder: Annotated[
+        int, _COUNT, "Maximum number of messages that arrive out of order or changed."
+    ] = 0
+    max_refused: Annotated[
+        int | None, _COUNT, "Maximum number of refused actions; default: unlimited."
+    ] = None
+    max_unacked: Annotated[
+        int | None, _COUNT, "Maximum number of messages without an ack; default: unlimited."
+    ] = None
+    min_done: Annotated[
+        float | None, click.FloatRange(0, 1), "Minimum share of offered actions that complete."
+    ] = None
 
 
 def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
@@ -31,26 +47,26 @@ def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, An
         if most is not None and value is not None and value > most:
             broken.append(f"{label}: {value:g}{unit}, at most {most:g}{unit} allowed")
 
-    check("lost", counts["lost"], bounds.loss)
-    check("duplicates", counts["duplicate"], bounds.duplicates)
+    check("lost", counts["lost"], bounds.max_loss)
+    check("duplicates", counts["duplicate"], bounds.max_duplicates)
     wrong = counts["disordered"] + counts["jumped"] + counts["mismatched"]
-    check("out of order or changed", wrong, bounds.disorder)
-    check("refused", sum(counts["refused"].values()), bounds.refused)
-    check("not acked", counts["unacked"] + counts["unsent"], bounds.unacked)
+    check("out of order or changed", wrong, bounds.max_disorder)
+    check("refused", sum(counts["refused"].values()), bounds.max_refused)
+    check("not acked", counts["unacked"] + counts["unsent"], bounds.max_unacked)
     for name in _CHECKED:
         latency = result["latency_ms"].get(name)
         if latency is not None:
-            check(f"p99 of {name}", latency["p99"], bounds.p99_ms, " ms")
-            check(f"p99.9 of {name}", latency["p99_9"], bounds.p999_ms, " ms")
+            check(f"p99 of {name}", latency["p99"], bounds.max_p99_ms, " ms")
+            check(f"p99.9 of {name}", latency["p99_9"], bounds.max_p999_ms, " ms")
             break
     else:
-        if bounds.p99_ms is not None or bounds.p999_ms is not None:
+        if bounds.max_p99_ms is not None or bounds.max_p999_ms is not None:
             broken.append("no latency was measured")
     share = compute_done_share(counts)
-    if bounds.achieved_share is not None and share < bounds.achieved_share:
+    if bounds.min_done is not None and share < bounds.min_done:
         broken.append(
             f"completed: {share:.1%} of the offered actions, at least "
-            f"{bounds.achieved_share:.1%} required"
+            f"{bounds.min_done:.1%} required"
         )
     if result["ended"] == "broken":
         broken.append(f"the results are incomplete: {result['why_broken']}")

@@ -84,13 +84,13 @@ def make_result(name: str = "direct", **findings: int) -> dict[str, Any]:
     [
         (Thresholds(), {}, ""),
         (Thresholds(), {"lost": 1}, "lost"),
-        (Thresholds(loss=1), {"lost": 1}, ""),
+        (Thresholds(max_loss=1), {"lost": 1}, ""),
         (Thresholds(), {"duplicate": 1}, "duplicates"),
         (Thresholds(), {"jumped": 1}, "out of order"),
-        (Thresholds(p99_ms=20), {}, ""),
-        (Thresholds(p99_ms=10), {}, "p99 of delivered"),
-        (Thresholds(p999_ms=10), {}, "p99.9 of delivered"),
-        (Thresholds(achieved_share=1.0), {}, ""),
+        (Thresholds(max_p99_ms=20), {}, ""),
+        (Thresholds(max_p99_ms=10), {}, "p99 of delivered"),
+        (Thresholds(max_p999_ms=10), {}, "p99.9 of delivered"),
+        (Thresholds(min_done=1.0), {}, ""),
     ],
 )
 def test_verdict_names_each_exceeded_threshold(
@@ -159,7 +159,7 @@ class _Page(html.parser.HTMLParser):
 def test_page_is_self_contained_and_describes_each_chart() -> None:
     """The page loads no resource and runs no script; each chart has a description and a table."""
     result = make_result()
-    result["verdict"] = check_thresholds(result, Thresholds(p99_ms=1))
+    result["verdict"] = check_thresholds(result, Thresholds(max_p99_ms=1))
 
     text = render(result)
 
