@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import urllib.error
-import urllib.request
 from typing import Annotated, Any
 
 import click
@@ -13,11 +9,9 @@ import click
 from chatserver.cli.process_setup import run
 from chatserver.command_options import with_options
 from chatserver.domain.ids import parse_id
-from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailable
+from chatserver.errors import BadRequest, ChatError, NotFound, Unauthenticated, Unavailable
 
 API_URL = "http://127.0.0.1:8080"
-TIMEOUT_S = 20.0
-RESPONSE_BYTES_MAX = 65_536
 LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read command lines."
 
 
@@ -54,59 +48,54 @@ def chat(
     from chatserver.client.terminal import terminal
 
     async def get_token() -> str:
-        if token is not None:
-            return token
-        return await asyncio.to_thread(log_in, api_url, user or "")
+        return token or await log_in(api_url, user or "")
 
-    gateway_url = url or str(call_api(api_url, "/v1/client-config")["gateway_url"])
+    async def open_chat() -> None:
+        gateway_url = url or (await call_api(api_url, "GET", "/v1/client-config"))["gateway_url"]
+        await terminal.run_chat(gateway_url, get_token, peer, api_url, cache)
+
     try:
-        run(terminal.run_chat(gateway_url, get_token, peer, api_url, cache))
+        run(open_chat())
     except Unavailable:
         raise
+    except BadRequest as exc:
+        raise click.UsageError(exc.message.replace("api_url:", "--api:")) from None
     except ChatError as exc:
         raise click.ClickException(exc.message) from None
 
 
-def log_in(api_url: str, user: str) -> str:
+async def log_in(api_url: str, user: str) -> str:
     """Return a token for a demo user.
 
     Raises:
-        Unauthenticated: the demo user does not exist, or the API has no demo login.
+        ChatError: the demo user does not exist, or the API has no demo login.
         Unavailable: the API does not respond.
     """
-    return str(call_api(api_url, "/v1/dev/login", {"user": user})["token"])
+    try:
+        return str((await call_api(api_url, "POST", "/v1/dev/login", {"user": user}))["token"])
+    except NotFound as exc:
+        if "user" in exc.message:
+            raise
+        raise Unauthenticated("this API has no demo login; set --token") from exc
 
 
-def call_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
+async def call_api(
+    api_url: str, method: str, path: str, body: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Call the API and return its JSON response.
 
     Raises:
-        Unauthenticated: the API rejected the request.
+        BadRequest: `api_url` is not an HTTP address.
+        ChatError: the API rejected the request.
         Unavailable: the API does not respond; the message explains how to start it.
     """
-    url = api_url.rstrip("/") + path
-    if not url.startswith(("http://", "https://")):
-        raise click.UsageError("--api: must begin with http:// or https://")
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, data, headers)  # noqa: S310  checked above
+    from chatserver.client.http.http_api import HttpApi
+
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310  # the scheme is checked above
-            response_body: dict[str, Any] = json.loads(response.read(RESPONSE_BYTES_MAX))
-            return response_body
-    except urllib.error.HTTPError as exc:
-        raise Unauthenticated(_describe_error(exc, path)) from exc
-    except (OSError, ValueError) as exc:
+        response: dict[str, Any] = await HttpApi(api_url).request(method, path, body)
+    except Unavailable as exc:
         raise Unavailable(
-            f"no API at {api_url}: {exc}; start one with `chatserver dev`, or set --token and --url"
+            f"no API at {api_url}: {exc.message}; start one with `chatserver dev`, or set --token "
+            "and --url"
         ) from exc
-
-
-def _describe_error(error: urllib.error.HTTPError, path: str) -> str:
-    try:
-        detail = str(json.loads(error.read(RESPONSE_BYTES_MAX))["detail"])
-    except (OSError, ValueError, KeyError, TypeError):
-        detail = f"{error.code} {error.reason}"
-    if error.code == 404 and path.endswith("/login") and "user" not in detail:
-        detail = "this API has no demo login; set --token"
-    return detail
+    return response

@@ -45,10 +45,10 @@ def list_dead(
 
 
 @dead_letters.command()
-@click.argument("places", metavar="[ID]...", nargs=-1)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
 @with_options
 def replay(
-    places: tuple[str, ...], *, is_all: Annotated[bool, "Replay all dead letters."] = False
+    ids: tuple[str, ...], *, is_all: Annotated[bool, "Replay all dead letters."] = False
 ) -> None:
     """Retry the messages with the given IDs, as printed by `list`.
 
@@ -57,11 +57,11 @@ def replay(
     deleted, or its tombstone may have been archived, the tombstone stays. A message that still
     cannot be persisted stays a dead letter.
     """
-    if bool(places) == is_all:
+    if bool(ids) == is_all:
         raise click.UsageError("specify IDs or --all")
     settings = prepare("dead-letters")
     require_redis(settings.redis)
-    run(_replay(settings, None if is_all else set(places)))
+    run(_replay(settings, None if is_all else set(ids)))
 
 
 async def _iter_dead(hot: HotClient) -> AsyncIterator[tuple[Backlog, DeadLetter]]:
@@ -91,7 +91,7 @@ async def _list(settings: Settings, limit: int) -> None:
     click.echo(format_count(count, "dead letter"), err=True)
 
 
-async def _replay(settings: Settings, places: set[str] | None) -> None:
+async def _replay(settings: Settings, ids: set[str] | None) -> None:
     from chatserver.cold.client import open_s3
     from chatserver.cold.long_bodies import BodyFiles
     from chatserver.hot.redis.factory import open_hot
@@ -119,7 +119,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
             bodies=bodies,
         )
         async for backlog, letter in _iter_dead(hot):
-            if places is not None and letter.place not in places:
+            if ids is not None and letter.place not in ids:
                 continue
             replayed.add(letter.place)
             try:
@@ -130,7 +130,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
                 continue
             await backlog.remove_dead(letter, stored_in)
             click.echo(f"{letter.place}: {outcome}")
-    missing = (places or set()) - replayed
+    missing = (ids or set()) - replayed
     if missing:
         raise click.ClickException(f"dead letters not found: {', '.join(sorted(missing))}")
     if failed:

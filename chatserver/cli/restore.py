@@ -62,8 +62,8 @@ async def restore(
     clock = SystemClock()
     async with open_restorer(settings, clock, max_write_units) as restorer:
         until = int(clock.time()) + duration_s
-        wanted = await restorer.find_range(name, *bounds, until)
-        restored = wanted if is_plan else await restorer.begin(name, wanted)
+        found = await restorer.find_range(name, *bounds, until)
+        restored = found if is_plan else await restorer.begin(name, found)
         cost = await restorer.estimate(name, restored)
         ends = datetime.datetime.fromtimestamp(restored.until, datetime.UTC)
         click.echo(

@@ -112,7 +112,7 @@ class _SectionReader:
         name = ".".join([section, *(str(part) for part in error["loc"])])
         if error["type"] == "extra_forbidden":
             return f"{name}: no such setting"
-        variables = {place: variable for variable, place in list_variables().items()}
+        variables = {path: variable for variable, path in list_variables().items()}
         detail = _get_text(error)
         return f"{name} ({variables[section, setting]}): {detail[:1].lower()}{detail[1:]}"
 

@@ -56,10 +56,10 @@ class Settings(BaseModel):
 
     def find_conflicts(self) -> Iterator[str]:
         """Return the problems of this combination of sections, each naming the settings."""
-        wanted = self.chats.request_bytes_max
-        if self.gateway.frame_bytes_max < wanted and self.chats.body_bytes_max > BODY_BYTES_MAX:
+        needed = self.chats.request_bytes_max
+        if self.gateway.frame_bytes_max < needed and self.chats.body_bytes_max > BODY_BYTES_MAX:
             yield (
-                f"gateway.frame_bytes_max: must be at least {wanted}, so that a message of "
+                f"gateway.frame_bytes_max: must be at least {needed}, so that a message of "
                 f"chats.body_bytes_max ({self.chats.body_bytes_max}) fits into a frame"
             )
         if self.encryption.provider != "none":

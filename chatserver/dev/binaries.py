@@ -22,7 +22,7 @@ def get_cache_folder() -> Path:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
     what: str
-    places: tuple[str, ...]  # path patterns below the tools folder; the first match is used
+    patterns: tuple[str, ...]  # path patterns below the tools folder; the first match is used
     how: str
 
 
@@ -74,7 +74,7 @@ def find_binary(name: str, *, tools: Path | None = None) -> Path:
         return Path(on_path)
     program = PROGRAMS[name]
     for folder in (tools or TOOLS, get_cache_folder()):
-        for pattern in program.places:
+        for pattern in program.patterns:
             for path in sorted(folder.glob(pattern)):
                 return path
     raise ConfigError([f"{name} ({program.what}) is not installed: {program.how}"])

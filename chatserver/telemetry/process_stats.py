@@ -118,13 +118,13 @@ def compute_quantile(buckets: Buckets, share: float) -> float | None:
     total = sum(buckets.values())
     if not total:
         return None
-    wanted, below, low = share * total, 0, 0.0
+    rank, below, low = share * total, 0, 0.0
     for bound in sorted(buckets):
         count = buckets[bound]
-        if below + count >= wanted and count:
+        if below + count >= rank and count:
             if math.isinf(bound):
                 return low
-            return low + (bound - low) * max(0.0, wanted - below) / count
+            return low + (bound - low) * max(0.0, rank - below) / count
         below += count
         low = bound
     return low
