@@ -35,6 +35,16 @@ class _Settings(msgspec.Struct):
     retention_s: int | None = None
     topic: str | None = None
     picture: str | None = None
+    history: str | None = None  # which entries new members can read
+
+
+def parse_settings(entry: Entry) -> _Settings:
+    """Return the settings that an `update` entry changes."""
+    try:
+        return msgspec.json.decode(entry.body, type=_Settings)
+    except msgspec.MsgspecError:
+        # The entry only changes the name, or a newer server has changed the format.
+        return _Settings()
 
 
 class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -305,18 +315,14 @@ class Chat:
             return MemberChanged(self.id, entry)
         if entry.kind == "update":
             self.name = entry.name or self.name
-            self._apply_update(entry.body)
+            self._apply_settings(parse_settings(entry))
             return ChatChanged(self.id, entry)
         if entry.kind in ("pin", "unpin"):
             return PinsChanged(self.id, entry)
         is_unchanged = entry.rev == 0 and not self.log.is_hidden(entry.seq)
         return MessageAdded(self.id, entry if is_unchanged else self.log.find(entry.seq) or entry)
 
-    def _apply_update(self, body: str) -> None:
-        try:
-            settings = msgspec.json.decode(body, type=_Settings)
-        except msgspec.DecodeError:
-            return  # the entry only changes the name, or a newer server has changed the format
+    def _apply_settings(self, settings: _Settings) -> None:
         if settings.slow_s is not None:
             self.slow_s = settings.slow_s
         if settings.retention_s is not None:

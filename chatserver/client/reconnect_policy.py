@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
+
+import attrs
 
 from chatserver.errors import ChatError, Conflict, Unauthenticated
 from chatserver.protocol.error_codes import Close
@@ -13,32 +14,19 @@ WAIT_S_MAX = 10.0
 REPLACED_S = 60.0  # stop reconnecting after two closes with code `replaced` within this time
 STABLE_S = 5.0  # a connection must last this long to reset the backoff
 
-Uniform = Callable[[float, float], float]
 
+@attrs.define(eq=False, repr=False)
+class ReconnectPolicy:
+    """Decides after each close whether the client reconnects, and when.
 
-class CloseAction(enum.Enum):
-    """The action to take after the server has closed the connection."""
+    The delay is an exponential backoff with full jitter, so that clients do not reconnect in
+    lockstep.
+    """
 
-    RECONNECT = "reconnect"
-    RENEW_TOKEN = "renew token"  # noqa: S105  # an enum value, not a token
-    REPLACED = "replaced"
-    STOP = "stop"
-
-
-def get_close_action(code: int) -> CloseAction:
-    if code == Close.UNAUTHENTICATED:
-        return CloseAction.RENEW_TOKEN
-    if code == Close.REPLACED:
-        return CloseAction.REPLACED
-    return CloseAction.STOP if 3500 <= code <= 3999 else CloseAction.RECONNECT
-
-
-class Backoff:
-    """Exponential backoff with full jitter, so that clients do not reconnect in lockstep."""
-
-    def __init__(self, uniform: Uniform) -> None:
-        self._uniform = uniform
-        self._attempts = 0
+    _uniform: Callable[[float, float], float]
+    _attempts: int = attrs.field(default=0, init=False)
+    _replaced_at: float = attrs.field(default=float("-inf"), init=False)
+    _refusals: int = attrs.field(default=0, init=False)  # consecutive token rejections
 
     def record_duration(self, seconds: float) -> None:
         """Record how long a connection was open; a stable connection resets the backoff."""
@@ -52,15 +40,6 @@ class Backoff:
         if advice_ms is not None:
             return advice_ms / 1000 + self._uniform(0.0, WAIT_S_MIN)
         return max(WAIT_S_MIN, self._uniform(0.0, bound))
-
-
-class ReconnectPolicy(Backoff):
-    """Decides after each close whether the client reconnects, and when."""
-
-    def __init__(self, uniform: Uniform) -> None:
-        super().__init__(uniform)
-        self._replaced_at = float("-inf")
-        self._refusals = 0  # consecutive token rejections
 
     def record_welcome(self) -> None:
         """Record that the gateway accepted the token."""
@@ -79,16 +58,13 @@ class ReconnectPolicy(Backoff):
             Conflict: another process uses the same device.
             ChatError: the close code forbids reconnecting.
         """
-        match get_close_action(code):
-            case CloseAction.STOP:
-                raise ChatError(f"the gateway closed the session: {reason}")
-            case CloseAction.RENEW_TOKEN:
-                self._refusals += 1
-                if not can_renew or self._refusals > 1:
-                    raise Unauthenticated(f"the gateway refused the token: {reason}")
-            case CloseAction.REPLACED:
-                if now - self._replaced_at < REPLACED_S:
-                    raise Conflict(f"another process uses device {device}")
-                self._replaced_at = now
-            case CloseAction.RECONNECT:
-                pass
+        if code == Close.UNAUTHENTICATED:
+            self._refusals += 1
+            if not can_renew or self._refusals > 1:
+                raise Unauthenticated(f"the gateway refused the token: {reason}")
+        elif code == Close.REPLACED:
+            if now - self._replaced_at < REPLACED_S:
+                raise Conflict(f"another process uses device {device}")
+            self._replaced_at = now
+        elif 3500 <= code <= 3999:
+            raise ChatError(f"the gateway closed the session: {reason}")

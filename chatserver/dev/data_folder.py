@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+import attrs
+
 from chatserver.errors import ConfigError
 
 MARK = ".chatserver-dev"
@@ -24,12 +26,12 @@ SECRET = "auth-secret"  # noqa: S105  a file name
 SETTINGS = "settings.env"
 
 
+@attrs.define(eq=False, repr=False)
 class DataFolder:
     """A data folder locked by this process. The kernel releases the lock if the process dies."""
 
-    def __init__(self, path: Path, lock: int) -> None:
-        self.path = path
-        self._lock = lock
+    path: Path
+    _lock: int
 
     @classmethod
     def open(cls, path: Path) -> Self:

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from chatserver.config import load_settings
@@ -113,13 +113,12 @@ class Plan:
 
     def seed(self) -> Launch:
         """Return the process that creates tables and demo users, then exits."""
-        return self._make_launch("tables", "chatserver.dev.seed", [], 0, lambda: True)
+        return self._make_launch("tables", "chatserver.dev.seed")
 
     def worker(self) -> Launch:
         """Return the process that runs all workers."""
-        launch = self._make_launch("worker", CLI, ["worker", "all"], 0, lambda: True)
         # A worker has no port to check.
-        return dataclasses.replace(launch, ready_line="workers.ready")
+        return self._make_launch("worker", CLI, "worker", "all", ready_line="workers.ready")
 
     def gateway(self) -> Launch:
         """Return the gateway, or the supervisor of several gateways."""
@@ -130,17 +129,11 @@ class Plan:
             "CHAT_GATEWAY_ORIGINS": json.dumps(self.origins),
             "CHAT_GATEWAY_DRAIN_S": str(DRAIN_S),
         }
-        arguments = ["gateway", "--processes", str(self.gateways)]
-        launch = self._make_launch(
-            name="gateway",
-            module=CLI,
-            arguments=arguments,
-            port=port,
-            is_ready=lambda: is_http_ready(port, "/healthz"),
-            env=env,
-        )
         ready_line = "gateways.ready" if self.gateways > 1 else ""  # empty: check over HTTP
-        return dataclasses.replace(launch, ready_line=ready_line)
+        processes = ("--processes", str(self.gateways))
+        return self._make_launch(
+            "gateway", CLI, "gateway", *processes, port=port, env=env, ready_line=ready_line
+        )
 
     def api(self) -> Launch:
         """Return the API, the only process with demo users in its settings."""
@@ -153,14 +146,7 @@ class Plan:
             "CHAT_AUTH_ADMINS": json.dumps(ADMINS),
             "CHAT_AUTH_COOKIE_SECURE": "false",  # browsers may refuse Secure cookies over HTTP
         }
-        return self._make_launch(
-            name="api",
-            module=CLI,
-            arguments=["api"],
-            port=port,
-            is_ready=lambda: is_http_ready(port, "/healthz"),
-            env=env,
-        )
+        return self._make_launch("api", CLI, "api", port=port, env=env)
 
     def check_settings(self) -> None:
         """Check the settings of every process before any server is started.
@@ -182,21 +168,20 @@ class Plan:
         self,
         name: str,
         module: str,
-        arguments: list[str],
-        port: int,
-        is_ready: Callable[[], bool],
-        env: dict[str, str] | None = None,
+        *arguments: str,
+        port: int = 0,
+        env: Mapping[str, str] = {},
+        ready_line: str = "",
     ) -> Launch:
-        argv = [sys.executable, "-m", module, *arguments]
-        whole = {**self.settings(), **(env or {})}
         return Launch(
             name=name,
-            argv=argv,
+            argv=[sys.executable, "-m", module, *arguments],
             port=port,
             folder=self.folder,
-            is_ready=is_ready,
-            env=whole,
+            is_ready=lambda: not port or is_http_ready(port, "/healthz"),
+            env={**self.settings(), **env},
             stop_s=STOP_S,
+            ready_line=ready_line,
         )
 
     def _load_feature_settings(self) -> dict[str, str]:
@@ -275,10 +260,9 @@ def require_servers() -> None:
 
 def fallback_notes() -> list[str]:
     """Return notes about missing programs and their replacements."""
-    notes = []
-    if not has_binary("dynoxide"):
-        notes.append(
-            "DynamoDB: dynoxide is not installed, so ministack is used instead. ministack is "
-            "slower and loses data in a crash; Ctrl-C saves the data."
-        )
-    return notes
+    if has_binary("dynoxide"):
+        return []
+    return [
+        "DynamoDB: dynoxide is not installed, so ministack is used instead. ministack is "
+        "slower and loses data in a crash; Ctrl-C saves the data."
+    ]

@@ -111,10 +111,9 @@ def ministack_launch(
         "TMPDIR": str(folder),  # folder of its pid file
         "LOG_LEVEL": "WARNING",
     }
-    argv = [str(find_binary("ministack"))]
     return Launch(
         name=service,
-        argv=argv,
+        argv=[str(find_binary("ministack"))],
         port=port,
         folder=folder,
         is_ready=lambda: is_http_ready(port, "/_ministack/ready"),

@@ -12,10 +12,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import attrs
+
 from chatserver.dev.child import Child, Failed
 from chatserver.dev.console import Screen
 from chatserver.dev.process_plan import Plan
 from chatserver.dev.servers import Launch
+from chatserver.task_groups import open_task_group
 
 READY_S = 60.0  # timeout for the start of a process; long enough on a busy machine
 PAUSE_FIRST_S = 0.5
@@ -24,16 +27,16 @@ PAUSE_RESET_S = 30.0  # the pause is reset after a process has run this long
 _QUIET = {"redis", "dynamodb", "limits", "s3"}
 
 
+@attrs.define(eq=False, repr=False)
 class Supervisor:
     """Runs all processes. `run` returns the exit code after all of them have ended."""
 
-    def __init__(self, plan: Plan, screen: Screen) -> None:
-        self._plan = plan
-        self._screen = screen
-        self._children: list[Child] = []
-        self._monitors: list[asyncio.Task[None]] = []
-        self._stop = asyncio.Event()
-        self._failure: Failed | None = None
+    _plan: Plan
+    _screen: Screen
+    _children: list[Child] = attrs.field(factory=list, init=False)
+    _monitors: list[asyncio.Task[None]] = attrs.field(factory=list, init=False)
+    _stop: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _failure: Failed | None = attrs.field(default=None, init=False)
 
     async def run(self) -> int:
         """Start all processes, wait for `stop` or a failure, then stop all of them.
@@ -89,18 +92,10 @@ class Supervisor:
     ) -> None:
         # Add all children before starting any: `_stop_all` stops them in reverse order.
         children = [self._add(launch) for launch in launches]
-        tasks = [
-            asyncio.create_task(
-                self._start(child, is_restarted=is_restarted), name=f"start of {child.name}"
-            )
-            for child in children
-        ]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async with open_task_group() as group:
+            for child in children:
+                start = self._start(child, is_restarted=is_restarted)
+                group.create_task(start, name=f"start of {child.name}")
 
     async def _start(self, child: Child, *, is_restarted: bool) -> None:
         await child.start()

@@ -13,6 +13,7 @@ Guarantees, for lines from this project and from libraries:
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import sys
@@ -67,7 +68,7 @@ def configure_logs(
     if format == "json":
         ending += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _AddProcess(process),
+            functools.partial(_add_process, process),
             structlog.processors.JSONRenderer(),  # escapes all characters except printable ASCII
         ]
     else:
@@ -88,12 +89,8 @@ class _Handler(logging.StreamHandler[TextIO]):
         LOG_LINES_DROPPED.inc()
 
 
-class _AddProcess:
-    def __init__(self, process: str) -> None:
-        self._process = process
-
-    def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
-        return {"process": self._process, **event}
+def _add_process(process: str, logger: object, method: str, event: EventDict) -> EventDict:
+    return {"process": process, **event}
 
 
 def remove_private(logger: object, method: str, event: EventDict) -> EventDict:

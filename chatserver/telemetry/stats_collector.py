@@ -63,16 +63,17 @@ class StatsCollector:
                 key = f"{name}:{labels[label]}" if label else name
                 counts[key] = counts.get(key, 0.0) + value
         times = {name: get_buckets(metric) for name, metric in TIMES.items()}
+        new_values = {
+            name: _find_new_values(buckets, self._times.get(name, {}))
+            for name, buckets in times.items()
+        }
         delta = StatsDelta(
             {name: value for name, value in gauges.items() if value},
             _find_increments(counts, self._counts),
-            {
-                name: _find_new_values(buckets, self._times.get(name, {}))
-                for name, buckets in times.items()
-            },
+            {name: values for name, values in new_values.items() if values},
         )
         self._counts, self._times = counts, times
-        return delta._replace(times={name: new for name, new in delta.times.items() if new})
+        return delta
 
 
 def get_buckets(histogram: Any) -> dict[float, int]:

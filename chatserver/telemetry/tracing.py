@@ -20,6 +20,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+import attrs
+
 from chatserver.extras import explain_missing
 from chatserver.telemetry.metrics import SPANS
 from chatserver.telemetry.trace_ids import TraceIds, get_trace_ids, is_sampled
@@ -38,7 +40,7 @@ Id = str | int
 Make = Callable[..., "ReadableSpan"]
 
 
-class Settings(Protocol):
+class TracingSettings(Protocol):
     """Tracing settings, a subset of the settings section `telemetry`."""
 
     @property
@@ -49,14 +51,15 @@ class Settings(Protocol):
     def traces_sample(self) -> float: ...
 
 
+@attrs.define(eq=False, repr=False)
 class Tracer:
     """Records spans of sampled messages. Use it only from the event loop's thread."""
 
-    def __init__(self, ratio: float, make: Make, put: Callable[[ReadableSpan], None]) -> None:
-        self._ratio = ratio
-        self._make = make
-        self._put = put
-        self._started: dict[str, int] = {}  # mid → start of its send, in Unix ns
+    _ratio: float
+    _make: Make
+    _put: Callable[[ReadableSpan], None]
+    # mid → start of its send, in Unix ns
+    _started: dict[str, int] = attrs.field(factory=dict, init=False)
 
     def find(self, mid: str) -> TraceIds | None:
         """Return the ids of a message's trace; None if it is not sampled."""
@@ -95,7 +98,7 @@ def tracer() -> Tracer | None:
 
 
 @contextlib.contextmanager
-def open_tracing(settings: Settings, process: str) -> Iterator[None]:
+def open_tracing(settings: TracingSettings, process: str) -> Iterator[None]:
     """Enable tracing as configured while the context is open.
 
     Objects call `tracer` when they are created, so create them inside this context.

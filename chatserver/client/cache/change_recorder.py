@@ -15,22 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
 import msgspec
 
 from chatserver.client.cache.changes import (
     Change,
     ChatDropped,
     ChatsUnverified,
-    Cleared,
     Delivered,
-    EntriesLost,
-    EntriesSkipped,
-    Hidden,
     PageRead,
 )
+from chatserver.client.chat import parse_settings
 from chatserver.client.client_state import ClientState
 from chatserver.client.events import (
     ChatChanged,
+    ChatCleared,
     EntriesWithdrawn,
     Event,
     MemberChanged,
@@ -40,20 +39,20 @@ from chatserver.client.events import (
     PinsChanged,
     Skipped,
 )
-from chatserver.client.model import Entry, parse_entry
+from chatserver.client.model import parse_entry
 from chatserver.client.request_queue import Fields
 from chatserver.protocol.frames import Cursor
 
 CHANGES_MAX = 5_000  # maximum unwritten changes; at this number, the server holds back events
 
 
+@attrs.define(eq=False, repr=False)
 class ChangeRecorder:
     """The changes to a client's message cache that have not been written yet."""
 
-    def __init__(self, state: ClientState) -> None:
-        self._state = state
-        self._changes: list[Change] = []
-        self.has_unverified = False  # True if the changes contain a `ChatsUnverified`
+    _state: ClientState
+    _changes: list[Change] = attrs.field(factory=list, init=False)
+    has_unverified: bool = False  # True if the changes contain a `ChatsUnverified`
 
     @property
     def is_full(self) -> bool:
@@ -115,7 +114,7 @@ class ChangeRecorder:
             self.record_cleared(chat.id, chat.cleared_upto)
 
     def record_cleared(self, chat: str, upto: int) -> None:
-        self._changes.append(Cleared(chat, upto))
+        self._changes.append(ChatCleared(chat, upto))
 
     def record_access_lost(self, chat: str) -> None:
         self._changes.append(ChatDropped(chat))
@@ -137,24 +136,9 @@ class ChangeRecorder:
                 self._changes.append(Delivered(chat, entry))
             case ChatChanged(chat, entry) if entry is not None:
                 self._changes.append(Delivered(chat, entry))
-                if _is_history_change(entry):
+                if parse_settings(entry).history is not None:
                     self._record_unverified(frozenset({chat}))
-            case MessagesHidden(chat, seqs):
-                self._changes.append(Hidden(chat, seqs))
-            case Skipped(chat, _, upto):
-                self._changes.append(EntriesSkipped(chat, upto))
-            case EntriesWithdrawn(chat, _, after):
-                self._changes.append(EntriesLost(chat, after))
+            case MessagesHidden() | Skipped() | EntriesWithdrawn():
+                self._changes.append(event)
             case _:
                 pass
-
-
-class _Settings(msgspec.Struct):
-    history: str | None = None
-
-
-def _is_history_change(entry: Entry) -> bool:
-    try:
-        return msgspec.json.decode(entry.body, type=_Settings).history is not None
-    except msgspec.MsgspecError:
-        return False  # the body is not JSON if the entry only changes the name

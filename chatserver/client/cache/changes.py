@@ -1,9 +1,14 @@
-"""Changes to the message cache, in the order in which the client received them. No I/O."""
+"""Changes to the message cache, in the order in which the client received them. No I/O.
+
+An event that is a change itself is used as it is: cached copies of `Skipped` entries may be
+outdated, and the server lost the entries of `EntriesWithdrawn`.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from chatserver.client.events import ChatCleared, EntriesWithdrawn, MessagesHidden, Skipped
 from chatserver.client.model import Entry
 
 
@@ -22,34 +27,6 @@ class PageRead(NamedTuple):
     before: int | None
     after: int | None
     has_more: bool
-
-
-class Hidden(NamedTuple):
-    """Messages that the user deleted for themselves."""
-
-    chat: str
-    seqs: tuple[int, ...]
-
-
-class Cleared(NamedTuple):
-    """The user has cleared the chat up to seq `upto`."""
-
-    chat: str
-    upto: int
-
-
-class EntriesSkipped(NamedTuple):
-    """Entries up to `upto` were missed; cached copies of them may be outdated."""
-
-    chat: str
-    upto: int
-
-
-class EntriesLost(NamedTuple):
-    """The server lost the entries above `after`."""
-
-    chat: str
-    after: int
 
 
 class ChatDropped(NamedTuple):
@@ -72,10 +49,10 @@ class ChatsUnverified(NamedTuple):
 Change = (
     Delivered
     | PageRead
-    | Hidden
-    | Cleared
-    | EntriesSkipped
-    | EntriesLost
+    | MessagesHidden
+    | ChatCleared
+    | Skipped
+    | EntriesWithdrawn
     | ChatDropped
     | ChatsUnverified
 )

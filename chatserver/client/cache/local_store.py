@@ -17,8 +17,8 @@ import msgspec
 
 from chatserver.client import saved_state
 from chatserver.client.cache.change_recorder import ChangeRecorder
-from chatserver.client.cache.message_cache import CachedPage, Unverified
-from chatserver.client.cache.sqlite_store import CachedChat, Owner, SqliteStore
+from chatserver.client.cache.message_cache import CachedChat, CachedPage, MessageCache, Unverified
+from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.chat import SavedChat
 from chatserver.client.client_state import ClientState
 from chatserver.client.event_queue import EventQueue
@@ -101,7 +101,7 @@ class LocalStore:
             # Overwrite the messages that have expired.
             await self._run(lambda: cache.save_changes(Saved(), (), {}, now_s))
             cursor = self._state.cursor
-            loaded = await self._run(lambda: load_chats(cache, cursor, shown, now_s))
+            loaded = await self._read(cache, lambda read: load_chats(read, cursor, shown, now_s))
             restore_chats(self._state, loaded)
 
     def mark_position_changed(self) -> None:
@@ -238,16 +238,19 @@ class LocalStore:
             return None
         now_s = self._clock.time()
         before, after = request.get("before"), request.get("after")
-        return await self._run(
-            lambda: cache.read_page(
-                request["chat"], before=before, after=after, limit=request["limit"], now_s=now_s
-            )
+        chat, limit = request["chat"], request["limit"]
+        return await self._read(
+            cache,
+            lambda read: read.read_page(chat, before=before, after=after, limit=limit, now_s=now_s),
         )
+
+    async def _read(self, cache: SqliteStore, query: Callable[[MessageCache], T]) -> T:
+        return await self._run(lambda: cache.read(query))
 
     async def find_unverified(self) -> Unverified | None:
         """Return the next page to compare with the server."""
         cache = self._cache
-        return None if cache is None else await self._run(cache.find_unverified)
+        return None if cache is None else await self._read(cache, MessageCache.find_unverified)
 
 
 def _get_chat(event: Event) -> str | None:
@@ -255,7 +258,7 @@ def _get_chat(event: Event) -> str | None:
 
 
 def load_chats(
-    store: SqliteStore, cursor: Cursor | None, shown: dict[str, int | None], now_s: float
+    store: MessageCache, cursor: Cursor | None, shown: dict[str, int | None], now_s: float
 ) -> list[LoadedChat]:
     """Read the chats, most recently used last. `shown`: the last delivered seq of each chat.
 

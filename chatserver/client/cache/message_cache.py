@@ -21,15 +21,12 @@ from chatserver.client.cache.changes import (
     Change,
     ChatDropped,
     ChatsUnverified,
-    Cleared,
     Delivered,
-    EntriesLost,
-    EntriesSkipped,
-    Hidden,
     PageRead,
 )
 from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.cache.entry_table import EntryTable
+from chatserver.client.events import ChatCleared, EntriesWithdrawn, MessagesHidden, Skipped
 from chatserver.client.model import Entry
 
 EVICTED_AT_ONCE = 20  # number of entries evicted from a chat before the total size is checked again
@@ -41,6 +38,14 @@ class CachedPage(NamedTuple):
 
     entries: list[Entry]
     has_more: bool
+
+
+class CachedChat(NamedTuple):
+    """A cached chat, cleared up to seq `cleared`. `info` is None if it has never been saved."""
+
+    chat: str
+    info: bytes | None
+    cleared: int
 
 
 class Unverified(NamedTuple):
@@ -124,13 +129,13 @@ class MessageCache:
                 case PageRead(name, entries, before, after, has_more):
                     chat = touched[name] = self._get_or_create_row(name)
                     self._put_page(chat, entries, before, after, has_more=has_more)
-                case Hidden(name, seqs):
+                case MessagesHidden(name, seqs):
                     self._entries.hide(self._get_or_create_row(name), seqs)
-                case Cleared(name, upto):
+                case ChatCleared(name, upto):
                     self._clear(name, upto)
-                case EntriesSkipped(name, upto):
+                case Skipped(name, _, upto):
                     self._skip(self._get_or_create_row(name), upto)
-                case EntriesLost(name, after):
+                case EntriesWithdrawn(name, _, after):
                     self._truncate(self._get_or_create_row(name), after)
                 case ChatDropped(name):
                     self._drop(name)
@@ -279,7 +284,10 @@ class MessageCache:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the cached entries; empty if none has been recorded."""
+        """The epoch of the cached entries; empty if none has been recorded.
+
+        It may be newer than that of the saved cursor.
+        """
         row = self._connection.execute("SELECT value FROM record WHERE name = 'epoch'").fetchone()
         return "" if row is None else str(row[0])
 
@@ -316,11 +324,10 @@ class MessageCache:
         """Return free pages to the file system. Call it outside of a transaction."""
         self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
 
-    def list_chats(self) -> list[tuple[str, bytes | None, int]]:
-        """Return `(chat, info, cleared)` for the cached chats, most recently used last."""
-        return self._connection.execute(
-            "SELECT name, info, cleared FROM chat ORDER BY used"
-        ).fetchall()
+    def list_chats(self) -> list[CachedChat]:
+        """Return the cached chats, most recently used last."""
+        rows = self._connection.execute("SELECT name, info, cleared FROM chat ORDER BY used")
+        return [CachedChat(*row) for row in rows]
 
     def list_newest(self, name: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
         """Return the newest entries up to `upto` that cannot be outdated; none if not cached."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from chatserver.client.cache import sqlite_file
 from chatserver.client.cache.changes import Change
-from chatserver.client.cache.message_cache import CachedPage, MessageCache, Unverified
-from chatserver.client.model import Entry
+from chatserver.client.cache.message_cache import MessageCache
 from chatserver.client.state_store import Saved
 from chatserver.errors import Conflict
 
 ENTRIES_PER_CHAT_MAX = 2_000
 BYTES_MAX = 64 * 1_048_576
 CHATS_MAX = 2_000
-_NOTHING: Mapping[str, bytes] = {}
+
+T = TypeVar("T")
 
 
 class Owner(NamedTuple):
@@ -26,14 +26,6 @@ class Owner(NamedTuple):
 
     user: str = ""
     server: str = ""
-
-
-class CachedChat(NamedTuple):
-    """A cached chat, cleared up to seq `cleared`. `info` is None if it has never been saved."""
-
-    chat: str
-    info: bytes | None
-    cleared: int = 0
 
 
 class SqliteStore:
@@ -75,7 +67,8 @@ class SqliteStore:
         self._opened_cache: MessageCache | None = None
 
     @property
-    def _cache(self) -> MessageCache:
+    def cache(self) -> MessageCache:
+        """The cached messages; the first access opens the file."""
         if self._opened_cache is None:
             connection = self._connection = sqlite_file.open_file(self._path)
             self._opened_cache = MessageCache(
@@ -88,7 +81,7 @@ class SqliteStore:
 
     @property
     def _database(self) -> sqlite3.Connection:
-        assert self._cache is not None
+        assert self.cache is not None
         assert self._connection is not None
         return self._connection
 
@@ -118,7 +111,7 @@ class SqliteStore:
             return Saved(rows.get("position"), rows.get("outbox"))
 
     def save(self, saved: Saved) -> None:
-        self.save_changes(saved, (), _NOTHING, 0.0)
+        self.save_changes(saved, (), {}, 0.0)
 
     def save_changes(
         self,
@@ -133,7 +126,7 @@ class SqliteStore:
         """
         rows = [(name, value) for name, value in saved._asdict().items() if value is not None]
         with sqlite_file.translate_errors(self._path):
-            cache = self._cache
+            cache = self.cache
             with cache.transaction():
                 cache.apply(changes, infos, now_s)
                 self._database.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
@@ -151,40 +144,7 @@ class SqliteStore:
         self.close()
         sqlite_file.delete_file(self._path)
 
-    def list_chats(self) -> list[CachedChat]:
-        """Return the cached chats, most recently used last."""
+    def read(self, query: Callable[[MessageCache], T]) -> T:
+        """Return the result of a query of the cached messages."""
         with sqlite_file.translate_errors(self._path):
-            return [CachedChat(*row) for row in self._cache.list_chats()]
-
-    @property
-    def epoch(self) -> str:
-        """The epoch of the cached entries. It may be newer than that of the saved cursor."""
-        with sqlite_file.translate_errors(self._path):
-            return self._cache.epoch
-
-    def list_newest(self, chat: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
-        """Return the newest entries of a chat up to `upto` that cannot be outdated, in order."""
-        with sqlite_file.translate_errors(self._path):
-            return self._cache.list_newest(chat, upto, limit, now_s)
-
-    def read_page(
-        self, chat: str, *, before: int | None, after: int | None, limit: int, now_s: float
-    ) -> CachedPage | None:
-        """Return a page of entries that cannot be outdated, or None if it is not cached."""
-        with sqlite_file.translate_errors(self._path):
-            return self._cache.read_page(chat, before=before, after=after, limit=limit, now_s=now_s)
-
-    def find_unverified(self) -> Unverified | None:
-        """Return the next page to compare with the server."""
-        with sqlite_file.translate_errors(self._path):
-            return self._cache.find_unverified()
-
-    @property
-    def size(self) -> int:
-        """The size of the cached entries in bytes."""
-        return self._cache.size
-
-    @property
-    def entries(self) -> int:
-        """The number of cached entries."""
-        return self._cache.entries
+            return query(self.cache)

@@ -21,15 +21,17 @@ import collections
 import contextlib
 from collections.abc import Iterator, Sequence
 
+import attrs
+
 from chatserver.dev.aws_limits.requests import ItemKey
 
 
+@attrs.define(eq=False, repr=False)
 class ReadTransaction:
     """A running TransactGetItems. It is canceled if a write to one of its items starts."""
 
-    def __init__(self, keys: Sequence[ItemKey], conflicting: set[ItemKey]) -> None:
-        self.keys = keys
-        self.conflicting = conflicting
+    keys: Sequence[ItemKey]
+    conflicting: set[ItemKey]
 
     @property
     def conflicts(self) -> list[bool]:

@@ -15,6 +15,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import attrs
+
 from chatserver.dev.aws_limits.expressions import parse, to_sortable
 from chatserver.dev.aws_limits.item_sizes import Item
 from chatserver.dev.aws_limits.requests import IndexInfo, ItemKey, TableInfo
@@ -29,14 +31,14 @@ class _Change:
     before: Item | None
 
 
+@attrs.define(eq=False, repr=False)
 class IndexLag:
     """Recent writes that the indexes do not show yet. `delay` returns a write's lag in seconds."""
 
-    def __init__(self, delay: Callable[[], float], clock: Callable[[], float]) -> None:
-        self._delay = delay
-        self._clock = clock
-        self._changes: dict[ItemKey, collections.deque[_Change]] = {}
-        self._count = 0
+    _delay: Callable[[], float]
+    _clock: Callable[[], float]
+    _changes: dict[ItemKey, collections.deque[_Change]] = attrs.field(factory=dict, init=False)
+    _count: int = attrs.field(default=0, init=False)
 
     def record(self, key: ItemKey, before: Item | None) -> None:
         """Record a completed write, and the item before the write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -24,6 +25,10 @@ WAITING_MAX: Final = 0.5  # A backlog above this share of its limit (`backlog_ma
 WORKERS: Final = ("persist", "repair")  # workers that every deployment needs
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+_require = functools.partial(make_finding, STORE)
+_recommend = functools.partial(make_finding, STORE, level="note")
 
 
 async def check_redis(
@@ -67,19 +72,17 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         seconds, micros = await hot.with_deadline(client.time())
         after = clock.time()
         findings = [*_check_version(name, info), *_check_persistence(name, info)]
-        findings += check_replicas(STORE, name, info, hot.settings.wait_replicas)
+        findings += check_replicas(name, info, hot.settings.wait_replicas)
         findings.append(_check_memory(name, info))
         # The server read its clock between `before` and `after`, which may be far apart on a busy
         # machine.
         theirs = seconds + micros / 1e6
         skew_s = max(before - theirs, theirs - after, 0.0)
         findings.append(
-            make_finding(
-                STORE,
+            _recommend(
                 f"{name}: its clock is less than {CLOCKS_S_MAX:g} s off",
                 is_met=skew_s < CLOCKS_S_MAX,
                 fix=f"it is {skew_s:.1f} s off; run chrony or NTP on both machines",
-                level="note",
             )
         )
         return findings
@@ -93,22 +96,23 @@ def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
     is_new = match is not None and (int(match[1]), int(match[2])) >= OLDEST
     oldest = ".".join(map(str, OLDEST))
     return [
-        make_finding(STORE, f"{name}: version {version} is {oldest} or newer", is_met=is_new,
-              fix=f"upgrade it to {oldest} or newer"),
-    ]  # fmt: skip
+        _require(
+            f"{name}: version {version} is {oldest} or newer",
+            is_met=is_new,
+            fix=f"upgrade it to {oldest} or newer",
+        ),
+    ]
 
 
 def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
     """Check whether a Redis server loses data if its process or machine crashes."""
     is_logged = bool(int(info.get("aof_enabled", 0)))
     findings = [
-        make_finding(
-            STORE,
+        _recommend(
             f"{name}: keeps its data in a crash (append-only file)",
             is_met=is_logged,
             fix="set `appendonly yes` (not needed with MemoryDB); without it, a crash of Redis "
             "loses messages that are acked as `hot` and not stored yet",
-            level="note",
         ),
     ]
     if is_logged and info.get("aof_last_write_status", "ok") != "ok":
@@ -132,7 +136,7 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
         )
     share = f"{usage}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
     fix = "raise maxmemory, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
-    return make_finding(STORE, share, is_met=used < most * MEMORY_SHARE_MAX, fix=fix)
+    return _require(share, is_met=used < most * MEMORY_SHARE_MAX, fix=fix)
 
 
 async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding]:
@@ -148,8 +152,7 @@ async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding
         if waiting > most * WAITING_MAX:
             full.append(partition)
     findings = [
-        make_finding(
-            STORE,
+        _require(
             f"a worker `{worker}` serves each partition",
             is_met=not without,
             fix=f"none serves {_join(without)}; run `chatserver worker {worker}`, or `worker all`",
@@ -157,8 +160,7 @@ async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding
         for worker, without in idle.items()
     ]
     findings.append(
-        make_finding(
-            STORE,
+        _require(
             f"each partition has fewer than {most * WAITING_MAX:,.0f} unpersisted messages",
             is_met=not full,
             fix=f"{_join(full)}: check the log of `worker persist`; at {most:,}, sends are refused",
@@ -172,9 +174,7 @@ def _join(partitions: list[int]) -> str:
     return f"partition {listed}" + (" and others" if len(partitions) > 5 else "")
 
 
-def check_replicas(
-    store: str, name: str, info: Mapping[str, Any], wait_replicas: int
-) -> list[Finding]:
+def check_replicas(name: str, info: Mapping[str, Any], wait_replicas: int) -> list[Finding]:
     """Return whether enough replicas remain if a server fails.
 
     A replica that becomes the master has one replica less than its predecessor. `info` is the
@@ -182,36 +182,30 @@ def check_replicas(
     """
     replicas = int(info.get("connected_slaves", 0))
     findings = [
-        make_finding(
-            store,
+        _recommend(
             f"{name}: has a replica",
             is_met=replicas > 0,
             fix="add a replica; otherwise, there is no failover",
-            level="note",
         )
     ]
     if wait_replicas:
         findings.append(
-            make_finding(
-                store,
+            _recommend(
                 f"{name}: has at least {wait_replicas + 1} replicas "
                 f"(CHAT_REDIS_WAIT_REPLICAS is {wait_replicas})",
                 is_met=replicas > wait_replicas,
                 fix=f"it has {replicas}; add replicas. If one of its servers fails, each message "
                 "waits for DynamoDB until the server is back",
-                level="note",
             )
         )
     # Redis reports this field only if `min-replicas-to-write` is set.
     if "min_slaves_good_slaves" in info:
         findings.append(
-            make_finding(
-                store,
+            _recommend(
                 f"{name}: has at least 2 replicas (min-replicas-to-write is set)",
                 is_met=replicas > 1,
                 fix=f"it has {replicas}; add replicas. If one of its servers fails, Redis refuses "
                 "all writes until the server is back",
-                level="note",
             )
         )
     return findings

@@ -294,8 +294,8 @@ async def test_cache_evicts_oldest_entries_at_its_limits(
             assert (await read_all(bob, chats[0]))[-40:] == [str(n) for n in range(40)]
 
     store = SqliteStore(path, **bounds)  # type: ignore[arg-type]  # numbers
-    assert store.size <= 8_000
-    assert store.entries <= 60
+    assert store.cache.size <= 8_000
+    assert store.cache.entries <= 60
     store.close()
     async with offline_client(stack, path) as client:
         page = await client.history(chats[0], limit=10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,33 +11,38 @@ from hypothesis import strategies as st
 from chatserver.client.reconnect_policy import (
     WAIT_S_MAX,
     WAIT_S_MIN,
-    Backoff,
-    CloseAction,
-    get_close_action,
+    ReconnectPolicy,
 )
+from chatserver.errors import ChatError, Unauthenticated
 from chatserver.protocol.error_codes import Close
 
 
 @pytest.mark.parametrize(
-    ("code", "action"),
+    ("code", "error"),
     [
-        (0, CloseAction.RECONNECT),
-        (1006, CloseAction.RECONNECT),
-        (Close.SHUTDOWN, CloseAction.RECONNECT),
-        (Close.SLOW, CloseAction.RECONNECT),
-        (Close.OVERLOADED, CloseAction.RECONNECT),
-        (Close.NO_PONG, CloseAction.RECONNECT),
-        (3499, CloseAction.RECONNECT),
-        (Close.REPLACED, CloseAction.REPLACED),
-        (Close.UNAUTHENTICATED, CloseAction.RENEW_TOKEN),
-        (Close.BAD_PROTOCOL, CloseAction.STOP),
-        (Close.BANNED, CloseAction.STOP),
-        (3999, CloseAction.STOP),
+        (0, None),
+        (1006, None),
+        (Close.SHUTDOWN, None),
+        (Close.SLOW, None),
+        (Close.OVERLOADED, None),
+        (Close.NO_PONG, None),
+        (3499, None),
+        (Close.REPLACED, None),
+        (Close.UNAUTHENTICATED, Unauthenticated),
+        (Close.BAD_PROTOCOL, ChatError),
+        (Close.BANNED, ChatError),
+        (3999, ChatError),
     ],
 )
-def test_close_code_determines_whether_to_reconnect(code: int, action: CloseAction) -> None:
+def test_close_code_determines_whether_to_reconnect(
+    code: int, error: type[ChatError] | None
+) -> None:
     """Codes 3000 to 3499 allow a reconnect, 3500 to 3999 do not."""
-    assert get_close_action(code) is action
+    policy = ReconnectPolicy(lambda low, high: high)
+    expected = contextlib.nullcontext() if error is None else pytest.raises(error)
+
+    with expected:
+        policy.handle_close(code, "reason", 0.0, can_renew=False, device="d")
 
 
 def test_wait_bound_doubles_up_to_ten_seconds() -> None:
@@ -46,7 +53,7 @@ def test_wait_bound_doubles_up_to_ten_seconds() -> None:
         ranges.append((low, high))
         return high
 
-    backoff = Backoff(uniform)
+    backoff = ReconnectPolicy(uniform)
     waits = [backoff.next_s() for _ in range(6)]
 
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
@@ -56,7 +63,7 @@ def test_wait_bound_doubles_up_to_ten_seconds() -> None:
 @given(st.integers(1, 50), st.floats(0, 1))
 def test_wait_is_between_half_a_second_and_ten(attempts: int, share: float) -> None:
     """The client never reconnects at once, and never waits longer than ten seconds."""
-    backoff = Backoff(lambda low, high: low + share * (high - low))
+    backoff = ReconnectPolicy(lambda low, high: low + share * (high - low))
 
     waits = [backoff.next_s() for _ in range(attempts)]
 
@@ -66,7 +73,7 @@ def test_wait_is_between_half_a_second_and_ten(attempts: int, share: float) -> N
 @given(st.integers(0, 60_000), st.floats(0, 1))
 def test_wait_is_at_least_the_retry_after_of_the_server(retry_after_ms: int, share: float) -> None:
     """A random delay is added to `retry_after_ms`, so that clients do not reconnect together."""
-    backoff = Backoff(lambda low, high: low + share * (high - low))
+    backoff = ReconnectPolicy(lambda low, high: low + share * (high - low))
 
     assert (
         retry_after_ms / 1000
@@ -77,7 +84,7 @@ def test_wait_is_at_least_the_retry_after_of_the_server(retry_after_ms: int, sha
 
 def test_stable_connection_resets_the_wait() -> None:
     """A connection that breaks at once does not reset it."""
-    backoff = Backoff(lambda _, high: high)
+    backoff = ReconnectPolicy(lambda _, high: high)
     for _ in range(4):
         backoff.next_s()
 

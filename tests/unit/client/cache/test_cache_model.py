@@ -219,7 +219,7 @@ class CachedMachine(ClientMachine):
         saved = self.cache.load()
         saved_state.restore(self.client, saved.position, saved.outbox)
         shown = {chat.id: chat.log.shown for chat in self.client.chats.values()}
-        restore_chats(self.client, load_chats(self.cache, self.client.cursor, shown, 0.0))
+        restore_chats(self.client, load_chats(self.cache.cache, self.client.cursor, shown, 0.0))
 
     # ── invariants ──────────────────────────────────────────────────────────────────────────────
 
@@ -229,15 +229,15 @@ class CachedMachine(ClientMachine):
         if self.recorder is None:
             return
         position = self.cache.load().position
-        shown = {} if position is None else self._shown_in(position, self.cache.epoch)
-        for name, chat in self.cache._cache._chats.items():
+        shown = {} if position is None else self._shown_in(position, self.cache.cache.epoch)
+        for name, chat in self.cache.cache._chats.items():
             if not chat.is_empty and not chat.stale and name in shown:
                 assert chat.head >= shown[name], name
-            page = self.cache.read_page(name, before=None, after=None, limit=100, now_s=0.0)
+            page = self.cache.cache.read_page(name, before=None, after=None, limit=100, now_s=0.0)
             seqs = [entry.seq for entry in page.entries] if page is not None else []
             assert seqs == list(range(chat.head + 1 - len(seqs), chat.head + 1)), name
-        assert self.cache.size <= BYTES_MAX
-        assert all(c.entries <= ENTRIES_MAX for c in self.cache._cache._chats.values())
+        assert self.cache.cache.size <= BYTES_MAX
+        assert all(c.entries <= ENTRIES_MAX for c in self.cache.cache._chats.values())
 
     @staticmethod
     def _shown_in(position: bytes, epoch: str) -> dict[str, int]:
@@ -251,7 +251,7 @@ class CachedMachine(ClientMachine):
         super()._exchange_all()
         for _ in range(PAGES_MAX):
             self.save()
-            found = self.cache.find_unverified()
+            found = self.cache.cache.find_unverified()
             if found is None:
                 return
             fields: dict[str, Any] = {"type": "history", "chat": found.chat}
@@ -289,7 +289,7 @@ class CachedMachine(ClientMachine):
             kept = [normalize(entry) for entry in self.client.chats[name].log.entries()]
             if self.client.chats[name].log.shown is not None:
                 assert kept == fresh[len(fresh) - len(kept) :], name
-            page = self.cache.read_page(name, before=None, after=None, limit=100, now_s=0.0)
+            page = self.cache.cache.read_page(name, before=None, after=None, limit=100, now_s=0.0)
             if page is None:
                 continue
             cached = [normalize(entry) for entry in page.entries]

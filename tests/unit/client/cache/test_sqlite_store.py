@@ -12,12 +12,12 @@ import pytest
 from chatserver.client.cache.changes import (
     ChatsUnverified,
     Delivered,
-    Hidden,
     PageRead,
 )
 from chatserver.client.cache.local_store import load_chats
 from chatserver.client.cache.sqlite_file import VERSION
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.events import MessagesHidden
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.state_store import Saved
 from chatserver.errors import Conflict, CorruptData
@@ -41,7 +41,7 @@ def filled_store(path: Path, *changes: Any, now_s: float = 0.0) -> SqliteStore:
 
 def bodies(store: SqliteStore, **bounds: int) -> list[str] | None:
     args: dict[str, Any] = {"before": None, "after": None, "limit": 100, "now_s": 0.0, **bounds}
-    found = store.read_page("c1", **args)
+    found = store.cache.read_page("c1", **args)
     return None if found is None else [e.body for e in found.entries if e.target is None]
 
 
@@ -91,7 +91,7 @@ def test_store_of_another_user_is_refused(tmp_path: Path) -> None:
     "removal",
     [
         Delivered("c1", entry(3, kind="delete", target=1, body="")),
-        Hidden("c1", (1,)),
+        MessagesHidden("c1", (1,)),
         page(
             entry(1, deleted=True, body="", rev=3),
             entry(2, kind="edit", target=1, deleted=True, body="", rev=3),
@@ -130,16 +130,16 @@ def test_unverified_entries_are_readable_once_a_page_replaced_them(tmp_path: Pat
     old = [Delivered("c1", entry(seq, body=f"old {seq}")) for seq in range(1, 7)]
     store = filled_store(tmp_path / "a.db", *old, ChatsUnverified())
     assert bodies(store) is None
-    assert store.find_unverified() == ("c1", None)
+    assert store.cache.find_unverified() == ("c1", None)
 
     store.save_changes(Saved(), [page(entry(4), entry(5), has_more=True)], {}, 0.0)
 
     assert bodies(store) == ["text 4", "text 5"]
     assert bodies(store, before=4) is None
-    assert store.find_unverified() == ("c1", 4)
+    assert store.cache.find_unverified() == ("c1", 4)
     store.save_changes(Saved(), [page(entry(2), entry(3), before=4)], {}, 0.0)
     assert bodies(store) == ["text 2", "text 3", "text 4", "text 5"]
-    assert store.find_unverified() is None
+    assert store.cache.find_unverified() is None
     store.close()
 
 
@@ -155,7 +155,7 @@ def test_failed_save_changes_nothing(tmp_path: Path) -> None:
             0.0,
         )
 
-    assert (bodies(store), store.load(), store.entries) == (["text 1"], Saved(), 1)
+    assert (bodies(store), store.load(), store.cache.entries) == (["text 1"], Saved(), 1)
     store.save_changes(Saved(), [Delivered("c1", entry(2))], {}, 0.0)
     assert bodies(store) == ["text 1", "text 2"]
     store.close()
@@ -175,13 +175,13 @@ def test_page_older_than_a_delivered_change_gets_the_change(tmp_path: Path) -> N
 def test_chat_read_from_its_first_visible_entry_is_complete(tmp_path: Path) -> None:
     """The last page has no more entries, offline too; evicted entries count as more."""
     store = filled_store(tmp_path / "a.db", page(entry(5), entry(6)))
-    all_entries = store.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
-    before_first = store.read_page("c1", before=5, after=None, limit=9, now_s=0.0)
+    all_entries = store.cache.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
+    before_first = store.cache.read_page("c1", before=5, after=None, limit=9, now_s=0.0)
     store.close()
 
     small = SqliteStore(tmp_path / "a.db", entries_per_chat_max=1)
     small.save_changes(Saved(), [Delivered("c1", entry(7))], {}, 0.0)
-    evicted = small.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
+    evicted = small.cache.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
 
     assert all_entries is not None and not all_entries.has_more
     assert before_first is not None and not before_first.entries
@@ -192,7 +192,7 @@ def test_chat_read_from_its_first_visible_entry_is_complete(tmp_path: Path) -> N
 
 def test_hidden_seq_is_another_message_in_a_new_epoch(tmp_path: Path) -> None:
     """The list of hidden messages is cleared, even if none of them is cached."""
-    store = filled_store(tmp_path / "a.db", Hidden("c1", (1,)), ChatsUnverified(epoch="e2"))
+    store = filled_store(tmp_path / "a.db", MessagesHidden("c1", (1,)), ChatsUnverified(epoch="e2"))
 
     store.save_changes(Saved(), [Delivered("c1", entry(1))], {}, 0.0)
 
@@ -206,8 +206,8 @@ def test_entries_of_a_newer_epoch_are_not_restored_as_delivered(tmp_path: Path) 
     store = filled_store(tmp_path / "a.db", *new)
     shown: dict[str, int | None] = {"c1": 1}
 
-    (older,) = load_chats(store, Cursor("e1", 7), shown, 0.0)
-    (same,) = load_chats(store, Cursor("e2", 7), shown, 0.0)
+    (older,) = load_chats(store.cache, Cursor("e1", 7), shown, 0.0)
+    (same,) = load_chats(store.cache, Cursor("e2", 7), shown, 0.0)
 
     assert older.entries == []
     assert [entry.body for entry in same.entries] == ["text 1"]

@@ -27,7 +27,7 @@ def test_too_few_replicas_are_reported_with_a_fix(
     info: dict[str, Any], wait_replicas: int, notes: list[str]
 ) -> None:
     """A note names what the server lacks, and what happens if one server fails."""
-    findings = check_replicas("redis", "node:1", info, wait_replicas)
+    findings = check_replicas("node:1", info, wait_replicas)
 
     found = [finding for finding in findings if finding.level != "ok"]
     assert len(found) == len(notes)
