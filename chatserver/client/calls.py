@@ -6,7 +6,6 @@ A stateless mixin; `ChatClient` sends the requests and receives the responses.
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeVar
 
@@ -16,7 +15,6 @@ from chatserver.client.chat import Chat
 from chatserver.client.client_state import ANSWER_S
 from chatserver.client.companion_calls import CompanionCalls
 from chatserver.client.events import Acked
-from chatserver.client.http.pin_calls import PinCalls
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.moderation_calls import ModerationCalls
 from chatserver.client.outbox import OutboxEntry
@@ -38,8 +36,7 @@ OWN_FRAMES = frozenset(
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HistoryPage:
+class HistoryPage(msgspec.Struct, frozen=True):
     """Entries in ascending seq, without gaps. `tier` is the coldest storage tier that was read."""
 
     entries: list[Entry]
@@ -47,16 +44,14 @@ class HistoryPage:
     has_more: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MessagesPage:
+class MessagesPage(msgspec.Struct, frozen=True):
     """Messages from several chats. `next` is the `cursor` of the next page, or None."""
 
     messages: list[Entry]
     next: str | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ChatsPage:
+class ChatsPage(msgspec.Struct, frozen=True):
     """Chats, most recent activity first. `next`: the `after` argument for the next page."""
 
     chats: list[Chat]
@@ -77,7 +72,7 @@ class SearchPage(NamedTuple):
     next: str | None
 
 
-class Calls(ModerationCalls, CompanionCalls, PinCalls):
+class Calls(ModerationCalls, CompanionCalls):
     """Commands of a chat client. Coroutines wait for the server's response.
 
     Raises:

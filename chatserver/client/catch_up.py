@@ -11,12 +11,12 @@ unavailable storage tier delays new messages in a chat only by the time of these
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
+import msgspec
 
 from chatserver.client.chat import Chat
 from chatserver.client.events import Event, Skipped
@@ -30,8 +30,7 @@ PAGE = 200
 RETRY_S = 0.5
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _Job:
+class _Job(msgspec.Struct, eq=False):
     chat: Chat
     is_forced: bool  # True: request a page even if no gap is known
     is_requested: bool = False

@@ -15,8 +15,9 @@ because the server can lose only the end of a log.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from chatserver.client.model import Entry
 from chatserver.protocol.expired_messages import apply_expiry
@@ -30,8 +31,7 @@ from chatserver.protocol.message_change_effects import (
 IDENTITIES_SAVED = 20  # newest entries whose id and time are saved, to compare after a restart
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VerificationResult:
+class VerificationResult(msgspec.Struct, frozen=True):
     """The result of comparing a chat's stored entries with the server's in a new epoch."""
 
     match_seq: int  # the last seq at which client and server have the same entry
@@ -324,7 +324,7 @@ class ChatLog:
         first = self.bottom or self.top + 1
         result = self._finish_verification(0, is_exact=False)
         self.shown = first - 1
-        return dataclasses.replace(result, match_seq=self.shown, is_truncated=True)
+        return msgspec.structs.replace(result, match_seq=self.shown, is_truncated=True)
 
     def get_newest_identities(self, upto: int) -> dict[int, str]:
         """Return `{seq: identity}` of the newest entries up to `upto`, to compare them later."""

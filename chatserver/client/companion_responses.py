@@ -10,10 +10,10 @@ Bounds: `RESPONSES_MAX` responses; per response, `PENDING_MAX` pieces that wait 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 
 import attrs
+import msgspec
 
 from chatserver.client.events import Event, ResponseUpdated
 from chatserver.client.request_queue import Answer, Fields, SendRequest
@@ -23,8 +23,7 @@ RESPONSES_MAX = 100
 PENDING_MAX = 500
 
 
-@dataclasses.dataclass(slots=True)
-class _Response:
+class _Response(msgspec.Struct):
     """An AI response in progress. `index` is the index of the last delivered piece."""
 
     turn: str
@@ -33,7 +32,7 @@ class _Response:
     text: str = ""
     is_over: bool = False
     is_requested: bool = False
-    pending: dict[int, tuple[str, str, str]] = dataclasses.field(default_factory=dict)
+    pending: dict[int, tuple[str, str, str]] = {}
 
 
 @attrs.define(eq=False, repr=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import msgspec
@@ -31,8 +30,7 @@ class Marks(msgspec.Struct, array_like=True):
         return (self.read, self.received) != before
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """Size limits of a client, and its behavior at each limit (guarantee P8)."""
 
     entries_max: int = 1_000  # maximum entries kept per chat; `history` loads older ones again

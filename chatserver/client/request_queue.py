@@ -7,7 +7,6 @@ queued in order.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -51,8 +50,7 @@ def check_text(fields: Fields) -> None:
         raise BadRequest("text contains a lone surrogate") from exc
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One request. `on_answer` is called once, with the response or the error.
 
     If the request is removed, or dropped after a disconnect, it is not called.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 from pathlib import Path
+
+import msgspec
 
 from chatserver.errors import ConfigError
 
@@ -19,8 +20,7 @@ def get_cache_folder() -> Path:
     return Path(cache) / "chatserver"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     what: str
     patterns: tuple[str, ...]  # path patterns below the tools folder; the first match is used
     how: str

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Final
+
+import msgspec
 
 from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader, wire
@@ -31,8 +32,7 @@ _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
 Answer = Callable[[ReceivedFrame | None], None]
 
 
-@dataclasses.dataclass(slots=True)
-class PendingSend:
+class PendingSend(msgspec.Struct):
     """A message that has not been acked or rejected yet."""
 
     id: int

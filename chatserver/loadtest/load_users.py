@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader
@@ -34,8 +35,7 @@ class SetupFailed(Exception):
     """The load cannot start; the message states the cause."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(msgspec.Struct, frozen=True):
     """A chat of this run. `members[0]` has opened it."""
 
     id: str

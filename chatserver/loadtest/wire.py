@@ -7,10 +7,11 @@ payload unchanged, so an encoded frame can be sent again without modification.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import os
 from urllib.parse import urlsplit
+
+import msgspec
 
 from chatserver.errors import ConfigError
 
@@ -31,8 +32,7 @@ class BadHandshake(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     host: str
     port: int
     path: str = "/"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from chatserver.loadtest.delivery_checker import ChatRecord, Findings, encode_key
 from chatserver.loadtest.histogram import Histogram
@@ -43,20 +44,19 @@ class Meters:
         return popped
 
 
-@dataclasses.dataclass(slots=True)
-class WorkerState:
+class WorkerState(msgspec.Struct):
     """Server address, user identities and results. `on_done` is called after each action."""
 
     run: str
     address: Address
     mint: Callable[[str], str]  # creates a token for a user
     body_bytes: int
-    meters: Meters = dataclasses.field(default_factory=Meters)
-    findings: Findings = dataclasses.field(default_factory=Findings)
-    records: dict[str, ChatRecord] = dataclasses.field(default_factory=dict)
-    retried: set[int] = dataclasses.field(default_factory=set)  # keys of retried sends
+    meters: Meters = msgspec.field(default_factory=Meters)
+    findings: Findings = msgspec.field(default_factory=Findings)
+    records: dict[str, ChatRecord] = {}
+    retried: set[int] = msgspec.field(default_factory=set)  # keys of retried sends
     # maps an error code to its first error message
-    refusals: dict[str, str] = dataclasses.field(default_factory=dict)
+    refusals: dict[str, str] = {}
     last_failure: str = ""  # why the last failed connect or request failed
     fatal: str = ""  # why the run cannot continue
     on_done: Callable[[], None] = lambda: None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Final, Literal
+
+import msgspec
 
 from chatserver.telemetry.heavy_hitters import HeavyHitters
 
@@ -42,8 +43,7 @@ CHATS_MAX: Final = 500  # maximum chats with reported usage, for reads and for w
 Units = Mapping[tuple[str, str, str], float]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(msgspec.Struct, frozen=True):
     """DynamoDB units consumed, and the number of stored messages.
 
     `chat_totals` has the total units of all chats, by kind (read or write). `chats` has the units
@@ -61,8 +61,7 @@ class Spending:
         return not self.units and not self.messages
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One process's usage in one interval. `number` increases with each interval."""
 
     process: str

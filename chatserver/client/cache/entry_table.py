@@ -11,7 +11,6 @@ import sqlite3
 import attrs
 import msgspec
 
-from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.model import Entry
 from chatserver.protocol.expired_messages import apply_expiry
 from chatserver.protocol.message_change_effects import (
@@ -25,6 +24,40 @@ EXPIRED_MAX = 1_000  # maximum number of expired messages that one transaction o
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
+
+
+class ChatRow(msgspec.Struct):
+    """The row of a chat, in memory: its cached range (see `message_cache`)."""
+
+    id: int
+    name: str
+    used: int
+    floor: int = 1
+    head: int = 0
+    is_first: bool = False
+    stale: int = 0
+    entries: int = 0
+    size: int = 0
+    cleared: int = 0
+    is_changed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.head < self.floor
+
+    @property
+    def bottom(self) -> int:
+        """The lowest seq that can be read: entries up to `stale` may be outdated."""
+        return max(self.floor, self.stale + 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if there are no entries below `bottom` that the user can read."""
+        is_lowest = self.floor <= 1 or (self.floor <= self.cleared + 1 and not self.is_empty)
+        return (self.is_first or is_lowest) and self.stale < self.floor
+
+    def clear(self, head: int = 0) -> None:
+        self.floor, self.head, self.is_first, self.stale = head + 1, head, False, 0
 
 
 @attrs.define(eq=False, repr=False)

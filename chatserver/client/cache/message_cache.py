@@ -24,8 +24,7 @@ from chatserver.client.cache.changes import (
     Delivered,
     PageRead,
 )
-from chatserver.client.cache.chat_row import ChatRow
-from chatserver.client.cache.entry_table import EntryTable
+from chatserver.client.cache.entry_table import ChatRow, EntryTable
 from chatserver.client.events import ChatCleared, EntriesWithdrawn, MessagesHidden, Skipped
 from chatserver.client.model import Entry
 

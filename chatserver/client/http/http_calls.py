@@ -1,8 +1,7 @@
-"""Commands of the client SDK that use the HTTP API: files, previews, preferences, social graph."""
+"""Commands of the client SDK that use the HTTP API: files, preferences, pins, social graph."""
 
 from __future__ import annotations
 
-import dataclasses
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from chatserver.client.http.files import FilesApi
 from chatserver.client.http.social import SocialApi
+from chatserver.client.model import Entry, parse_entry
 from chatserver.client.server_calls import ServerCalls
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
@@ -24,8 +24,7 @@ class PreferencesPage(NamedTuple):
     next: str | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LinkPreview:
+class LinkPreview(msgspec.Struct, frozen=True):
     """Preview of a web page, from its meta tags. `picture` is a path of the HTTP API, or None."""
 
     url: str
@@ -35,8 +34,7 @@ class LinkPreview:
     picture: str | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class UserResult:
+class UserResult(msgspec.Struct, frozen=True):
     """A user that a search found; `name` is the display name."""
 
     user: str
@@ -44,8 +42,28 @@ class UserResult:
     about: str | None
 
 
+class PinnedMessage(NamedTuple):
+    """A pinned message. `pinned_at` is in Unix milliseconds."""
+
+    message: Entry
+    pinned_at: int
+
+
+class PinsPage(NamedTuple):
+    """Pinned messages, newest message first. `next`: the `after` argument for the next page."""
+
+    pins: list[PinnedMessage]
+    next: str | None
+
+
 class HttpCalls(ServerCalls):
-    """Commands that use the HTTP API. Each raises BadRequest without `api_url`."""
+    """Commands that use the HTTP API.
+
+    Raises:
+        BadRequest: the client has no `api_url`.
+        ClientError: the request is invalid or not permitted.
+        Unavailable: not done in time; the same call, with the same `ref`, may succeed later.
+    """
 
     def _apply_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
         """Apply preferences that the server returned."""
@@ -147,6 +165,23 @@ class HttpCalls(ServerCalls):
             await self._get_http_api().request("PUT", "/v1/me/pinned-chats", body), PinnedChats
         )
 
+    async def pin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
+        """Pin a message for all members. In a group, only the owner and admins may pin."""
+        await self._get_http_api().request("PUT", _build_pin_path(chat, seq, ref))
+
+    async def unpin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
+        """Unpin a message. No error if it is not pinned."""
+        await self._get_http_api().request("DELETE", _build_pin_path(chat, seq, ref))
+
+    async def pins(self, chat: str, *, after: str | None = None, limit: int = 50) -> PinsPage:
+        """Return a page of the messages pinned in a chat."""
+        path = f"/v1/chats/{_quote(chat)}/pins"
+        page = await self._get_http_api().get(path, limit=limit, cursor=after)
+        pins = [
+            PinnedMessage(parse_entry(pin["message"]), pin["pinned_at"]) for pin in page["items"]
+        ]
+        return PinsPage(pins, page["next"])
+
     async def _request_preferences(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> ChatPreferences:
@@ -160,4 +195,13 @@ class HttpCalls(ServerCalls):
 
 
 def _build_preferences_path(chat: str) -> str:
-    return f"/v1/chats/{urllib.parse.quote(chat, safe='')}/preferences"
+    return f"/v1/chats/{_quote(chat)}/preferences"
+
+
+def _build_pin_path(chat: str, seq: int, ref: str | None) -> str:
+    query = "" if ref is None else f"?{urllib.parse.urlencode({'ref': ref})}"
+    return f"/v1/chats/{_quote(chat)}/pins/{seq}{query}"
+
+
+def _quote(chat: str) -> str:
+    return urllib.parse.quote(chat, safe="")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
+
+import msgspec
 
 FILE = "/file"
 SEARCH = "/search"
@@ -19,16 +20,14 @@ _USAGE = (
 _COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A command with its argument, which is empty if the command has none."""
 
     name: str
     argument: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HelpText:
+class HelpText(msgspec.Struct, frozen=True):
     """The list of commands. `heading`: what was wrong with the input, if anything."""
 
     heading: str

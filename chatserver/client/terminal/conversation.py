@@ -6,10 +6,11 @@ ones, then unacked ones, then drafts.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import enum
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from chatserver.client import events
 from chatserver.client.calls import HistoryPage
@@ -28,8 +29,7 @@ class Mark(enum.Enum):
     FAILED = "failed"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A message to show.
 
     `mark` and `note` are set only for the user's own messages; `note` is the reason why one

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+import msgspec
 
 from chatserver.client import events
 from chatserver.client.cache.sqlite_store import SqliteStore
@@ -34,8 +35,7 @@ class State(enum.Enum):
     OFFLINE = "offline"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResultLine:
+class ResultLine(msgspec.Struct, frozen=True):
     """A search result. `chat` is the chat's display name; `snippet` is as in `SearchResult`."""
 
     ts: int
@@ -44,8 +44,7 @@ class ResultLine:
     snippet: list[tuple[str, bool]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SearchReport:
+class SearchReport(msgspec.Struct, frozen=True):
     """Results of `/search`, newest first. `has_more`: there are more results.
 
     `problem`: why the search failed, or empty.

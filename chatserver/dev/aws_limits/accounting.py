@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from chatserver.dev.aws_limits.capacity import Partition
 from chatserver.dev.aws_limits.item_sizes import Item, count_read_units, count_write_units
@@ -13,8 +14,7 @@ from chatserver.dev.aws_limits.requests import Action, IndexInfo, ItemKey, Table
 Response = tuple[int, dict[str, Any]]
 
 
-@dataclasses.dataclass(slots=True)
-class ItemRequest:
+class ItemRequest(msgspec.Struct):
     """The part of a request that reads or writes one item, with the item's table and key.
 
     `before` is the item before a write; it is loaded only if the table has indexes.

@@ -11,9 +11,10 @@ the bucket is above zero again.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
+
+import msgspec
 
 Access = Literal["write", "read"]
 # Name of a table or of an index (`<table>/<index>`), and a value of its partition key.
@@ -22,8 +23,7 @@ Partition = tuple[str, str]
 PARTITIONS_MAX: Final = 50_000  # maximum token buckets; then unused buckets are removed
 
 
-@dataclasses.dataclass(slots=True)
-class _Bucket:
+class _Bucket(msgspec.Struct):
     units: float
     at: float
 

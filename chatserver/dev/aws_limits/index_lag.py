@@ -11,11 +11,11 @@ of an index returns removed items and the old versions of changed items on its l
 from __future__ import annotations
 
 import collections
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from chatserver.dev.aws_limits.expressions import parse, to_sortable
 from chatserver.dev.aws_limits.item_sizes import Item
@@ -24,8 +24,7 @@ from chatserver.dev.aws_limits.requests import IndexInfo, ItemKey, TableInfo
 CHANGES_MAX: Final = 20_000
 
 
-@dataclasses.dataclass(slots=True)
-class _Change:
+class _Change(msgspec.Struct):
     visible_at: float
     key: ItemKey
     before: Item | None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
+
+import msgspec
 
 from chatserver.dev.aws_limits.item_sizes import Item
 
@@ -32,8 +33,7 @@ THROUGHPUT: Final = (
 _CONFLICT: Final = "Transaction is ongoing for the item"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IndexInfo:
+class IndexInfo(msgspec.Struct, frozen=True):
     """A global secondary index. `projected` is None if it projects all attributes."""
 
     name: str
@@ -49,8 +49,7 @@ class IndexInfo:
         return {name: value for name, value in item.items() if name in self.projected}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(msgspec.Struct, frozen=True):
     """A table: the names of its key attributes, partition key first, and its indexes."""
 
     name: str
@@ -66,8 +65,7 @@ class TableInfo:
         return to_text(item[self.key[0]])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """The part of a request that concerns one item."""
 
     kind: ActionKind

@@ -5,11 +5,12 @@ Lines also differ in their dash patterns, for color-blind readers. A value of No
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Final
+
+import msgspec
 
 WIDTH, HEIGHT = 380, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 8, 36
@@ -18,16 +19,14 @@ LINES_MAX: Final = 6  # number of distinct colors and dash patterns
 Point = tuple[float, float | None]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A line: its name, and its points in ascending order of x."""
 
     name: str
     points: Sequence[Point]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """A chart with its axes. `ticks`: (x position, label) pairs; generated if empty."""
 
     title: str

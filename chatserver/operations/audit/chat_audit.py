@@ -19,7 +19,6 @@ Memory: the entries of one range, which has up to three overlapping segments, or
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -56,20 +55,18 @@ OnProgress = Callable[[], Awaitable[None]]
 _CLUSTER: Final = 3  # A range includes at most this many overlapping segments.
 
 
-@dataclasses.dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """Counts and findings of an audit."""
 
     chats: int = 0
     entries: int = 0
     unverified: int = 0  # number of items without a checksum
     shredded: int = 0  # entries whose encryption key was deleted; their bodies are not compared
-    findings: list[Finding] = dataclasses.field(default_factory=list)
-    failed: dict[str, str] = dataclasses.field(default_factory=dict)  # chat → why its audit failed
+    findings: list[Finding] = []
+    failed: dict[str, str] = {}  # chat → why its audit failed
 
 
-@dataclasses.dataclass(slots=True)
-class _Cursor:
+class _Cursor(msgspec.Struct):
     """Progress of a chat's audit: the next seq, and the ts of the previous entry."""
 
     chat: ChatId
@@ -79,7 +76,7 @@ class _Cursor:
     ts: int = -1
     is_beyond: bool = False  # True if `seq` is after the last segment
     # Maps a day (since 1970) to the first and last seq of its messages.
-    days: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    days: dict[int, tuple[int, int]] = {}
 
     def add_days(self, entries: RangeEntries) -> None:
         """Add the days of the messages stored in a range."""

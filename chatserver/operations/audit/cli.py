@@ -5,12 +5,12 @@ Exit codes: 0 no findings, 1 findings that are not repaired or a failed check, 2
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import click
+import msgspec
 
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.command_options import with_options
@@ -126,7 +126,7 @@ def _print(finding: Finding, *, is_json: bool) -> None:
 def as_json(finding: Finding) -> dict[str, str | int]:
     return {
         "category": finding.category,
-        **dataclasses.asdict(finding),
+        **msgspec.structs.asdict(finding),
         "meaning": finding.meaning,
         "advice": finding.advice,
     }

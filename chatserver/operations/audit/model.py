@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final, Literal
+
+import msgspec
 
 Category = Literal["missing", "duplicate", "mismatch", "orphan"]
 
@@ -123,8 +124,7 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """An inconsistency in a chat, at seqs ``[first, last]``; 0 if the seq is unknown."""
 
     kind: str

@@ -8,9 +8,9 @@ objects of its partition's chats.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import structlog
 
 from chatserver.cold.client import ObjectStore, open_s3
@@ -52,8 +52,7 @@ CONFIRM_S = 1.0  # An inconsistent range is read again after this time.
 ORPHAN_AGE_S = 3600  # Objects younger than this are not checked: their upload may be in progress.
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(msgspec.Struct, frozen=True):
     """Auditors of chats and objects, and the DynamoDB client that they share."""
 
     settings: Settings
@@ -225,10 +224,10 @@ class AuditWorker:
         findings, tally.findings = tally.findings, []
         for finding in findings:
             metrics.AUDIT_FINDINGS[finding.category].inc(finding.count)
-            log.error("audit.inconsistency_found", **dataclasses.asdict(finding))
+            log.error("audit.inconsistency_found", **msgspec.structs.asdict(finding))
         at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(
-            [DatedFinding(at_ms, **dataclasses.asdict(finding)) for finding in findings]
+            [DatedFinding(at_ms, **msgspec.structs.asdict(finding)) for finding in findings]
         )
         return len(findings)
 

@@ -5,7 +5,6 @@ Each cost is a `Line` or `Stored`: an amount in dollars, and its formula.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
@@ -59,8 +58,7 @@ class Report(msgspec.Struct, frozen=True):
     problems: list[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """Price per unit: as a number in dollars, and as the text shown in formulas."""
 
     write_usd: float

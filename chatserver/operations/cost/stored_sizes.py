@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Final
+
+import msgspec
 
 from chatserver.cold.client import ObjectStore
 from chatserver.config import Warm
@@ -13,8 +14,7 @@ from chatserver.warm.schema.tables import TABLES
 PAGE: Final = 1000  # maximum keys per page of a listing, an AWS limit
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TableSize:
+class TableSize(msgspec.Struct, frozen=True):
     """Size of a table (``messages``) or an index (``messages/sender``), for all tenants together.
 
     Units are the provisioned capacity per second, 0 if on demand.
@@ -57,8 +57,7 @@ def _make_size(name: str, description: dict[str, Any], kind: str) -> TableSize:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PrefixSize:
+class PrefixSize(msgspec.Struct, frozen=True):
     """Number and total size of the objects below a prefix."""
 
     prefix: str

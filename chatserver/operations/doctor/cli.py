@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import click
+import msgspec
 
 from chatserver.command_options import with_options
 from chatserver.config import Settings, list_sections, read_settings
@@ -40,7 +40,7 @@ async def doctor(
     findings = await _find_all()
     for finding in findings:
         if is_json:
-            click.echo(json.dumps(dataclasses.asdict(finding)))
+            click.echo(json.dumps(msgspec.structs.asdict(finding)))
         elif is_all or finding.level != "ok":
             _print(finding)
     problems = sum(finding.level == "problem" for finding in findings)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Literal
+
+import msgspec
 
 from chatserver.config import Settings
 
 Level = Literal["ok", "note", "problem"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """The result of one check.
 
     A `problem` prevents something from working or may lose messages; a `note` is a recommendation.
@@ -24,8 +24,7 @@ class Finding:
     fix: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """A check. It does not run if one of the sections that it needs has invalid values."""
 
     store: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
+
+import msgspec
 
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError
@@ -30,8 +31,7 @@ class Skipped(Exception):
     """A check cannot run here; the message states the reason."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     store: str  # redis, dynamodb, s3 or chat
     name: str
     status: Status
@@ -39,8 +39,7 @@ class Result:
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """A check: `run` returns what it measured, or raises `Failed`, `Skipped` or a `ChatError`."""
 
     store: str
@@ -77,16 +76,15 @@ async def run_check(check: Check) -> Result:
     return Result(check.store, check.name, status, detail, seconds)
 
 
-@dataclasses.dataclass(slots=True)
-class Report:
+class Report(msgspec.Struct):
     """Result of a self-test. `left` lists resources that could not be deleted."""
 
     target: dict[str, str]
     started: str  # start time, ISO 8601 in UTC
     estimate_usd: float
-    results: list[Result] = dataclasses.field(default_factory=list)
-    findings: list[Finding] = dataclasses.field(default_factory=list)
-    left: list[str] = dataclasses.field(default_factory=list)
+    results: list[Result] = []
+    findings: list[Finding] = []
+    left: list[str] = []
     is_interrupted: bool = False
 
     @property
@@ -102,7 +100,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **dataclasses.asdict(self),
+            **msgspec.to_builtins(self),
             "passed": self.has_passed,
             "skipped": self.skipped,
         }

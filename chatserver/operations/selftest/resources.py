@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import secrets
 from typing import Final
 
+import msgspec
 import redis.exceptions
 import structlog
 
@@ -25,8 +25,7 @@ CLAIM_S: Final = 3600
 log = structlog.get_logger()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """Names used by one run. The names of all its tables and objects begin with `prefix`."""
 
     prefix: str

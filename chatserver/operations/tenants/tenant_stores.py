@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import attrs
+import msgspec
 
 from chatserver.cold.bucket import find_rules_of_tenant, remove_rules_of_tenant
 from chatserver.cold.client import ObjectStore, open_s3
@@ -50,8 +50,7 @@ def get_tenant_settings(settings: Settings, tenant: str) -> Settings:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OpenTenant:
+class OpenTenant(msgspec.Struct, frozen=True):
     """A tenant and its stores. `redis` is None if the operator declared it lost."""
 
     tenant: str

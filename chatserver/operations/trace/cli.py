@@ -6,13 +6,13 @@ Exit codes: 0 found, 1 not found (perhaps because a tier did not respond), 2 inv
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import msgspec
 
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.command_options import with_options
@@ -125,7 +125,7 @@ async def _trace(
 
 def as_json(message_trace: Trace) -> dict[str, Any]:
     """Return the object that `--json` prints."""
-    return {**dataclasses.asdict(message_trace), "is_persisted": message_trace.is_persisted}
+    return {**msgspec.to_builtins(message_trace), "is_persisted": message_trace.is_persisted}
 
 
 def _print(message_trace: Trace) -> None:

@@ -5,16 +5,16 @@ None means unknown: a tier did not respond (see `problems`), or does not have th
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal
+
+import msgspec
 
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 
 Source = Literal["backlog", "hot", "warm", "marker", "cold"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LocatedMessage:
+class LocatedMessage(msgspec.Struct, frozen=True):
     """A message that was found, and the source from which it was read."""
 
     chat: ChatId
@@ -25,8 +25,7 @@ class LocatedMessage:
     source: Source
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class InHot:
+class InHot(msgspec.Struct, frozen=True):
     """State of a message and its chat in Redis."""
 
     is_open: bool  # True: the chat is loaded in Redis, in the current epoch
@@ -39,8 +38,7 @@ class InHot:
     gateways: int  # number of gateways subscribed to a large chat
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Backlog entry or dead letter of a message that is not in the warm tier."""
 
     entry: str  # format: `<partition>:<entry>`
@@ -48,8 +46,7 @@ class Waiting:
     why: str  # reason, for a dead letter
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Recipient:
+class Recipient(msgspec.Struct, frozen=True):
     """Delivery state of the message for one member."""
 
     user: UserId
@@ -61,8 +58,7 @@ class Recipient:
     gateways: int | None  # number of gateways where the member has a session
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class InWarm:
+class InWarm(msgspec.Struct, frozen=True):
     """DynamoDB record of a message: its item or, if that has been deleted, its marker."""
 
     partition: str
@@ -81,8 +77,7 @@ class InWarm:
     checksum: str  # right, wrong or unverified
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class InCold:
+class InCold(msgspec.Struct, frozen=True):
     """The segment that contains a message."""
 
     key: str
@@ -93,8 +88,7 @@ class InCold:
     checksum: Literal["right", "wrong", "unread"]  # whether the object matches `sha256`
 
 
-@dataclasses.dataclass(slots=True)
-class Trace:
+class Trace(msgspec.Struct):
     """Everything found about a message."""
 
     mid: Mid
@@ -104,12 +98,12 @@ class Trace:
     hot: InHot | None = None
     waiting: Waiting | None = None
     members: int | None = None
-    recipients: list[Recipient] = dataclasses.field(default_factory=list)
+    recipients: list[Recipient] = []
     warm: InWarm | None = None
     archived_upto: int | None = None
     cold: InCold | None = None
     held_since_ms: int | None = None
-    problems: list[str] = dataclasses.field(default_factory=list)
+    problems: list[str] = []
 
     @property
     def is_persisted(self) -> bool | None:

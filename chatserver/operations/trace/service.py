@@ -15,11 +15,11 @@ A tier that does not respond is listed in `problems`, and the others are still r
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import attrs
+import msgspec
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, UserId, parse_mid
@@ -227,7 +227,7 @@ def _merge(now: Recipient, stored: Recipient | None) -> Recipient:
     """Merge a member's delivery state in Redis with the state stored in DynamoDB."""
     if stored is None:
         return now
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         now,
         has_received=now.has_received or stored.has_received,
         has_read=now.has_read or stored.has_read,

@@ -110,15 +110,13 @@ async def test_late_write_to_a_deleted_store_is_deleted_too(
                 tasks.append(asyncio.create_task(fill(acme, "late", messages=3, objects=2)))
 
         tasks: list[asyncio.Task[None]] = []
-        deletion = Deletion(acme, write_late)
-        check = deletion._check
 
-        async def check_after_the_write() -> dict[str, int]:
-            await asyncio.gather(*tasks)
-            return await check()
+        class LateDeletion(Deletion):
+            async def _check(self) -> dict[str, int]:
+                await asyncio.gather(*tasks)
+                return await super()._check()
 
-        deletion._check = check_after_the_write  # type: ignore[method-assign]
-        receipt = await deletion.run()
+        receipt = await LateDeletion(acme, write_late).run()
 
         assert await left_of(acme, b"late", b"mark-a") == []
         assert receipt["deleted"]["dynamodb:messages"] == 33
