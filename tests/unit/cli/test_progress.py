@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 
 import pytest
@@ -10,16 +9,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from chatserver.cli.progress import LINE_S, BarReport, PlainReport
+from chatserver.warm.schema.migrations.progress_and_lock import Segment
 from tests.support.fake_clocks import FakeClock
 
 
-@dataclasses.dataclass
-class Part:
-    """A completed part of the work."""
-
-    read: int
-    filled: int
-    write_units: float
+def segment(read: int, filled: int, write_units: float) -> Segment:
+    return Segment(0, read=read, filled=filled, write_units=write_units)
 
 
 def test_plain_report_prints_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +24,7 @@ def test_plain_report_prints_a_line_every_few_seconds(capsys: pytest.CaptureFixt
     report.begin("2 files-filled", 1000)
     for second in range(11):
         clock.now = float(second)
-        report.advance([Part(second * 10, second, 2.0 * second), Part(1, 1, 2.0)])
+        report.advance([segment(second * 10, second, 2.0 * second), segment(1, 1, 2.0)])
     report.end()
 
     lines = capsys.readouterr().out.splitlines()
@@ -48,7 +43,7 @@ def test_bar_shows_percentage_and_counts() -> None:
     with Progress(columns, console=console) as progress:
         report = BarReport(progress)
         report.begin("2 files-filled", 200)
-        report.advance([Part(100, 7, 14.0)])
+        report.advance([segment(100, 7, 14.0)])
         report.print_line("index [files]: serves")
         report.end()
 
