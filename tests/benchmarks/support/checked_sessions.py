@@ -104,8 +104,8 @@ class Session(connection.Connection):
         self._event_tail = f'","kind":"text","body":{json.dumps(body)}}}}}'.encode()
         self._is_expecting = True
 
-    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        if not is_wanted:
+    def handle_close(self, failure: ConnectionError, *, is_expected: bool) -> None:
+        if not is_expected:
             self.findings.add("closed", str(failure))
         for future in self._waiting.values():
             if not future.done():
