@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.support.rawchat import RawChat, get_refusal
-from tests.support.servers.processes import eventually_equal
 from tests.support.stack import NewName, Stack
 
 
@@ -77,23 +76,6 @@ async def test_direct_chat_that_both_opened_is_listed_for_both(
     assert chat in await bob.read_list()
 
 
-async def test_open_direct_with_oneself_is_refused(alice: RawChat) -> None:
-    """A direct chat has two different users."""
-    failed = await get_refusal(alice.request("open_direct", user=alice.user))
-
-    assert failed.code == "bad_request"
-    assert failed.message.startswith("user:")
-
-
-async def test_open_direct_with_an_unknown_user_is_not_found(
-    alice: RawChat, new_name: NewName
-) -> None:
-    """The other user of a direct chat must exist."""
-    assert (
-        await get_refusal(alice.request("open_direct", user=new_name("nobody")))
-    ).code == "not_found"
-
-
 # ── groups ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -120,98 +102,7 @@ async def test_create_chat_reaches_every_member(
     assert set(info["members"]) == {alice.user, bob.user, carol.user}
 
 
-async def test_create_chat_retry_with_the_same_ref_returns_the_first_group(
-    alice: RawChat, bob: RawChat
-) -> None:
-    """A retry creates no second group and no second event."""
-    fields = {"ref": "g-1", "members": [bob.user], "name": "Trip"}
-    first = await alice.request("create_chat", **fields)
-
-    again = await alice.request("create_chat", **fields)
-
-    assert again["chat"] == first["chat"]
-    await alice.send(first["chat"]["chat"], "end")
-    await bob.expect_bodies(first["chat"]["chat"], ["end"])
-    assert len(bob.of_type("event", kind="chat")) == 1
-
-
-async def test_create_chat_with_another_ref_is_another_group(alice: RawChat, bob: RawChat) -> None:
-    """Several groups may have the same members."""
-    one = await alice.request("create_chat", ref="g-1", members=[bob.user])
-    two = await alice.request("create_chat", ref="g-2", members=[bob.user])
-    yours = await bob.request("create_chat", ref="g-1", members=[alice.user])
-
-    assert len({answer["chat"]["chat"] for answer in (one, two, yours)}) == 3
-    assert "name" not in one["chat"]
-
-
-async def test_create_chat_with_other_members_under_a_used_ref_is_a_conflict(
-    stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
-) -> None:
-    """A ref identifies one group."""
-    async with stack.chat_of(new_name("carol")) as carol:
-        await alice.request("create_chat", ref="g-1", members=[bob.user])
-
-        failed = await get_refusal(
-            alice.request("create_chat", ref="g-1", members=[bob.user, carol.user])
-        )
-
-    assert failed.code == "conflict"
-
-
-async def test_create_chat_with_invalid_members_is_refused(
-    alice: RawChat, bob: RawChat, new_name: NewName
-) -> None:
-    """Members must be distinct, include another user, and exist."""
-    twice = await get_refusal(alice.request("create_chat", ref="g-1", members=[bob.user, bob.user]))
-    alone = await get_refusal(alice.request("create_chat", ref="g-2", members=[alice.user]))
-    nobody = await get_refusal(
-        alice.request("create_chat", ref="g-3", members=[bob.user, new_name("ghost")])
-    )
-
-    assert (twice.code, alone.code, nobody.code) == ("bad_request", "bad_request", "not_found")
-    assert twice.message.startswith("members:")
-    assert alone.message.startswith("members:")
-    assert await bob.read_list() == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("", "bad_request"),
-        ("   ", "bad_request"),
-        ("x" * 81, "too_large"),
-        ("line\nbreak", "bad_request"),
-        ("tab\t", "ok"),
-        ("x" * 80, "ok"),
-        ("rtl \u202e", "bad_request"),
-        ("nul \x00", "bad_request"),
-    ],
-    ids=["empty", "blank", "long", "line", "stripped", "longest", "direction", "nul"],
-)
-async def test_create_chat_name_is_validated(
-    alice: RawChat, bob: RawChat, name: str, code: str
-) -> None:
-    """A name is one line of 1 to 80 characters without text direction controls."""
-    fields = {"ref": "g-1", "members": [bob.user], "name": name}
-    if code == "ok":
-        assert (await alice.request("create_chat", **fields))["chat"]["name"] == name.strip()
-        return
-
-    failed = await get_refusal(alice.request("create_chat", **fields))
-
-    assert (failed.code, failed.message.startswith("name:")) == (code, True)
-
-
 # ── chat list ─────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_chats_of_a_new_user_is_an_empty_page(alice: RawChat) -> None:
-    """The page has no chats, no `more` and no `next`."""
-    page = await alice.request("chats")
-
-    assert (page["chats"], page["more"]) == ([], False)
-    assert "next" not in page
 
 
 async def test_chats_are_listed_by_newest_activity_in_pages(
@@ -256,44 +147,6 @@ async def test_chats_entry_has_the_newest_message_and_the_members(
     assert line["last"] == alice.messages()[-1]
 
 
-async def test_unread_counts_what_others_sent_since_the_mark(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """A user's own messages count as read; messages of others are unread until the mark."""
-    for number in range(3):
-        await alice.send(pair, f"m{number}")
-    await bob.expect(lambda me: len(me.messages()) == 3)
-    assert (
-        (await read_list_entry(alice, pair))["unread"],
-        (await read_list_entry(bob, pair))["unread"],
-    ) == (0, 3)
-
-    await bob.request("mark", chat=pair, read=2)
-    assert (await read_list_entry(bob, pair))["unread"] == 1
-
-    await bob.send(pair, "answer")
-    assert (await read_list_entry(bob, pair))["unread"] == 0
-    assert (await read_list_entry(alice, pair))["unread"] == 1
-
-
-async def test_unread_does_not_count_messages_that_the_user_cannot_see(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """Deleted messages are not unread, whoever deleted them. Each is subtracted once."""
-    for number in range(4):
-        await alice.send(pair, f"m{number}")
-    await alice.request("delete", chat=pair, seq=1, ref="d1")
-    assert (await read_list_entry(bob, pair))["unread"] == 3
-
-    await bob.request("delete", chat=pair, seq=2, ref="d2", **{"for": "me"})
-    assert (await read_list_entry(bob, pair))["unread"] == 2
-
-    await alice.request("delete", chat=pair, seq=2, ref="d3")
-    await alice.request("delete", chat=pair, seq=3, ref="d4")
-    await alice.request("delete", chat=pair, seq=4, ref="d5")
-    assert (await read_list_entry(bob, pair))["unread"] == 0
-
-
 async def test_unread_and_last_ignore_changes_and_hidden_messages(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
@@ -333,37 +186,6 @@ async def test_mark_is_pushed_to_all_devices_of_all_members(
     await second.stop()
 
 
-async def test_mark_only_advances_and_not_beyond_the_head(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """A lower mark is ignored, and a mark above the head is limited to the head."""
-    for number in range(5):
-        await alice.send(pair, f"m{number}")
-    await bob.expect(lambda me: len(me.messages()) == 5)
-    reached = []
-    for read in (3, 1, 3, 0, 1_000_000, 2):
-        await bob.request("mark", chat=pair, read=read)
-        reached.append((await read_list_entry(bob, pair))["read"])
-
-    assert reached == [3, 3, 3, 3, 5, 5]
-    await alice.expect_frame(
-        "event", kind="read", read={"user": bob.user, "read": 5, "received": 5}
-    )
-    assert len(alice.of_type("event", kind="read")) == 2
-
-
-async def test_mark_received_does_not_mark_as_read(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """A received message is still unread."""
-    await alice.send(pair, "one")
-    await bob.expect_bodies(pair, ["one"])
-
-    await bob.request("mark", chat=pair, received=1)
-
-    event = await alice.expect_frame("event", kind="read")
-    assert event["read"] == {"user": bob.user, "received": 1}
-    assert (await read_list_entry(bob, pair))["unread"] == 1
-
-
 async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Without an `id` there is no `ok`, but the mark is applied."""
     await alice.send(pair, "one")
@@ -388,18 +210,6 @@ async def test_invalid_mark_without_id_gets_an_error(alice: RawChat, pair: str) 
 
     error = await alice.expect_frame("error")
     assert "id" not in error
-
-
-async def test_mark_is_stored_in_the_directory(
-    stack: Stack, alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """The persist worker writes marks to DynamoDB."""
-    await alice.send(pair, "one")
-    await bob.expect_bodies(pair, ["one"])
-
-    await bob.request("mark", chat=pair, read=1)
-
-    await eventually_equal(lambda: stack.read_marks(pair), (1, 1), of=lambda found: found[bob.user])
 
 
 # ── typing ────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.redis.factory import open_hot
 from tests.support.checker import check, report
 from tests.support.observations import WarmRows
-from tests.support.rawchat import RawChat, get_refusal
+from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.stack import NewName, Stack
@@ -43,45 +43,6 @@ async def long_chat(
 
 
 # ── one tier ──────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_history_of_a_new_chat_is_empty(alice: RawChat, pair: str) -> None:
-    """Every window returns an empty last page."""
-    for window in ({}, {"before": 1}, {"before": 10}, {"after": 0}, {"after": 5}):
-        page = await alice.request("history", chat=pair, **window)
-
-        assert (page["messages"], page["more"], page["chat"]) == ([], False, pair)
-
-
-@pytest.mark.parametrize(
-    ("window", "seqs", "more"),
-    [
-        ({}, [1, 2, 3, 4, 5], False),
-        ({"limit": 2}, [4, 5], True),
-        ({"limit": 5}, [1, 2, 3, 4, 5], False),
-        ({"before": 4, "limit": 2}, [2, 3], True),
-        ({"before": 3, "limit": 2}, [1, 2], False),
-        ({"before": 1}, [], False),
-        ({"before": 0}, [], False),
-        ({"before": 100, "limit": 1}, [5], True),
-        ({"after": 0, "limit": 2}, [1, 2], True),
-        ({"after": 3}, [4, 5], False),
-        ({"after": 3, "limit": 1}, [4], True),
-        ({"after": 5}, [], False),
-        ({"after": 100}, [], False),
-    ],
-    ids=str,
-)
-async def test_history_window_is_exact(
-    alice: RawChat, pair: str, window: dict[str, int], seqs: list[int], more: bool
-) -> None:
-    """`before` gets the newest below it, `after` the oldest above. `more` reports others."""
-    for number in range(1, 6):
-        await alice.send(pair, f"m{number}")
-
-    page = await alice.request("history", chat=pair, **window)
-
-    assert (seqs_of(page), page["more"], page["tier"]) == (seqs, more, "hot")
 
 
 async def test_history_returns_the_same_messages_as_pushes(
@@ -116,40 +77,7 @@ async def test_newest_page_has_stored_position_and_read_marks(
     assert older["marks"] == []
 
 
-async def test_history_with_before_and_after_is_refused(alice: RawChat, pair: str) -> None:
-    """A request has at most one of the two bounds."""
-    refused = await get_refusal(alice.request("history", chat=pair, before=5, after=1))
-
-    assert refused.code == "bad_request"
-    assert refused.message.startswith("before, after:")
-
-
-async def test_history_page_of_long_messages_is_bounded_in_bytes(alice: RawChat, pair: str) -> None:
-    """A page has at most about 256 KB, and paging returns all messages."""
-    body = "\U0001f600" * 4000
-    for _ in range(40):
-        await alice.send(pair, body)
-
-    first = await alice.request("history", chat=pair, after=0, limit=200)
-    rows = await alice.read_final(pair)
-
-    assert 10 <= len(first["messages"]) < 40
-    assert first["more"]
-    assert [row.seq for row in rows] == list(range(1, 41))
-
-
 # ── across the tiers ──────────────────────────────────────────────────────────────────────────────
-
-
-async def test_history_page_names_its_tier(long_chat: tuple[RawChat, str]) -> None:
-    """The newest page is `hot`; a page that needs DynamoDB is `warm`."""
-    alice, chat = long_chat
-
-    newest = await alice.request("history", chat=chat, limit=10)
-    oldest = await alice.request("history", chat=chat, after=0, limit=10)
-
-    assert (seqs_of(newest), newest["tier"]) == (list(range(LENGTH - 9, LENGTH + 1)), "hot")
-    assert (seqs_of(oldest), oldest["tier"]) == (list(range(1, 11)), "warm")
 
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 200])
@@ -173,43 +101,6 @@ async def test_history_paging_backward_returns_each_message_once_across_tiers(
     assert [message["body"] for message in seen] == [f"m{n}" for n in range(1, LENGTH + 1)]
     assert tiers == sorted(tiers)  # there is no hot page after a warm one
     assert "warm" in tiers
-
-
-@pytest.mark.parametrize("limit", [1, 7, 50, 200])
-async def test_history_paging_forward_returns_each_message_once_across_tiers(
-    long_chat: tuple[RawChat, str], limit: int
-) -> None:
-    """From the first page to the newest, no message is missing or repeated."""
-    alice, chat = long_chat
-
-    rows = await alice.read_final(chat, limit=limit)
-
-    assert [row.seq for row in rows] == list(range(1, LENGTH + 1))
-    assert [row.body for row in rows] == [f"m{n}" for n in range(1, LENGTH + 1)]
-
-
-async def test_history_from_any_position_is_contiguous(long_chat: tuple[RawChat, str]) -> None:
-    """A page is complete wherever it begins, also at the border between the tiers."""
-    alice, chat = long_chat
-    for seq in range(0, LENGTH + 2):
-        below = await alice.request("history", chat=chat, before=seq, limit=5)
-        above = await alice.request("history", chat=chat, after=seq, limit=5)
-
-        top = min(seq - 1, LENGTH)
-        assert seqs_of(below) == list(range(max(top - 4, 1), top + 1))
-        assert seqs_of(above) == list(range(seq + 1, min(seq + 5, LENGTH) + 1))
-
-
-@pytest.mark.parametrize("ts", [0, 1, 2**53 - 1])
-async def test_history_with_a_wrong_ts_hint_returns_the_right_page(
-    long_chat: tuple[RawChat, str], ts: int
-) -> None:
-    """`ts` only speeds up the query; it does not change its result."""
-    alice, chat = long_chat
-
-    page = await alice.request("history", chat=chat, before=40, limit=10, ts=ts)
-
-    assert seqs_of(page) == list(range(30, 40))
 
 
 async def test_history_read_during_sends_and_trimming_is_contiguous(
@@ -264,15 +155,6 @@ async def test_sync_pages_through_missed_events(alice: RawChat, bob: RawChat, pa
     assert sizes == [10, 10, 6]
     assert events == bob.of_type("event")
     assert cursor["seq"] == 26
-
-
-async def test_sync_at_the_head_is_empty(bob: RawChat, pair: str) -> None:
-    """Without missed events the page is empty and the cursor unchanged."""
-    cursor = {"epoch": bob.welcome["epoch"], "seq": 1}
-
-    page = await bob.request("sync", cursor=cursor)
-
-    assert (page["events"], page["cursor"], page["more"]) == ([], cursor, False)
 
 
 @pytest.mark.parametrize("fault", ["epoch", "ahead"])
