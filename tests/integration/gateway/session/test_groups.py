@@ -110,21 +110,6 @@ async def test_change_of_a_message_from_before_joining_is_delivered_without_text
     assert (await read(carol, group, after=5))[0]["body"] == "again, the whole text"
 
 
-async def test_history_open_to_all_members_starts_at_the_first_message(
-    alice: RawChat, carol: RawChat, group: str
-) -> None:
-    """After the setting is changed back, history starts at joining again."""
-    await alice.send(group, "before")
-    await alice.change("invite", group, users=[carol.user])
-
-    await alice.change("update_chat", group, history="all")
-    visible = [each["seq"] for each in await read(carol, group)]
-    await alice.change("update_chat", group, history="joined")
-
-    assert visible == [1, 2, 3]
-    assert [each["seq"] for each in await read(carol, group)] == [2, 3, 4]
-
-
 async def test_removed_member_gets_the_removal_and_no_later_entry(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
@@ -153,22 +138,6 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
     assert list_entries(bob, group)[-1] == ("member", bob.user, "")
 
 
-async def test_member_who_left_and_is_invited_again_sees_only_later_entries(
-    alice: RawChat, bob: RawChat, group: str
-) -> None:
-    """Messages sent in between cannot be read. The user gets a new chat event."""
-    left = await bob.change("leave", group)
-    await alice.send(group, "secret")
-    await alice.change("invite", group, users=[bob.user])
-    await alice.send(group, "hello again")
-
-    assert left["members"] == []
-    await bob.expect(lambda me: ("message", "hello again", None) in list_entries(me, group))
-    assert "secret" not in [body for _, body, _ in list_entries(bob, group)]
-    assert [each["seq"] for each in await read(bob, group)] == [3, 4]
-    assert len(bob.of_type("event", kind="chat", chat=group)) == 2
-
-
 async def test_join_is_allowed_only_if_the_chat_is_open(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
@@ -184,85 +153,6 @@ async def test_join_is_allowed_only_if_the_chat_is_open(
     update = alice.of_type("event", kind="update", chat=group)[0]["message"]
     assert (update["name"], update["body"]) == ("Open Trip", '{"joining":"open"}')
     assert (await carol.read_list())[group]["name"] == "Open Trip"
-
-
-async def test_roles_determine_permitted_changes(
-    alice: RawChat, bob: RawChat, carol: RawChat, group: str
-) -> None:
-    """Members may leave, admins may remove members, the owner may transfer ownership."""
-    await alice.change("invite", group, users=[carol.user])
-    for type_, fields in (
-        ("invite", {"users": [carol.user]}),
-        ("remove", {"user": carol.user}),
-        ("set_role", {"user": carol.user, "role": "admin"}),
-        ("update_chat", {"name": "Mine"}),
-    ):
-        assert (await get_refusal(bob.change(type_, group, **fields))).code == "forbidden"
-
-    await alice.change("set_role", group, user=bob.user, role="admin")
-    assert (await get_refusal(bob.change("remove", group, user=alice.user))).code == "forbidden"
-    await bob.change("remove", group, user=carol.user)
-    info = await alice.change("set_role", group, user=bob.user, role="owner")
-    assert info["roles"] == {alice.user: "admin", bob.user: "owner"}
-    await bob.change("leave", group)
-
-    await alice.expect(lambda me: list_entries(me, group)[-1:] == [("member", alice.user, "owner")])
-
-
-async def test_direct_chat_refuses_group_changes(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """The error says that the chat is a direct chat."""
-    for type_, fields in (
-        ("invite", {"users": [bob.user]}),
-        ("join", {}),
-        ("leave", {}),
-        ("remove", {"user": bob.user}),
-        ("set_role", {"user": bob.user, "role": "admin"}),
-        ("update_chat", {"name": "Us"}),
-    ):
-        failed = await get_refusal(alice.change(type_, pair, **fields))
-        assert failed.code == "bad_request"
-        assert "direct chat" in failed.message
-
-
-async def test_retry_of_a_membership_change_returns_the_first_response(
-    alice: RawChat, bob: RawChat, carol: RawChat, group: str
-) -> None:
-    """A retry with the same ref changes nothing; another change with it is a conflict."""
-    first = await alice.change("invite", group, ref="r1", users=[carol.user])
-    again = await alice.change("invite", group, ref="r1", users=[carol.user])
-
-    assert first == again
-    assert [each["kind"] for each in await read(alice, group)] == ["member"]
-    failed = await get_refusal(alice.change("invite", group, ref="r1", users=[bob.user]))
-    assert failed.code == "conflict"
-
-
-async def test_removal_interrupted_by_a_worker_crash_is_completed_by_a_retry(
-    stack: Stack, alice: RawChat, bob: RawChat, group: str
-) -> None:
-    """The worker crashes between the writes to DynamoDB and Redis.
-
-    The retry completes the removal.
-    """
-    ref = "change"
-    stack.workers["persist-repair-rpc"].kill()
-    try:
-        failpoint = "membership.after_directory"
-        worker = await stack.start_worker_async("rpc", CHAT_FAILPOINT=f"{failpoint}:kill")
-        failed = await get_refusal(alice.change("remove", group, ref=ref, user=bob.user))
-        process = worker.process
-        assert process is not None
-        await eventually(lambda: process.poll() is not None)
-    finally:
-        await stack.start_worker_async("persist", "repair", "rpc")
-
-    await alice.change("remove", group, ref=ref, user=bob.user)
-
-    assert failed.code == "unavailable"
-    with pytest.raises(Failed, match="not_found"):
-        await bob.send_unrecorded(group, "late", "too late")
-    await bob.expect(lambda me: list_entries(me, group) == [("member", bob.user, "")])
-    assert [each.get("user") for each in await read(alice, group)] == [bob.user]
 
 
 # ── a member who sends while being removed ──────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import apply_entry, is_message
 from tests.support.rawchat import RawChat, get_refusal
-from tests.support.servers.processes import eventually, redis_client
+from tests.support.servers.processes import redis_client
 from tests.support.stack import NewName, Stack
-from tests.support.stored_items import read_partitions
 
 
 async def read(device: RawChat, chat: str, **window: Any) -> dict[int, dict[str, Any]]:
@@ -117,91 +115,6 @@ async def test_history_returns_the_current_state_of_messages(
 # permissions
 
 
-async def test_changes_of_others_messages_are_forbidden(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """Users of a direct chat change only their own messages, but may react to all."""
-    seq = (await alice.send(pair, "mine"))["seq"]
-
-    assert (await get_refusal(change(bob, "edit", pair, seq, body="yours"))).code == "forbidden"
-    assert (await get_refusal(change(bob, "delete", pair, seq))).code == "forbidden"
-    assert (await change(bob, "react", pair, seq, emoji="👍"))["seq"] == 2
-
-
-async def test_owner_of_a_group_may_delete_messages_of_others(alice: RawChat, bob: RawChat) -> None:
-    """A member who is not the owner may not do so."""
-    chat = await alice.create_group([bob.user], ref="g1", name="Team")
-    mine, yours = (await alice.send(chat, "a"))["seq"], (await bob.send(chat, "b"))["seq"]
-
-    assert (await get_refusal(change(bob, "delete", chat, mine))).code == "forbidden"
-    await change(alice, "delete", chat, yours)
-
-    assert (await read(bob, chat))[yours]["deleted"]
-
-
-async def test_changes_by_non_members_get_not_found(
-    alice: RawChat, pair: str, stack: Stack, new_name: NewName
-) -> None:
-    """The error is the same as for a chat that does not exist (guarantee P7)."""
-    seq = (await alice.send(pair, "mine"))["seq"]
-    async with stack.chat_of(new_name("carol")) as carol:
-        for type_, fields in (
-            ("edit", {"body": "x"}),
-            ("delete", {}),
-            ("delete", {"for": "me"}),
-            ("react", {"emoji": "👍"}),
-        ):
-            failed = await get_refusal(change(carol, type_, pair, seq, **fields))
-            assert (failed.code, failed.message) == (
-                "not_found",
-                "chat: no such chat, or you are not a member",
-            )
-        assert (
-            await get_refusal(change(carol, "edit", "nowhere", 1, body="x"))
-        ).code == "not_found"
-
-
-async def test_invalid_changes_are_refused(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Each error has the code and message for its cause."""
-    seq = (await alice.send(pair, "one"))["seq"]
-    react = (await change(bob, "react", pair, seq, emoji="👍"))["seq"]
-
-    assert (await get_refusal(change(alice, "edit", pair, 99, body="x"))).code == "not_found"
-    assert (
-        await get_refusal(change(alice, "delete", pair, 99, **{"for": "me"}))
-    ).code == "not_found"
-    assert (await get_refusal(change(alice, "delete", pair, react))).code == "not_found"
-    assert (await get_refusal(change(alice, "edit", pair, seq, body=""))).code == "bad_request"
-    assert (
-        await get_refusal(change(alice, "edit", pair, seq, body="x" * 4001))
-    ).code == "too_large"
-    assert (
-        await get_refusal(change(alice, "react", pair, seq, emoji="👍" * 17))
-    ).code == "too_large"
-    assert (await get_refusal(change(alice, "react", pair, seq, emoji="a b"))).code == "bad_request"
-    await change(alice, "delete", pair, seq)
-    for type_, fields in (("edit", {"body": "x"}), ("react", {"emoji": "👍"})):
-        failed = await get_refusal(change(alice, type_, pair, seq, **fields))
-        assert (failed.code, failed.message) == ("conflict", "seq: the message is deleted")
-
-
-async def test_deleting_a_deleted_message_is_acked_without_an_event(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """The retry of a delete with another `ref` succeeds; the chat gets one entry.
-
-    Its ack has the place of that entry, so that a device repeats it if Redis loses the entry.
-    """
-    seq = (await alice.send(pair, "one"))["seq"]
-    first = await change(alice, "delete", pair, seq)
-
-    again = await change(alice, "delete", pair, seq)
-    following = await alice.send(pair, "two")
-
-    assert (again["seq"], again["mid"], again["ts"], again["dup"]) == (first["seq"], "", 0, True)
-    assert following["seq"] == first["seq"] + 1
-
-
 @pytest.mark.parametrize("kind", frames.RESERVED_KINDS)
 async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kind: str) -> None:
     """A message cannot pass as a change or as another reserved entry."""
@@ -233,21 +146,6 @@ async def test_retry_of_a_change_returns_the_first_ack(
     assert sorted(await read(bob, pair)) == [1, 2, 3, 4]
 
 
-async def test_change_with_a_used_ref_is_a_conflict(alice: RawChat, pair: str) -> None:
-    """Messages and changes of a sender in a chat share one namespace of refs."""
-    seq = (await alice.send(pair, "one", ref="r1"))["seq"]
-    await change(alice, "edit", pair, seq, ref="r2", body="two")
-
-    for ref in ("r1", "r2"):
-        failed = await get_refusal(change(alice, "edit", pair, seq, ref=ref, body="three"))
-        assert failed.code == "conflict"
-    assert (
-        await get_refusal(change(alice, "react", pair, seq, ref="r2", emoji="🎉"))
-    ).code == "conflict"
-    refused = await get_refusal(alice.send_unrecorded(pair, "r2", "two"))
-    assert refused.code == "conflict"
-
-
 # delete for oneself
 
 
@@ -273,24 +171,6 @@ async def test_delete_for_me_hides_the_message_from_its_user_only(
     assert (await read(alice, pair))[one]["body"] == "secret-2"
     assert (await read(bob, pair))[two]["body"] == "two"
     assert not alice.of_type("event", kind="hidden")
-
-
-async def test_delete_for_me_is_stored_in_the_directory(
-    alice: RawChat, bob: RawChat, pair: str, stack: Stack
-) -> None:
-    """Hidden messages are stored in DynamoDB, so they survive the loss of Redis."""
-    for number in range(3):
-        await alice.send(pair, f"m{number}")
-    for seq in (1, 3):
-        await change(bob, "delete", pair, seq, **{"for": "me"})
-
-    async def is_stored() -> bool:
-        partition = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{pair}")
-        rows = await asyncio.to_thread(read_partitions, *partition)
-        hidden = {row["SK"]["S"]: set(row["hidden"]["NS"]) for row in rows if "hidden" in row}
-        return hidden == {f"m#{bob.user}": {"1", "3"}}
-
-    await eventually(is_stored)
 
 
 # the warm tier
@@ -338,20 +218,6 @@ async def test_messages_in_the_warm_tier_can_be_changed(
         assert items[one]["status_ts"]["S"].startswith("active#")
         assert int(items[one]["rev"]["N"]) == react["seq"] + 1
         assert sorted(items) == list(range(1, len(items) + 1))
-
-
-async def test_chat_list_previews_the_current_state_of_the_newest_message(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """Edits and reactions are not messages; an edited message shows its new text."""
-    seq = (await alice.send(pair, "helo"))["seq"]
-    await change(alice, "edit", pair, seq, body="hello")
-    await change(bob, "react", pair, seq, emoji="👍")
-
-    line = (await bob.request("chats"))["chats"][0]
-
-    assert line["top"] == 3
-    assert (line["last"]["seq"], line["last"]["body"]) == (seq, "hello")
 
 
 async def test_change_moves_no_read_mark(alice: RawChat, bob: RawChat, pair: str) -> None:

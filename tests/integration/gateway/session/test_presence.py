@@ -144,21 +144,6 @@ async def test_reconnect_within_the_grace_period_sends_no_signal(
         assert states_of(alice, bob)[count:] == ["away"]
 
 
-async def test_user_with_two_devices_has_the_state_of_the_most_active_one(
-    stack: Stack, alice: RawChat, bob: str, east: Server, west: Server
-) -> None:
-    """The user is away only when both devices, at two gateways, are in background."""
-    async with device(stack, bob, east) as phone, device(stack, bob, west, "2") as laptop:
-        await laptop.send_frame("state", state="bg")
-        await alice.send_frame("watch", users=[bob])
-        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
-        count = len(states_of(alice, bob))
-        await phone.send_frame("state", state="bg")
-        await alice.expect(lambda me: len(states_of(me, bob)) > count, DEADLINE_S)
-
-        assert states_of(alice, bob)[count:] == ["away"]
-
-
 async def test_idle_user_is_away_until_the_next_message(
     stack: Stack, alice: RawChat, bob: str, away_gateway: Server
 ) -> None:
@@ -192,37 +177,6 @@ async def test_frequent_changes_send_one_signal_a_second_and_the_final_state(
         took_s = asyncio.get_running_loop().time() - start
 
         assert len(states_of(alice, bob)) - count <= 2 + took_s
-
-
-async def test_unwatch_ends_the_subscription(
-    stack: Stack, alice: RawChat, bob: str, east: Server
-) -> None:
-    """Changes after `unwatch` are not sent."""
-    await alice.send_frame("watch", users=[bob])
-    await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
-    count = len(states_of(alice, bob))
-
-    await alice.send_frame("unwatch", users=[bob])
-    await alice.request("chats")  # its response comes after the signals that precede it
-    async with device(stack, bob, east) as phone:
-        await phone.send_frame("state", state="bg")
-        await alice.request("chats")
-        await asyncio.sleep(0.2)  # there is no condition to wait for, because no signal may arrive
-
-    assert len(states_of(alice, bob)) == count
-
-
-async def test_watch_above_the_limit_is_refused_entirely(alice: RawChat, bob: str) -> None:
-    """The error names the limit, no user of the frame is subscribed, and the session stays open."""
-    await alice.send_frame("watch", users=[bob, *(f"u{n}" for n in range(5))])
-
-    error = await alice.expect_frame("error")
-
-    assert error["code"] == "bad_request"
-    assert error["message"] == "users: a session may subscribe to at most 5 users"
-    assert states_of(alice, bob) == []
-    await alice.send_frame("watch", users=[bob])
-    await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
 
 
 async def test_users_of_a_killed_gateway_are_offline_within_the_ttl(
