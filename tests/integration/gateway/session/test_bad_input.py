@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.rawchat import RawChat, get_refusal
+from tests.support.rawchat import RawChat
 from tests.support.stack import NewName, Stack
 from tests.support.wire import TEXT, RawSocket
-from tests.unit.protocol.shapes import CLIENT_FRAMES, edges_of, frame_with, sample_of, tag_of
+from tests.unit.protocol.shapes import CLIENT_FRAMES, sample_of, tag_of
 
 BAD_PROTOCOL = 3501
 REQUESTS = [cls for cls in CLIENT_FRAMES if tag_of(cls) != "hello"]
@@ -32,40 +32,6 @@ async def expect_connection_open(ws: RawSocket) -> None:
     await ws.send_json({"type": "chats", "id": 999})
     answer = await ws.recv_json()
     assert (answer["type"], answer["id"]) == ("page", 999)
-
-
-@pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
-async def test_field_above_its_bound_is_one_error_that_names_it(
-    live: RawSocket, cls: type[msgspec.Struct]
-) -> None:
-    """Every bound of every field of every frame is tested: the error has code, field and id."""
-    for edge in edges_of(cls):
-        payload = frame_with(edge, edge.beyond)
-
-        error = await error_for(live, payload)
-
-        field = ".".join(edge.path)
-        assert error["code"] == "bad_request"
-        assert not error["temporary"]
-        assert error["message"].startswith((f"{field}:", f"{field}[0]:")), (str(edge), error)
-        if "id" not in edge.path and "id" in sample_of(cls):
-            assert error["id"] == 1, (str(edge), error)
-    await expect_connection_open(live)
-
-
-@pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
-async def test_missing_field_is_one_error_that_names_it(
-    live: RawSocket, cls: type[msgspec.Struct]
-) -> None:
-    """Every required field of every frame is tested."""
-    fields = sample_of(cls)
-    for name in sorted(fields.keys() - {"type"}):
-        partial = {key: value for key, value in fields.items() if key != name}
-
-        error = await error_for(live, msgspec.json.encode(partial))
-
-        assert (error["code"], f"`{name}`" in error["message"]) == ("bad_request", True)
-    await expect_connection_open(live)
 
 
 WRONG_TYPES: list[Any] = [None, True, 1.5, "text", [], {}, [[]], -1, 2**53, 2**70]
@@ -213,53 +179,6 @@ async def test_requests_above_the_limit_in_flight_are_refused_temporarily(live: 
 
 
 # ── requests of non-members ───────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("chat", ["foreign", "absent"])
-@pytest.mark.parametrize(
-    ("type_", "fields"),
-    [
-        ("send", {"ref": "r", "body": "b"}),
-        ("history", {}),
-        ("history", {"before": 10}),
-        ("history", {"after": 0}),
-        ("mark", {"read": 1}),
-        ("mark", {"received": 1}),
-    ],
-    ids=str,
-)
-async def test_non_member_gets_not_found_for_any_chat(
-    stack: Stack,
-    alice: RawChat,
-    pair: str,
-    new_name: NewName,
-    type_: str,
-    fields: dict[str, Any],
-    chat: str,
-) -> None:
-    """For every request, the error is the same as for a chat that does not exist."""
-    await alice.send(pair, "secret")
-    async with stack.chat_of(new_name("mallory")) as mallory:
-        refused = await get_refusal(
-            mallory.request(type_, chat=pair if chat == "foreign" else "d-nosuch", **fields)
-        )
-
-        assert refused.code == "not_found"
-        assert refused.message == "chat: no such chat, or you are not a member"
-        assert mallory.of_type("event") == []
-
-
-async def test_typing_of_a_non_member_is_not_delivered(
-    stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
-) -> None:
-    """A non-member's signal is dropped and gets no response, like every signal."""
-    async with stack.chat_of(new_name("mallory")) as mallory:
-        await mallory.send_frame("typing", chat=pair, on=True)
-        await mallory.request("chats")
-        assert mallory.of_type("error") == []
-    await alice.send(pair, "after")
-    await bob.expect_bodies(pair, ["after"])
-    assert alice.of_type("signal") == bob.of_type("signal") == []
 
 
 async def test_sync_reads_only_the_inbox_of_its_user(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -334,20 +333,3 @@ async def test_gateway_at_its_connection_limit_returns_503_with_retry_after(stac
         await ws.abort()
     gateway.kill()
     stack.gateways.remove(gateway)
-
-
-async def test_token_that_expires_on_a_live_socket_closes_it(
-    broken: Stack, new_name: NewName
-) -> None:
-    """A session ends when its token expires."""
-    user = new_name("alice")
-    alice = broken.chat_of(user)
-    for lifetime_s in (1, 5, 15):  # the lifetime is longer if the token expires before `welcome`
-        with contextlib.suppress(Ended):
-            await alice.start(token=broken.token(user, lifetime_s=lifetime_s))
-            break
-
-    bye = await alice.expect_close(UNAUTHENTICATED)
-
-    assert bye is not None
-    assert "expired" in bye["reason"]

@@ -7,7 +7,6 @@ from typing import Any
 import jwt
 import pytest
 
-from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
 from tests.support.stack import PING_S, NewName, Stack
 from tests.support.wire import TEXT, Ended, RawSocket
@@ -43,27 +42,6 @@ async def test_hello_with_unknown_fields_is_accepted(stack: Stack, new_name: New
 
     assert chat.welcome["type"] == "welcome"
     await chat.stop()
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        {"type": "typing", "chat": "c", "on": True},
-        {"type": "send", "id": 1, "chat": "c", "ref": "r", "body": "b"},
-        {"type": "state", "state": "fg"},
-    ],
-    ids=lambda frame: str(frame["type"]),
-)
-async def test_other_frame_before_hello_is_closed_as_unauthenticated(
-    stack: Stack, frame: dict[str, Any]
-) -> None:
-    """Nothing is served before authentication."""
-    async with await RawSocket.open(stack.port) as ws:
-        await ws.send_json(frame)
-
-        bye = await ws.recv_json()
-        assert (bye["type"], bye["code"]) == ("bye", UNAUTHENTICATED)
-        await ws.expect_close(UNAUTHENTICATED)
 
 
 HELLO = {"type": "hello", "v": 1, "token": "t", "device": "d"}
@@ -191,23 +169,6 @@ async def test_second_connection_of_a_device_replaces_the_first(
     assert bye["code"] == REPLACED
     assert await new.request("chats")
     await new.stop()
-
-
-async def test_too_many_connections_of_a_user_close_the_oldest(
-    stack: Stack, small_limits_gateway: Server, new_name: NewName
-) -> None:
-    """Above the limit of connections per user, the oldest one is closed."""
-    user = new_name("alice")
-    devices = [
-        await stack.chat_of(user, port=small_limits_gateway.port, device=f"d{index}").start()
-        for index in range(4)
-    ]
-
-    await devices[0].expect_close(REPLACED)
-
-    for device in devices[1:]:
-        assert await device.request("chats")
-        await device.stop()
 
 
 # ── resume ────────────────────────────────────────────────────────────────────────────────────────

@@ -80,14 +80,6 @@ async def test_peer_that_sends_frames_but_no_pongs_is_closed(
     assert {frame.opcode for frame in frames} <= {PING, TEXT}
 
 
-async def test_welcome_has_the_heartbeat_of_the_gateway(
-    stack: Stack, fast_ping_gateway: Server, new_name: NewName
-) -> None:
-    """`heartbeat_ms` equals the configured ping interval."""
-    async with stack.chat_of(new_name("alice"), port=fast_ping_gateway.port) as alice:
-        assert alice.welcome["heartbeat_ms"] == 1600
-
-
 # ── slow clients ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -228,24 +220,3 @@ async def test_killed_gateway_loses_no_acked_message(stack: Stack, new_name: New
     stack.gateways.remove(server)
     await alice.stop()
     await bob.stop()
-
-
-async def test_event_reaches_a_device_on_another_gateway(stack: Stack, new_name: NewName) -> None:
-    """Messages, marks and signals reach devices at another gateway."""
-    server = stack.start_gateway()
-    alice = await stack.chat_of(new_name("alice")).start()
-    bob = await stack.chat_of(new_name("bob"), port=server.port).start()
-    chat = await alice.open_direct(bob.user)
-    await bob.request("open_direct", user=alice.user)
-
-    await alice.send(chat, "hello")
-    await bob.expect_bodies(chat, ["hello"])
-    await bob.request("mark", chat=chat, read=1)
-    await alice.expect_frame("event", kind="read")
-    await bob.send_frame("typing", chat=chat, on=True)
-    await alice.expect_frame("signal")
-
-    await alice.stop()
-    await bob.stop()
-    server.stop()
-    stack.gateways.remove(server)
