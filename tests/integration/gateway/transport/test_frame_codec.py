@@ -11,11 +11,118 @@ from typing import Any
 
 import pytest
 
-from tests.support.wire import BINARY, PING, PONG, TEXT, Frame, RawSocket, build_frame
-from tests.support.wirecases import expect_answer, question
+from tests.support.wire import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    Frame,
+    RawSocket,
+    build_frame,
+    close_payload,
+)
+from tests.support.wirecases import expect_answer, fragments, question
 
-FRAME_BYTES_MAX = 65_536
-PROTOCOL_ERROR, TOO_BIG, NOT_CHAT = 1002, 1009, 3501
+FRAME_BYTES_MAX, FRAGMENTS_MAX = 65_536, 1000
+PROTOCOL_ERROR, BAD_DATA, POLICY, TOO_BIG, NOT_CHAT = 1002, 1007, 1008, 1009, 3501
+FIRST, _ = fragments(question(), [5])
+
+
+def announce(size: int) -> bytes:
+    """Return the header of a text frame with a 64-bit length."""
+    return b"\x81\xff" + size.to_bytes(8, "big") + b"\0\0\0\0"
+
+
+# What a client must not send, and the codes that may close its connection. Section numbers are
+# those of RFC 6455.
+REFUSED: dict[str, tuple[list[bytes], tuple[int, ...]]] = {
+    "text beyond the limit": ([build_frame(TEXT, question(size=FRAME_BYTES_MAX + 1))], (TOO_BIG,)),
+    # The header alone is enough: the payload is neither awaited nor stored.
+    "announced length beyond the limit": (
+        [announce(size) for size in (FRAME_BYTES_MAX + 1, 2**31, 2**63 - 1)],
+        (TOO_BIG,),
+    ),
+    "length with the highest bit (5.2)": ([announce(2**63)], (PROTOCOL_ERROR, TOO_BIG)),
+    "unmasked frame (5.1)": (
+        [build_frame(opcode, b"{}", mask=None) for opcode in (TEXT, BINARY, PING, PONG, 0x0)]
+        + [build_frame(CLOSE, b"\x03\xe8", mask=None)],
+        (PROTOCOL_ERROR,),
+    ),
+    "reserved bit without an extension": (
+        [build_frame(opcode, b"{}", rsv=rsv) for opcode in (TEXT, PING) for rsv in range(1, 8)],
+        (PROTOCOL_ERROR,),
+    ),
+    "reserved bit on a continuation": (
+        [FIRST + build_frame(CONTINUATION, b"x", rsv=rsv) for rsv in (1, 2, 4)],
+        (PROTOCOL_ERROR,),
+    ),
+    "binary message": (
+        [
+            build_frame(BINARY, question()),
+            build_frame(BINARY, b"{", fin=False) + build_frame(CONTINUATION, b"}"),
+        ],
+        (NOT_CHAT,),
+    ),
+    "close between fragments": (
+        [FIRST + build_frame(CLOSE, close_payload(1001))],
+        (1001, PROTOCOL_ERROR),
+    ),
+    "new message inside fragments": (
+        [
+            FIRST + build_frame(opcode, question(2), fin=fin)
+            for opcode in (TEXT, BINARY)
+            for fin in (True, False)
+        ],
+        (PROTOCOL_ERROR,),
+    ),
+    # Tiny fragments cannot fill memory.
+    "too many fragments": (
+        [b"".join(fragments(question(size=100), [0] * FRAGMENTS_MAX))],
+        (POLICY, TOO_BIG),
+    ),
+    "fragments beyond the size limit": (
+        [b"".join(fragments(question(size=FRAME_BYTES_MAX + 1), [30_000, 30_000]))],
+        (TOO_BIG,),
+    ),
+    "control frame of 126 bytes": (
+        [build_frame(opcode, b"\x03\xe8" + b"x" * 124) for opcode in (PING, PONG, CLOSE)],
+        (PROTOCOL_ERROR,),
+    ),
+    "fragmented control frame": (
+        [build_frame(opcode, b"\x03\xe8", fin=False) for opcode in (PING, PONG, CLOSE)],
+        (PROTOCOL_ERROR,),
+    ),
+    "reserved or undefined close code": (
+        [build_frame(CLOSE, close_payload(code)) for code in (1015, 5000, 65_535)],
+        (PROTOCOL_ERROR,),
+    ),
+    "close reason that is not UTF-8": (
+        [
+            build_frame(CLOSE, close_payload(1000, reason))
+            for reason in (b"\xff", b"\xc3", b"ok \xed\xa0\x80", b"\xf4\x90\x80\x80")
+        ],
+        (BAD_DATA, PROTOCOL_ERROR),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("sent", "codes"),
+    [
+        pytest.param(sent, codes, id=f"{what} {number}")
+        for what, (cases, codes) in REFUSED.items()
+        for number, sent in enumerate(cases)
+    ],
+)
+async def test_frame_that_is_not_allowed_is_closed_with_its_code(
+    live: RawSocket, sent: bytes, codes: tuple[int, ...]
+) -> None:
+    """The server does not wait for the rest of the frame or of the message."""
+    await live.write(sent)
+
+    await live.expect_close(*codes)
 
 
 @pytest.mark.parametrize("size", [60, 125, 126, 127, 128, 65_535, FRAME_BYTES_MAX])
@@ -26,55 +133,12 @@ async def test_text_of_any_length_up_to_the_limit_is_accepted(live: RawSocket, s
     await expect_answer(live)
 
 
-async def test_text_beyond_the_limit_is_closed_as_too_big(live: RawSocket) -> None:
-    """One byte more than the limit ends the connection with 1009."""
-    await live.send(TEXT, question(size=FRAME_BYTES_MAX + 1))
-
-    await live.expect_close(TOO_BIG)
-
-
-@pytest.mark.parametrize("size", [FRAME_BYTES_MAX + 1, 2**31, 2**63 - 1])
-async def test_announced_length_beyond_the_limit_is_closed_at_once(
-    live: RawSocket, size: int
-) -> None:
-    """The header alone is enough to refuse a frame; the payload is neither awaited nor stored."""
-    await live.write(b"\x81\xff" + size.to_bytes(8, "big") + b"\0\0\0\0")
-
-    await live.expect_close(TOO_BIG)
-
-
-async def test_length_with_the_highest_bit_is_refused(live: RawSocket) -> None:
-    """The most significant bit of a 64-bit length must be 0 (section 5.2)."""
-    await live.write(b"\x81\xff" + (2**63).to_bytes(8, "big") + b"\0\0\0\0")
-
-    await live.expect_close(PROTOCOL_ERROR, TOO_BIG)
-
-
 @pytest.mark.parametrize("mask", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\x02\x03\x04"])
 async def test_any_mask_is_accepted(live: RawSocket, mask: bytes) -> None:
     """A mask may be any four bytes, including zeros."""
     await live.send(TEXT, question(size=131), mask=mask)
 
     await expect_answer(live)
-
-
-@pytest.mark.parametrize("opcode", [TEXT, BINARY, PING, PONG, 0x0, 0x8])
-async def test_unmasked_frame_is_closed_as_protocol_error(live: RawSocket, opcode: int) -> None:
-    """A client that does not mask is refused (section 5.1)."""
-    await live.send(opcode, b"\x03\xe8" if opcode == 0x8 else b"{}", mask=None)
-
-    await live.expect_close(PROTOCOL_ERROR)
-
-
-@pytest.mark.parametrize("rsv", range(1, 8))
-@pytest.mark.parametrize("opcode", [TEXT, PING])
-async def test_reserved_bit_is_closed_as_protocol_error(
-    live: RawSocket, rsv: int, opcode: int
-) -> None:
-    """No extension was negotiated, so reserved bits must be 0."""
-    await live.send(opcode, b"{}", rsv=rsv)
-
-    await live.expect_close(PROTOCOL_ERROR)
 
 
 @pytest.mark.parametrize("bad", [{"rsv": 4}, {"mask": None}])
@@ -88,13 +152,6 @@ async def test_message_before_a_broken_frame_is_still_answered(
 
     await expect_answer(live, 1)
     await live.expect_close(PROTOCOL_ERROR)
-
-
-async def test_binary_message_is_closed_as_not_chat(live: RawSocket) -> None:
-    """chat.v1 allows only text messages."""
-    await live.send(BINARY, question())
-
-    await live.expect_close(NOT_CHAT)
 
 
 async def test_frame_received_byte_by_byte_is_accepted(live: RawSocket) -> None:
