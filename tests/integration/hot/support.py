@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -124,14 +125,35 @@ class Scripts:
     def run(
         self,
         name: str,
-        keys: Mapping[str, Value] | None = None,
         args: Mapping[str, Value] | None = None,
         items: Iterable[Mapping[str, Value]] = (),
+        **keys: Value,
     ) -> Any:
-        """Run a script with the names of its header."""
-        script = load_script(name)
-        key_list, arg_list = script.bind(keys, args, items)
+        """Run a script with the names of its header; `keys` replace those of `find_keys`."""
+        script, args = load_script(name), args or {}
+        labels = [label for label in script.keys if label not in keys]
+        key_list, arg_list = script.bind(
+            {**self.find_keys(labels, args), **keys},
+            args,
+            [{**self.find_keys(script.item_keys, item), **item} for item in items],
+        )
         return self.evaluate(script, key_list, arg_list)
+
+    def find_keys(
+        self, labels: Iterable[str], subjects: Mapping[str, Any], partition: int = 0
+    ) -> dict[str, Value]:
+        """Return the keys of a header: of the chat and user of the arguments, and the partition."""
+        found: dict[str, Value] = {}
+        for label in labels:
+            make = getattr(self.keys, "unread_exclusions" if label == "asides" else label)
+            given = {
+                "chat": subjects.get("chat_id", CHAT),
+                "user": subjects.get("user", ALICE),
+                "partition": partition,
+                "work": "persist",
+            }
+            found[label] = make(*(given[name] for name in inspect.signature(make).parameters))
+        return found
 
     def evaluate(self, script: Script, keys: Sequence[Value], args: Sequence[Value]) -> Any:
         """Run a script with keys and arguments in its own order."""
@@ -151,13 +173,7 @@ class Scripts:
         """Commit a batch; return the result of each message."""
         script, names = load_script("commit_messages"), self.keys
         key_list, arg_list = script.bind(
-            {
-                "backlog": names.backlog(partition),
-                "checkpoint": names.checkpoint(partition),
-                "undelivered": names.undelivered(partition),
-                "seqs": names.seqs(partition),
-                "where": names.where(partition),
-            },
+            self.find_keys(script.keys, {}, partition),
             {
                 "epoch": epoch,
                 "gateway": gateway,
@@ -225,21 +241,10 @@ class Scripts:
         `redis_epoch`: the epoch of Redis, by default `epoch`. `asides`: places of entries that are
         not messages. `deleted`: places of deleted messages of the first member.
         """
-        script, names = load_script("load_chat"), self.keys
+        script = load_script("load_chat")
         self.set_epoch(epoch if redis_epoch is None else redis_epoch)
         key_list, arg_list = script.bind(
-            {
-                "chat": names.chat(chat),
-                "members": names.members(chat),
-                "log": names.log(chat),
-                "over": names.over(chat),
-                "revs": names.revs(chat),
-                "asides": names.unread_exclusions(chat),
-                "epoch": names.epoch(0),
-                "refs_even": names.refs_even(chat),
-                "refs_odd": names.refs_odd(chat),
-                "turnover": names.turnover(chat),
-            },
+            self.find_keys(script.keys, {"chat_id": chat}),
             {
                 "epoch": epoch,
                 "seq": seq,
@@ -283,36 +288,17 @@ class Scripts:
         """Deliver to one inbox; return the number appended, its head, and the user's gateways."""
         appended, seq, gateways = self.run(
             "append_to_inboxes",
-            self.heads(),
             {"inbox_max": inbox_max},
-            items=[
-                {
-                    "box": self.keys.box(user),
-                    "inbox": self.keys.inbox(user),
-                    "user": user,
-                    "chat_id": chat,
-                    "after": after,
-                    "upto": upto,
-                    "epoch": epoch,
-                }
-            ],
+            [{"user": user, "chat_id": chat, "after": after, "upto": upto, "epoch": epoch}],
         )
         return appended, seq, gateways.decode()
 
     def finish_fan_outs(self, *done: tuple[ChatId, int]) -> int:
         """Remove chats from the list of unfinished fan-outs; return the number removed."""
         removed: int = self.run(
-            "finish_fan_outs",
-            {"undelivered": self.keys.undelivered(0)},
-            items=[
-                {"chat": self.keys.chat(chat), "chat_id": chat, "upto": upto} for chat, upto in done
-            ],
+            "finish_fan_outs", items=[{"chat_id": chat, "upto": upto} for chat, upto in done]
         )
         return removed
-
-    def heads(self) -> dict[str, Value]:
-        """Return the keys that the inboxes of a partition share."""
-        return {"seqs": self.keys.seqs(0), "where": self.keys.where(0)}
 
     def place(self, user: UserId, gateways: str) -> None:
         """Set a user online on `gateways`, separated by commas."""

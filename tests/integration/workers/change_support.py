@@ -57,22 +57,8 @@ class Chat:
         """Run the script `commit_change`; return its reply."""
         self._count += 1
         ref = ref or f"a{self._count}"
-        keys = self.scripts.keys
         reply: list[Any] = self.scripts.run(
             "commit_change",
-            {
-                "chat": keys.chat(CHAT),
-                "members": keys.members(CHAT),
-                "log": keys.log(CHAT),
-                "refs_even": keys.refs_even(CHAT),
-                "over": keys.over(CHAT),
-                "revs": keys.revs(CHAT),
-                "backlog": keys.backlog(0),
-                "checkpoint": keys.checkpoint(0),
-                "undelivered": keys.undelivered(0),
-                "asides": keys.unread_exclusions(CHAT),
-                "refs_odd": keys.refs_odd(CHAT),
-            },
             {
                 "epoch": epoch,
                 "gateway": "gw-here",
@@ -110,18 +96,4 @@ class Chat:
 
     def trim(self, upto: int, log_max: int) -> None:
         """Mark the chat as persisted up to a seq and trim it."""
-        keys = self.scripts.keys
-        self.scripts.run(
-            "trim_persisted",
-            args={"log_max": log_max},
-            items=[
-                {
-                    "chat": keys.chat(CHAT),
-                    "log": keys.log(CHAT),
-                    "over": keys.over(CHAT),
-                    "revs": keys.revs(CHAT),
-                    "upto": upto,
-                    "dead": "",
-                }
-            ],
-        )
+        self.scripts.run("trim_persisted", {"log_max": log_max}, [{"upto": upto, "dead": ""}])

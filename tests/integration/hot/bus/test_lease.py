@@ -18,16 +18,14 @@ from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 def claim(scripts: Scripts, owner: str, ttl_ms: int = 60_000) -> int:
     """Claim or renew the lease; return its token, or 0."""
     token: int = scripts.run(
-        "acquire_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner, "ttl_ms": ttl_ms}
+        "acquire_lease", {"owner": owner, "ttl_ms": ttl_ms}, lease=scripts.keys.lease(0, "w")
     )
     return token
 
 
 def release(scripts: Scripts, owner: str) -> int:
     """Release the lease; return whether it was held."""
-    released: int = scripts.run(
-        "release_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner}
-    )
+    released: int = scripts.run("release_lease", {"owner": owner}, lease=scripts.keys.lease(0, "w"))
     return released
 
 

@@ -109,19 +109,10 @@ def test_append_to_inboxes_to_several_inboxes_in_one_call_returns_each_result(
     """One call delivers to many inboxes, including twice to one of them."""
 
     def item(user: str, upto: int) -> dict[str, str | int]:
-        return {
-            "box": f"{{p0}}:box:{user}",
-            "inbox": f"{{p0}}:inbox:{user}",
-            "user": user,
-            "chat_id": CHAT,
-            "after": 0,
-            "upto": upto,
-            "epoch": "E1",
-        }
+        return {"user": user, "chat_id": CHAT, "after": 0, "upto": upto, "epoch": "E1"}
 
     reply = scripts.run(
         "append_to_inboxes",
-        scripts.heads(),
         {"inbox_max": 1000},
         [item("alice", 1), item("bob", 1), item("alice", 2), item("bob", 2)],
     )

@@ -38,21 +38,8 @@ def change(
     turn: str = "",
 ) -> list[int]:
     """Make a change like the worker; return the script's reply."""
-    keys = scripts.keys
     reply: list[int] = scripts.run(
         "change_members",
-        {
-            "chat": keys.chat(CHAT),
-            "members": keys.members(CHAT),
-            "log": keys.log(CHAT),
-            "backlog": keys.backlog(0),
-            "checkpoint": keys.checkpoint(0),
-            "undelivered": keys.undelivered(0),
-            "turnover": keys.turnover(CHAT),
-            "refs_even": keys.refs_even(CHAT),
-            "asides": keys.unread_exclusions(CHAT),
-            "refs_odd": keys.refs_odd(CHAT),
-        },
         {
             "epoch": epoch,
             "chat_id": CHAT,

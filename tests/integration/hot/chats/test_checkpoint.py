@@ -22,12 +22,6 @@ def checkpoint(scripts: Scripts, entry_id: str, count: int, token: int = 3) -> i
     ms, _, number = entry_id.partition("-")
     moved: int = scripts.run(
         "move_checkpoint",
-        {
-            "lease": scripts.keys.lease(0, "persist"),
-            "checkpoint": scripts.keys.checkpoint(0),
-            "backlog": scripts.keys.backlog(0),
-            "progress": scripts.keys.progress(0),
-        },
         {"token": token, "id": entry_id, "next": f"{ms}-{int(number) + 1}", "count": count},
     )
     return moved
@@ -86,18 +80,10 @@ def test_checkpoint_deletes_the_progress_of_chats_that_it_has_passed(
 ) -> None:
     """Entries persisted beyond the checkpoint stay recorded until the checkpoint passes them."""
     keys = scripts.keys
-    lease = {"lease": keys.lease(0, "persist")}
-    ahead = {**lease, "checkpoint": keys.checkpoint(0)}
-    assert scripts.run("record_persisting_id", ahead, {"token": 3, "id": entries[2]}) == 1
-    progress = {**lease, "progress": keys.progress(0)}
-    assert (
-        scripts.run("record_persisted_seqs", progress, {"token": 3}, [{"chat": "c", "upto": 9}])
-        == 1
-    )
-    assert (
-        scripts.run("record_persisted_seqs", progress, {"token": 2}, [{"chat": "c", "upto": 12}])
-        == 0
-    )
+    chat = {"chat": "c"}
+    assert scripts.run("record_persisting_id", {"token": 3, "id": entries[2]}) == 1
+    assert scripts.run("record_persisted_seqs", {"token": 3}, [{**chat, "upto": 9}]) == 1
+    assert scripts.run("record_persisted_seqs", {"token": 2}, [{**chat, "upto": 12}]) == 0
 
     assert checkpoint(scripts, entries[1], 6) == 1
     assert scripts.hash(keys.progress(0)) == {"c": "9"}

@@ -13,25 +13,7 @@ LONG_S = 3600
 
 def evict(scripts: Scripts, idle_s: int = 0) -> int:
     """Try to evict the chat; return the number of evicted chats."""
-    keys = scripts.keys
-    evicted: int = scripts.run(
-        "evict_chats",
-        {"idle": keys.idle(0), "undelivered": keys.undelivered(0)},
-        {"idle_s": idle_s},
-        [
-            {
-                "chat": keys.chat(CHAT),
-                "members": keys.members(CHAT),
-                "log": keys.log(CHAT),
-                "over": keys.over(CHAT),
-                "revs": keys.revs(CHAT),
-                "asides": keys.unread_exclusions(CHAT),
-                "expiring": keys.expiring(CHAT),
-                "turnover": keys.turnover(CHAT),
-                "chat_id": CHAT,
-            }
-        ],
-    )
+    evicted: int = scripts.run("evict_chats", {"idle_s": idle_s}, [{"chat_id": CHAT}])
     return evicted
 
 

@@ -18,10 +18,8 @@ def notify(
     epoch: str = EPOCH,
 ) -> list[int | bytes]:
     """Notify users of a transition; return the script's reply."""
-    keys = scripts.keys
     reply: list[int | bytes] = scripts.run(
         "notify_large_chat_transition",
-        scripts.heads(),
         {
             "inbox_max": 3,
             "chat_id": CHAT,
@@ -31,9 +29,6 @@ def notify(
         },
         [
             {
-                "box": keys.box(user),
-                "inbox": keys.inbox(user),
-                "large": keys.large(user),
                 "user": user,
                 "since": since,
                 "field": "!",
@@ -47,20 +42,8 @@ def notify(
 
 def subscribe(scripts: Scripts, user: str = "", ttl_ms: int = 60_000) -> list[int]:
     """Subscribe a gateway to the chat; return the chat's head and the member's first seq."""
-    keys = scripts.keys
-    reply: list[int] = scripts.run(
-        "subscribe_large_chats",
-        {},
-        {"epoch": EPOCH, "gateway": "gw1", "ttl_ms": ttl_ms},
-        [
-            {
-                "chat": keys.chat(CHAT),
-                "watchers": keys.watchers(CHAT),
-                "members": keys.members(CHAT),
-                "user": user,
-            }
-        ],
-    )
+    args = {"epoch": EPOCH, "gateway": "gw1", "ttl_ms": ttl_ms}
+    reply: list[int] = scripts.run("subscribe_large_chats", args, [{"user": user}])
     return reply
 
 

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from chatserver.hot.redis.scripts import Value
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
 
 
 def persisted(scripts: Scripts, upto: int, log_max: int) -> int:
     """Record that the chat is persisted up to a seq; return the number of trimmed entries."""
-    trimmed: int = scripts.run(
-        "trim_persisted",
-        args={"log_max": log_max},
-        items=[{**item_of(scripts), "upto": upto}],
-    )
+    trimmed: int = scripts.run("trim_persisted", {"log_max": log_max}, [{"upto": upto, "dead": ""}])
     return trimmed
-
-
-def item_of(scripts: Scripts) -> dict[str, Value]:
-    """Return the keys of the chat, and that its last entry is no dead letter."""
-    keys = scripts.keys
-    return {
-        "chat": keys.chat(CHAT),
-        "log": keys.log(CHAT),
-        "over": keys.over(CHAT),
-        "revs": keys.revs(CHAT),
-        "dead": "",
-    }
 
 
 def fill(scripts: Scripts, count: int) -> None:
@@ -103,10 +86,8 @@ def test_persisted_position_of_an_evicted_chat_is_ignored(scripts: Scripts) -> N
 def test_persisted_trims_several_chats_in_one_call(scripts: Scripts) -> None:
     """The result is the total number of trimmed entries."""
     fill(scripts, 30)
-    item = item_of(scripts)
+    items = [{"upto": upto, "dead": ""} for upto in (10, 15)]
 
-    trimmed = scripts.run(
-        "trim_persisted", args={"log_max": 10}, items=[{**item, "upto": 10}, {**item, "upto": 15}]
-    )
+    trimmed = scripts.run("trim_persisted", {"log_max": 10}, items)
 
     assert trimmed == 15

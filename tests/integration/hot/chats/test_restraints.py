@@ -29,7 +29,6 @@ def restrict(scripts: Scripts, strict: str, version: int = 1, epoch: str = EPOCH
     """Run set_write_policy.lua."""
     reply: int = scripts.run(
         "set_write_policy",
-        {"chat": scripts.keys.chat(CHAT)},
         {"epoch": epoch, "version": version, "write_policy": strict},
     )
     return reply

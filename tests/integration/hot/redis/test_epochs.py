@@ -18,11 +18,6 @@ def get_or_create_epoch(
     epoch, count, *_ = scripts.run(
         "get_or_create_epoch",
         {
-            "epoch": scripts.keys.epoch(0),
-            "seqs": scripts.keys.seqs(0),
-            "where": scripts.keys.where(0),
-        },
-        {
             "replid": replid,
             "came_from": came_from,
             "suffix": f"{SUFFIX}{number}",

@@ -19,7 +19,6 @@ def append(
     """Append an event; return (appended, head, gateways) for each user."""
     reply = scripts.run(
         "append_event",
-        scripts.heads(),
         {
             "inbox_max": inbox_max,
             "chat_id": CHAT,
@@ -28,10 +27,7 @@ def append(
             "mark": mark,
             "level": level,
         },
-        [
-            {"box": f"{{p0}}:box:{user}", "inbox": f"{{p0}}:inbox:{user}", "user": user}
-            for user in users
-        ],
+        [{"user": user} for user in users],
     )
     return [
         (reply[at], reply[at + 1], reply[at + 2].decode()) for at in range(0, 3 * len(users), 3)

@@ -12,14 +12,8 @@ from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
 
 def hide(scripts: Scripts, seq: int, *, hidden_max: int = 3, backlog_max: int = 100) -> int:
     """Hide a message from alice."""
-    keys = scripts.keys
     code: int = scripts.run(
         "hide_message",
-        {
-            "hidden": keys.hidden(ALICE),
-            "backlog": keys.backlog(0),
-            "checkpoint": keys.checkpoint(0),
-        },
         {
             "chat_id": CHAT,
             "user": ALICE,

@@ -11,11 +11,6 @@ def mark(scripts: Scripts, read: int = 0, received: int = 0, own: int = 0) -> li
     """Move alice's marks; `own` is her last message. Return (moved, read, received)."""
     reply: list[int] | None = scripts.run(
         "move_read_marks",
-        {
-            "box": scripts.keys.box(ALICE),
-            "backlog": scripts.keys.backlog(0),
-            "checkpoint": scripts.keys.checkpoint(0),
-        },
         {"chat_id": CHAT, "user": ALICE, "read": read, "received": received, "own": own},
     )
     return reply

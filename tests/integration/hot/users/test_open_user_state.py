@@ -23,11 +23,6 @@ def load(
     """Load alice's state without setting the epoch of Redis."""
     loaded: int = scripts.run(
         "load_user",
-        {
-            "box": scripts.keys.box(ALICE),
-            "large": scripts.keys.large(ALICE),
-            "epoch": scripts.keys.epoch(0),
-        },
         {"epoch": epoch},
         [
             {
