@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 import copy
 import itertools
+import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
+
+import pytest
 
 from chatserver import config
 from chatserver.config import Settings, Warm
@@ -24,12 +28,15 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.protocol import codec, frames
+from chatserver.service.membership import group_membership
 from chatserver.warm.messages.message_indexes import MessageIndexes
+from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 from workers.persist.worker import PersistWorker
 
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 GATEWAY = GatewayId("gw1")
+_numbers = itertools.count(1)
 # Timeouts for tests without server faults: long enough for a slow machine.
 PATIENT_VARIABLES = {
     "CHAT_REDIS_CALL_TIMEOUT_S": "20",
@@ -66,6 +73,42 @@ def with_attributes(container: StorageContainer, **attributes: object) -> Storag
     changed = copy.copy(container)
     vars(changed).update(attributes, _created={})
     return changed
+
+
+class Crashed(Exception):
+    """Raised at a failpoint in place of a process crash."""
+
+
+def make_request(kind: type[Any], chat: str, ref: str = "", **fields: Any) -> Any:
+    """Create a request of a client."""
+    return kind(id=1, chat=ChatId(chat), ref=ref or f"q{next(_numbers)}", **fields)
+
+
+async def change(
+    container: StorageContainer, actor: UserId, kind: type[Any], chat: str, /, **fields: Any
+) -> frames.ChatInfo:
+    """Change a group as a user."""
+    return await container.membership.change(actor, make_request(kind, chat, **fields))
+
+
+async def crash(
+    container: StorageContainer,
+    failpoint: str,
+    actor: UserId,
+    kind: type[Any],
+    chat: str,
+    /,
+    **fields: Any,
+) -> None:
+    """Change a group as a user whose process crashes at a failpoint."""
+
+    def end_process(name: str) -> None:
+        if name == f"membership.{failpoint}":
+            raise Crashed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Crashed):
+        patch.setattr(group_membership, "failpoint", end_process)
+        await change(container, actor, kind, chat, **fields)
 
 
 async def end(task: asyncio.Task[Any]) -> None:
@@ -249,9 +292,16 @@ def bodies(messages: Sequence[frames.Message]) -> list[str]:
 
 def variables_of(container: StorageContainer) -> dict[str, str]:
     """Return the environment variables of a process on the same servers."""
-    warm = container.settings.warm
+    warm, cold = container.settings.warm, container.settings.cold
+    bucket = {
+        "CHAT_COLD_ENDPOINT": str(cold.endpoint),
+        "CHAT_COLD_BUCKET": cold.bucket,
+        "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
+        "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+    }
     return {
         **PATIENT_VARIABLES,
+        **(bucket if cold.endpoint else {}),
         "CHAT_REDIS_URL": container.settings.redis.url,
         "CHAT_WARM_ENDPOINT": str(warm.endpoint),
         "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
@@ -259,6 +309,25 @@ def variables_of(container: StorageContainer) -> dict[str, str]:
         "CHAT_WARM_SECRET_KEY": SECRET_KEY,
         "CHAT_CHATS_INVITATIONS": container.settings.chats.invitations,
     }
+
+
+@contextlib.asynccontextmanager
+async def worker_process(
+    container: StorageContainer, worker: str, **env: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a worker process on the same servers; kill it at the end if it still runs."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.cli", "worker", worker,
+        env=kept | variables_of(container) | env,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await wait_for_exit(process)
 
 
 async def persist(container: StorageContainer) -> None:

@@ -15,12 +15,9 @@ from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.persist.test_persist import swap
 from tests.integration.workers.support import (
     Gateway,
-    is_drained,
     make_direct,
-    persister_of,
-    running,
+    persist,
 )
-from tests.support.servers.processes import eventually
 
 
 async def test_dead_letters_are_listed_and_replayed(
@@ -43,8 +40,7 @@ async def test_dead_letters_are_listed_and_replayed(
         await put_batch(items, timeout_s)
 
     monkeypatch.setattr(container.messages, "put_batch", refuse_marked)
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
     last = (await container.messages.list_after(team.chat, 3, 1))[0]
     for seq, (kind, target, body) in enumerate((("edit", 2, "edited"), ("delete", 3, "")), 5):
         change = msgspec.structs.replace(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from typing import Any
 
 import pytest
@@ -22,11 +21,15 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    change,
     count_backlog,
+    crash,
     make_direct,
     make_group,
+    make_request,
     make_users,
     open_container,
+    persist,
     persister_of,
     running,
 )
@@ -34,16 +37,6 @@ from tests.support.servers.processes import eventually, eventually_equal
 from workers.delivery_repair import RepairWorker
 
 DAVE = UserId("dave")
-_numbers = itertools.count(1)
-
-
-class Crashed(Exception):
-    """Raised at a failpoint in place of a process crash."""
-
-
-def make_request(kind: type[Any], chat: ChatId, ref: str = "", **fields: Any) -> Any:
-    """Create a request of a client."""
-    return kind(id=1, chat=chat, ref=ref or f"q{next(_numbers)}", **fields)
 
 
 async def entries_of(container: StorageContainer, chat: ChatId) -> list[frames.Message]:
@@ -70,17 +63,6 @@ async def is_repaired(repair: RepairWorker) -> bool:
     return await repair.repair_once() > 0
 
 
-def crash_at(container: StorageContainer, monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
-    """Make the next process that reaches a failpoint crash there."""
-
-    def crash(name: str) -> None:
-        if name == failpoint:
-            monkeypatch.undo()
-            raise Crashed
-
-    monkeypatch.setattr("chatserver.service.membership.group_membership.failpoint", crash)
-
-
 @pytest.fixture
 async def group(container: StorageContainer) -> Audience:
     """A group of alice, the owner, bob and carol; dave is not a member."""
@@ -95,9 +77,7 @@ async def test_invite_is_stored_in_both_tiers_and_delivered_to_all_members(
     """Response, directory, Redis and inboxes are consistent."""
     chat = group.chat
 
-    info = await container.membership.change(
-        ALICE, make_request(frames.Invite, chat, users=[DAVE], role="admin")
-    )
+    info = await change(container, ALICE, frames.Invite, chat, users=[DAVE], role="admin")
 
     assert (info.members, info.count) == (["alice", "bob", "carol", "dave"], 4)
     assert info.roles == {"alice": "owner", "dave": "admin"}
@@ -118,7 +98,7 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one", "two")
 
-    await container.membership.change(ALICE, make_request(frames.Remove, chat, user=BOB))
+    await change(container, ALICE, frames.Remove, chat, user=BOB)
     await gateway.send(await container.audiences.get(chat), "three")
 
     assert (await inbox_of(container, BOB))[-1] == 3
@@ -135,10 +115,10 @@ async def test_rejoining_member_gets_the_chat_event_again(
 ) -> None:
     """No message sent in between is delivered."""
     chat, gateway = group.chat, Gateway(container.hot)
-    await container.membership.change(BOB, make_request(frames.Leave, chat))
+    await change(container, BOB, frames.Leave, chat)
     await gateway.send(await container.audiences.get(chat), "secret")
 
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
+    await change(container, ALICE, frames.Invite, chat, users=[BOB])
 
     assert await inbox_of(container, BOB) == [1, "chat", 3]
     reader = await MemberCheck(container.hot, container.audiences).get_reader(chat, BOB)
@@ -146,18 +126,14 @@ async def test_rejoining_member_gets_the_chat_event_again(
 
 
 async def test_member_rejoining_before_the_leave_was_delivered_gets_all_entries(
-    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, group: Audience
 ) -> None:
     """Entries of the first membership come before those of the second, with none of the gap."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
-    crash_at(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Crashed):
-        await container.membership.change(BOB, make_request(frames.Leave, chat))
+    await crash(container, "after_redis", BOB, frames.Leave, chat)
     await gateway.send(await container.audiences.get_fresh(chat), "secret")
-    crash_at(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Crashed):
-        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
+    await crash(container, "after_redis", ALICE, frames.Invite, chat, users=[BOB])
     repair = RepairWorker(container, 0, "w1")
     await eventually(lambda: is_repaired(repair), 20, "members have what was committed")
 
@@ -168,7 +144,7 @@ async def test_member_rejoining_before_the_leave_was_delivered_gets_all_entries(
 
 
 async def test_leave_of_a_chat_that_became_small_is_delivered_once(
-    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    redis_url: str, tables: Tables
 ) -> None:
     """Entries that were delivered as those of a large chat are not repeated in the inbox."""
     erin = UserId("erin")
@@ -177,12 +153,10 @@ async def test_leave_of_a_chat_that_became_small_is_delivered_once(
     async with open_container(redis_url, tables.settings, chats=limits) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL, DAVE, erin)).chat
         await container.membership_propagation.finish(chat)
-        await container.membership.change(erin, make_request(frames.Leave, chat))
-        crash_at(container, monkeypatch, "membership.after_redis")
-        with pytest.raises(Crashed):
-            await container.membership.change(DAVE, make_request(frames.Leave, chat))
+        await change(container, erin, frames.Leave, chat)
+        await crash(container, "after_redis", DAVE, frames.Leave, chat)
 
-        await container.membership.change(CAROL, make_request(frames.Leave, chat))
+        await change(container, CAROL, frames.Leave, chat)
 
         for user, own in ((ALICE, 3), (CAROL, 3), (DAVE, 2), (erin, 1)):
             assert [each for each in await inbox_of(container, user) if each != "chat"] == [own]
@@ -194,18 +168,16 @@ async def test_history_of_a_new_member_starts_at_joining_unless_open_to_all(
     """The setting applies at once, and after a load from the directory."""
     chat, check = group.chat, MemberCheck(container.hot, container.audiences)
     await Gateway(container.hot).send(group, "one", "two")
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
 
     assert (await check.get_reader(chat, DAVE)).first == 3
     assert (await check.get_reader(chat, BOB)).first == 1
-    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, history="all"))
+    await change(container, ALICE, frames.UpdateChat, chat, history="all")
     assert (await check.get_reader(chat, DAVE)).first == 1
 
     await container.hot.call("HSET", container.hot.keys.chat(chat), "gate", "of-old:1")
     assert (await check.get_reader(chat, DAVE)).first == 1
-    await container.membership.change(
-        ALICE, make_request(frames.UpdateChat, chat, history="joined")
-    )
+    await change(container, ALICE, frames.UpdateChat, chat, history="joined")
     assert (await check.get_reader(chat, DAVE)).first == 3
 
 
@@ -230,7 +202,7 @@ async def test_retry_of_a_change_with_its_ref_changes_nothing(
         ("carol", ""),
     ]
     with pytest.raises(Conflict):
-        await container.membership.change(ALICE, make_request(frames.Remove, chat, "r1", user=BOB))
+        await change(container, ALICE, frames.Remove, chat, ref="r1", user=BOB)
 
 
 async def test_change_retry_by_former_member_returns_no_members_or_name(
@@ -238,18 +210,16 @@ async def test_change_retry_by_former_member_returns_no_members_or_name(
 ) -> None:
     """The retry succeeds, because the change was applied (P2). Other requests get not found."""
     chat = group.chat
-    await container.membership.change(
-        ALICE, make_request(frames.SetRole, chat, user=BOB, role="admin")
-    )
+    await change(container, ALICE, frames.SetRole, chat, user=BOB, role="admin")
     invite = make_request(frames.Invite, chat, users=[DAVE])
     await container.membership.change(BOB, invite)
-    await container.membership.change(ALICE, make_request(frames.Remove, chat, user=BOB))
+    await change(container, ALICE, frames.Remove, chat, user=BOB)
 
     again = await container.membership.change(BOB, invite)
 
     assert again == frames.ChatInfo(chat, "group", [])
     with pytest.raises(NotFound):
-        await container.membership.change(BOB, make_request(frames.Invite, chat, users=[CAROL]))
+        await change(container, BOB, frames.Invite, chat, users=[CAROL])
 
 
 async def test_refused_change_has_no_effect(container: StorageContainer, group: Audience) -> None:
@@ -332,10 +302,8 @@ async def test_change_interrupted_by_a_crash_is_completed_once(
     """After a crash between the stores or before the inboxes, all members get it once."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.membership.group_membership.MARKER_TTL_S", 0)
-    request = make_request(frames.Remove, chat, user=BOB)
-    crash_at(container, monkeypatch, f"membership.{failpoint}")
-    with pytest.raises(Crashed):
-        await container.membership.change(ALICE, request)
+    removal = {"ref": "r1", "user": BOB}
+    await crash(container, failpoint, ALICE, frames.Remove, chat, **removal)
     assert (await container.directory.get_chat(chat)).change is not None
 
     async def is_loaded() -> bool:
@@ -345,9 +313,9 @@ async def test_change_interrupted_by_a_crash_is_completed_once(
         return False
 
     if completed_by == "retry":
-        await container.membership.change(ALICE, request)
+        await change(container, ALICE, frames.Remove, chat, **removal)
     elif completed_by == "next change":
-        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+        await change(container, ALICE, frames.Invite, chat, users=[DAVE])
     else:
         if completed_by == "load":
             await container.hot.call("FLUSHDB")
@@ -367,13 +335,11 @@ async def test_change_interrupted_by_a_crash_is_completed_once(
 
 
 async def test_undelivered_join_is_delivered_by_repair_of_the_chat(
-    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, group: Audience
 ) -> None:
     """Entries before the join count as read once the chat is repaired."""
     chat = group.chat
-    crash_at(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Crashed):
-        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await crash(container, "after_redis", ALICE, frames.Invite, chat, users=[DAVE])
     repair = RepairWorker(container, 0, "w1")
 
     await eventually(repair.repair_once, 20, "the chat is overdue")
@@ -385,16 +351,12 @@ async def test_undelivered_join_is_delivered_by_repair_of_the_chat(
 
 @pytest.mark.parametrize("loss", ["epoch", "all data"])
 async def test_new_member_reads_nothing_before_the_join_after_a_loss_of_redis(
-    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, loss: str
+    container: StorageContainer, group: Audience, loss: str
 ) -> None:
     """A message sent during the join cannot be read, before and after the repair."""
     chat, keys = group.chat, container.hot.keys
     async with running(persister_of(container).run()):
-        crash_at(container, monkeypatch, "membership.after_directory")
-        with pytest.raises(Crashed):
-            await container.membership.change(
-                ALICE, make_request(frames.Invite, chat, users=[DAVE])
-            )
+        await crash(container, "after_directory", ALICE, frames.Invite, chat, users=[DAVE])
         await Gateway(container.hot).send(group, "secret")
         await container.membership_propagation.apply(await container.directory.get_chat(chat))
 
@@ -419,20 +381,13 @@ async def test_new_member_reads_nothing_before_the_join_after_a_loss_of_redis(
 
 
 async def test_join_followed_by_another_change_is_stored_in_the_directory(
-    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, group: Audience
 ) -> None:
     """The first seq of a member is stored before the chat item records the next change."""
     chat = group.chat
-    crash_at(container, monkeypatch, "membership.after_directory")
-    with pytest.raises(Crashed):
-        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await crash(container, "after_directory", ALICE, frames.Invite, chat, users=[DAVE])
     await Gateway(container.hot).send(group, "secret")
-    crash_at(container, monkeypatch, "membership.after_redis")
-
-    with pytest.raises(Crashed):
-        await container.membership.change(
-            ALICE, make_request(frames.UpdateChat, chat, name="Other")
-        )
+    await crash(container, "after_redis", ALICE, frames.UpdateChat, chat, name="Other")
 
     stored = {each.user: each.joined for each in await container.directory.list_members(chat)}
     assert stored[DAVE] == 2
@@ -443,12 +398,10 @@ async def test_leave_of_the_owner_transfers_ownership_and_the_last_leave_ends_th
 ) -> None:
     """A chat without members does not exist."""
     chat = group.chat
-    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, joining="open"))
-    await container.membership.change(
-        ALICE, make_request(frames.SetRole, chat, user=CAROL, role="admin")
-    )
+    await change(container, ALICE, frames.UpdateChat, chat, joining="open")
+    await change(container, ALICE, frames.SetRole, chat, user=CAROL, role="admin")
     for user in (ALICE, CAROL, BOB):
-        await container.membership.change(user, make_request(frames.Leave, chat))
+        await change(container, user, frames.Leave, chat)
         members = await container.directory.list_members(chat)
         assert [member.joined for member in members] == [0] * len(members)
 
@@ -461,7 +414,7 @@ async def test_leave_of_the_owner_transfers_ownership_and_the_last_leave_ends_th
         ("bob", ""),
     ]
     with pytest.raises(NotFound):
-        await container.membership.change(DAVE, make_request(frames.Join, chat))
+        await change(container, DAVE, frames.Join, chat)
 
 
 async def test_entries_of_changes_are_persisted_like_messages(
@@ -469,14 +422,11 @@ async def test_entries_of_changes_are_persisted_like_messages(
 ) -> None:
     """History returns the same entries from both tiers."""
     chat = group.chat
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
-    await container.membership.change(
-        ALICE, make_request(frames.UpdateChat, chat, name="Other", joining="open")
-    )
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
+    await change(container, ALICE, frames.UpdateChat, chat, name="Other", joining="open")
     hot = await entries_of(container, chat)
 
-    async with running(persister_of(container).run()):
-        await eventually_equal(lambda: count_backlog(container), 0)
+    await persist(container)
 
     assert await container.messages.list_after(chat, 0, 10) == hot
     assert [(entry.kind, entry.name, entry.body) for entry in hot] == [

@@ -15,19 +15,15 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    change,
     count_backlog,
+    crash,
     empty_redis,
     make_group,
     persister_of,
     running,
 )
-from tests.integration.workers.test_membership import (
-    Crashed,
-    crash_at,
-    entries_of,
-    list_entry_roles,
-    make_request,
-)
+from tests.integration.workers.test_membership import entries_of, list_entry_roles
 from tests.support.servers.processes import eventually
 
 
@@ -49,17 +45,15 @@ async def is_stored(container: StorageContainer) -> bool:
 
 @pytest.mark.parametrize("failpoint", ["after_directory", "after_redis"])
 async def test_crashed_leave_ends_the_period_at_its_entry(
-    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, failpoint: str
+    container: StorageContainer, group: Audience, failpoint: str
 ) -> None:
     """Messages before the entry in Redis belong to the period. Later ones do not."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
-    crash_at(container, monkeypatch, f"membership.{failpoint}")
-    with pytest.raises(Crashed):
-        await container.membership.change(BOB, make_request(frames.Leave, chat))
+    await crash(container, failpoint, BOB, frames.Leave, chat)
     await gateway.send(await container.audiences.get_fresh(chat), "two")
 
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
+    await change(container, ALICE, frames.Invite, chat, users=[BOB])
 
     left = 1 + (await list_entry_roles(container, chat)).index(("bob", ""))
     assert left == (3 if failpoint == "after_directory" else 2)
@@ -67,7 +61,7 @@ async def test_crashed_leave_ends_the_period_at_its_entry(
 
 
 async def test_period_of_a_leave_lost_with_redis_ends_at_the_repeated_entry(
-    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, group: Audience
 ) -> None:
     """The seqs of lost entries are assigned again. Those entries do not belong to the period."""
     chat, gateway = group.chat, Gateway(container.hot)
@@ -75,15 +69,13 @@ async def test_period_of_a_leave_lost_with_redis_ends_at_the_repeated_entry(
         await gateway.send(group, "one", "two")
         await eventually(lambda: is_stored(container))
     await gateway.send(group, "lost", "lost, too")
-    crash_at(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Crashed):
-        await container.membership.change(BOB, make_request(frames.Leave, chat))
+    await crash(container, "after_redis", BOB, frames.Leave, chat)
     assert (await list_entry_roles(container, chat))[-1] == ("bob", "")
     await empty_redis(container)
     await container.membership_propagation.finish(chat)
     await gateway.send(await container.audiences.get_fresh(chat), "secret", "secret, too")
 
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
+    await change(container, ALICE, frames.Invite, chat, users=[BOB])
 
     left = next(each.seq for each in await entries_of(container, chat) if each.user == BOB)
     assert (left, await periods_of(container, chat, BOB)) == (3, (Period(1, 3),))
@@ -98,11 +90,11 @@ async def test_period_of_a_delivered_leave_lost_with_redis_ends_at_the_repeated_
         await gateway.send(group, "one", "two")
         await eventually(lambda: is_stored(container))
     await gateway.send(group, "lost")
-    await container.membership.change(BOB, make_request(frames.Leave, chat))
+    await change(container, BOB, frames.Leave, chat)
     await empty_redis(container)
     await gateway.send(await container.audiences.get_fresh(chat), "secret", "secret, too")
 
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
+    await change(container, ALICE, frames.Invite, chat, users=[BOB])
 
     texts = {entry.seq: entry.body for entry in await entries_of(container, chat)}
     assert [texts[seq] for seq in (3, 4, 5)] == ["", "secret", "secret, too"]
@@ -118,12 +110,12 @@ async def test_messages_deleted_for_oneself_stay_hidden_after_a_loss_of_redis_an
         await Gateway(container.hot).send(group, "one")
         await hidden.hide(BOB, chat, Seq(1))
         await eventually(lambda: is_stored(container))
-        await container.membership.change(BOB, make_request(frames.Leave, chat))
+        await change(container, BOB, frames.Leave, chat)
         await eventually(lambda: is_stored(container))
     await empty_redis(container)
     await container.user_loader.load_user(BOB)
     assert await hidden.list_hidden(BOB, [chat]) == {}
 
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
+    await change(container, ALICE, frames.Invite, chat, users=[BOB])
 
     assert await hidden.list_hidden(BOB, [chat]) == {chat: frozenset({1})}

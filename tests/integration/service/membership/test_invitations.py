@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -30,8 +29,10 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    change,
     is_drained,
     make_group,
+    make_request,
     make_users,
     open_container,
     persister_of,
@@ -41,11 +42,6 @@ from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 _numbers = itertools.count(1)
-
-
-def request(kind: type[Any], chat: str, ref: str = "", **fields: Any) -> Any:
-    """Return a client's request."""
-    return kind(id=1, chat=ChatId(chat), ref=ref or f"q{next(_numbers)}", **fields)
 
 
 async def create(container: StorageContainer, *others: UserId, ref: str = "") -> frames.ChatInfo:
@@ -83,7 +79,7 @@ async def test_user_invited_by_a_stranger_is_a_member_only_after_they_accept(
     """Until then the user has an invitation to new and existing groups, and no chat or event."""
     made = await create(container, BOB, ref="one")
     other = await create(container, CAROL, ref="two")
-    info = await container.membership.change(ALICE, request(frames.Invite, other.chat, users=[BOB]))
+    info = await change(container, ALICE, frames.Invite, other.chat, users=[BOB])
 
     assert (made.members, made.invited) == ([ALICE], [BOB])
     assert (BOB in info.members, info.invited) == (False, [BOB])
@@ -91,12 +87,8 @@ async def test_user_invited_by_a_stranger_is_a_member_only_after_they_accept(
     assert await container.inboxes.list_after(BOB, 0, 10) == []  # type: ignore[arg-type]
     assert await pending(container, BOB) == sorted([made.chat, other.chat])
 
-    accepted = await container.membership.change(
-        BOB, request(frames.AcceptInvitation, made.chat, ref="a1")
-    )
-    again = await container.membership.change(
-        BOB, request(frames.AcceptInvitation, made.chat, ref="a1")
-    )
+    accepted = await change(container, BOB, frames.AcceptInvitation, made.chat, ref="a1")
+    again = await change(container, BOB, frames.AcceptInvitation, made.chat, ref="a1")
 
     assert set(accepted.members) == set(again.members) == {ALICE, BOB}
     assert await pending(container, BOB) == [other.chat]
@@ -134,11 +126,11 @@ async def test_declined_invitation_is_not_sent_again(container: StorageContainer
     chat = (await create(container, BOB)).chat
 
     await container.invitations.decline(BOB, ChatId(chat))
-    await container.membership.change(ALICE, request(frames.Invite, chat, users=[BOB]))
+    await change(container, ALICE, frames.Invite, chat, users=[BOB])
 
     assert await pending(container, BOB) == []
     with pytest.raises(NotFound, match="no invitation"):
-        await container.membership.change(BOB, request(frames.AcceptInvitation, chat))
+        await change(container, BOB, frames.AcceptInvitation, chat)
 
 
 async def test_inviter_to_whom_the_user_wrote_is_not_a_stranger(
@@ -226,13 +218,13 @@ async def test_invitation_is_invalid_once_its_inviter_may_not_invite(
     await container.invitations.invite(CAROL, ChatId(chat), None, "member", [BOB])
 
     with pytest.raises(NotFound, match="no longer valid"):
-        await container.membership.change(BOB, request(frames.AcceptInvitation, chat))
+        await change(container, BOB, frames.AcceptInvitation, chat)
 
     await container.invitations.decline(BOB, ChatId(chat))
     second = (await create(container, BOB)).chat
     await container.moderation.block(BOB, ALICE)
     with pytest.raises(Forbidden):
-        await container.membership.change(BOB, request(frames.AcceptInvitation, second))
+        await change(container, BOB, frames.AcceptInvitation, second)
 
 
 async def test_user_at_the_chat_limit_joins_no_other_and_loses_none(
@@ -245,7 +237,7 @@ async def test_user_at_the_chat_limit_joins_no_other_and_loses_none(
         await create(container)
 
     assert await chats_of(container, ALICE) == sorted(made)
-    await container.membership.change(ALICE, request(frames.Leave, made[0]))
+    await change(container, ALICE, frames.Leave, made[0])
     await create(container)
 
 
@@ -269,7 +261,7 @@ async def test_chats_of_members_are_counted_once_for_many_groups(
         assert sorted(counted) == [ALICE, BOB, CAROL]
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
             await create(container, BOB)
-        await container.membership.change(BOB, request(frames.Leave, made[0]))
+        await change(container, BOB, frames.Leave, made[0])
         await container.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
             await container.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
@@ -346,7 +338,7 @@ async def test_host_application_adds_members_without_invitation(
     ref = Ref("host")
     made = await container.chat_creator.create_chat(ALICE, ref, [BOB], "Trip", is_host=True)
     info = await container.membership.change(
-        ALICE, request(frames.Invite, made.chat, users=[CAROL]), is_host=True
+        ALICE, make_request(frames.Invite, made.chat, users=[CAROL]), is_host=True
     )
 
     assert set(info.members) == {ALICE, BOB, CAROL}
@@ -363,10 +355,10 @@ async def test_member_who_rejoins_has_their_earlier_settings(
         preferences = container.get(PreferencesContainer).preferences
         await preferences.change(BOB, chat, PreferencesChange(muted_until=0))
 
-        await container.membership.change(BOB, request(frames.Leave, chat))
+        await change(container, BOB, frames.Leave, chat)
         with pytest.raises(NotFound):
             await container.get(PushContainer).muted_chats.get_until(chat, BOB)
-        await container.membership.change(ALICE, request(frames.Invite, chat, users=[BOB]))
+        await change(container, ALICE, frames.Invite, chat, users=[BOB])
 
         _, members = await container.directory.get_chat_with_members(chat)
         (bob,) = [member for member in members if member.user == BOB]

@@ -21,13 +21,14 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    change,
     empty_redis,
     make_group,
     make_users,
     persist,
     stored_of,
 )
-from tests.integration.workers.test_membership import inbox_of, list_entry_roles, make_request
+from tests.integration.workers.test_membership import inbox_of, list_entry_roles
 from tests.support.servers.processes import eventually
 from workers.delivery_repair import RepairWorker
 
@@ -77,9 +78,9 @@ async def send_one_stored_and_two_not(container: StorageContainer, group: Audien
 
 async def change_three_times(container: StorageContainer, chat: ChatId) -> None:
     """Make three changes, which are acknowledged and fanned out."""
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
-    await container.membership.change(BOB, make_request(frames.Leave, chat))
-    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, name="Other"))
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
+    await change(container, BOB, frames.Leave, chat)
+    await change(container, ALICE, frames.UpdateChat, chat, name="Other")
 
 
 @pytest.mark.parametrize("stored", [0, 1, 3])
@@ -93,12 +94,10 @@ async def test_lost_entries_are_repeated_and_no_others(
     chat = group.chat
     made = [INVITED, LEFT, NAMED]
     if stored == 1:
-        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+        await change(container, ALICE, frames.Invite, chat, users=[DAVE])
         await persist(container)
-        await container.membership.change(BOB, make_request(frames.Leave, chat))
-        await container.membership.change(
-            ALICE, make_request(frames.UpdateChat, chat, name="Other")
-        )
+        await change(container, BOB, frames.Leave, chat)
+        await change(container, ALICE, frames.UpdateChat, chat, name="Other")
     else:
         await change_three_times(container, chat)
     if stored == 3:
@@ -199,15 +198,15 @@ async def test_member_reads_a_period_whose_join_and_leave_were_repeated(
     """Redis lost the join and the leave. A user who rejoins reads exactly that period."""
     chat = group.chat
     gateway = await send_one_stored_and_two_not(container, group)
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
-    await container.membership.change(DAVE, make_request(frames.Leave, chat))
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
+    await change(container, DAVE, frames.Leave, chat)
     await empty_redis(container)
     await gateway.send(await container.audiences.get_fresh(chat), "four")
     if is_finished:
         await persist(container)
         assert await container.membership_propagation.finish(chat)
 
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
 
     assert await periods_of(container, chat) == ((2, 3),)
     assert await joined(container, chat) == 5
@@ -219,11 +218,11 @@ async def test_period_begins_at_the_repeated_join(
     """The user leaves before the directory has the new seq of the join."""
     chat = group.chat
     await send_one_stored_and_two_not(container, group)
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
     await empty_redis(container)
 
-    await container.membership.change(DAVE, make_request(frames.Leave, chat))
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await change(container, DAVE, frames.Leave, chat)
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
 
     assert await periods_of(container, chat) == ((2, 3),)
 
@@ -237,14 +236,14 @@ async def test_member_who_rejoins_between_two_losses_does_not_read_the_gap(
     stored before that.
     """
     chat, gateway = group.chat, Gateway(container.hot)
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
     await persist(container)
     await empty_redis(container)
-    await container.membership.change(DAVE, make_request(frames.Leave, chat))
+    await change(container, DAVE, frames.Leave, chat)
     await gateway.send(await container.audiences.get(chat), "secret")
-    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await change(container, ALICE, frames.Invite, chat, users=[DAVE])
     await persist(container)
-    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, name="Other"))
+    await change(container, ALICE, frames.UpdateChat, chat, name="Other")
     await empty_redis(container)
 
     await container.audiences.get(chat)
@@ -259,13 +258,13 @@ async def test_change_retried_after_a_loss_of_redis_is_not_made_twice(
 ) -> None:
     """The change was stored, its response was lost, and the chat was not loaded since (P2)."""
     chat = group.chat
-    renamed = make_request(frames.UpdateChat, chat, name="Other")
-    await container.membership.change(ALICE, renamed)
+    renamed = {"ref": "r1", "name": "Other"}
+    await change(container, ALICE, frames.UpdateChat, chat, **renamed)
     await persist(container)
     assert await container.membership_propagation.finish(chat)
 
     await empty_redis(container)
-    await container.membership.change(ALICE, renamed)
+    await change(container, ALICE, frames.UpdateChat, chat, **renamed)
     await persist(container)
 
     assert await history(container, chat) == [NAMED]
@@ -279,12 +278,12 @@ async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
     monkeypatch.setattr(unstored_membership_changes, "UNSTORED_MAX", 3)
     monkeypatch.setattr(group_membership, "ATTEMPTS_MAX", 2)
     await change_three_times(container, chat)
-    more = make_request(frames.UpdateChat, chat, name="More")
+    more = {"ref": "r1", "name": "More"}
 
     with pytest.raises(Unavailable):
-        await container.membership.change(ALICE, more)
+        await change(container, ALICE, frames.UpdateChat, chat, **more)
     await persist(container)
-    info = await container.membership.change(ALICE, more)
+    info = await change(container, ALICE, frames.UpdateChat, chat, **more)
 
     assert info.name == "More"
     assert len(await list_entry_roles(container, chat)) == 4
@@ -302,9 +301,7 @@ async def test_redis_drops_the_seqs_of_the_oldest_changes_first(
 
     async def rename(*numbers: int) -> None:
         for number in numbers:
-            await container.membership.change(
-                ALICE, make_request(frames.UpdateChat, chat, name=f"{number}")
-            )
+            await change(container, ALICE, frames.UpdateChat, chat, name=f"{number}")
 
     await rename(*range(20))
     await persist(container)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 
 import pytest
 
@@ -25,8 +23,8 @@ from tests.integration.workers.support import (
     make_direct,
     persister_of,
     running,
-    variables_of,
     with_attributes,
+    worker_process,
 )
 from tests.support.servers.processes import eventually
 from workers.archive.long_body_sweep import LongBodySweeper
@@ -88,23 +86,18 @@ async def test_sweep_keeps_objects_of_unpersisted_entries(
     sender = UserId(next(iter(team.users)))
     gateway = Gateway(world.container.hot)
     await gateway.send(team, LONG, sender=sender)
-    worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.cli", "worker", "persist",
-        env={
-            **os.environ, **variables_of(world.container), **variables_of_cold(world),
-            "CHAT_WARM_BODY_INLINE_BYTES_MAX": str(INLINE_MAX),
-            "chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": "20",
-            "CHAT_FAILPOINT": "bodies.after_objects:kill",
-        },
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
+    env = {
+        "CHAT_WARM_BODY_INLINE_BYTES_MAX": str(INLINE_MAX),
+        "chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": "20",
+        "CHAT_FAILPOINT": "bodies.after_objects:kill",
+    }
+    async with worker_process(world.container, "persist", **env) as worker:
+        assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
     assert await world.items() == [] and len(await world.keys()) == 1
 
     swept = await world.sweep(settle_s=0)
-    await world.container.hot.call(
-        "HSET", world.container.hot.keys.lease(0, "persist"), "until_ms", 0
-    )
+    lease = world.container.hot.keys.lease(0, "persist")
+    await world.container.hot.call("HSET", lease, "until_ms", 0)
     async with running(persister_of(world.container).run()):
         await eventually(lambda: is_drained(world.container))
         long_edit = LONG + "edited"
@@ -114,17 +107,6 @@ async def test_sweep_keeps_objects_of_unpersisted_entries(
     assert swept == 0
     await world.assert_consistent()
     assert (await world.container.messages.list_after(world.chat, 0, 1))[0].body == long_edit
-
-
-def variables_of_cold(world: LongBodyWorld) -> dict[str, str]:
-    """Return the environment variables of the bucket."""
-    cold, warm = world.container.settings.cold, variables_of(world.container)
-    return {
-        "CHAT_COLD_ENDPOINT": str(cold.endpoint),
-        "CHAT_COLD_BUCKET": cold.bucket,
-        "CHAT_COLD_ACCESS_KEY": warm["CHAT_WARM_ACCESS_KEY"],
-        "CHAT_COLD_SECRET_KEY": warm["CHAT_WARM_SECRET_KEY"],
-    }
 
 
 async def test_object_of_an_item_that_ttl_deleted_is_swept(world: LongBodyWorld) -> None:

@@ -11,7 +11,11 @@ from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.messages import Audience
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, CommittedMessage
-from tests.integration.workers.persist.test_faults import THROTTLED, open_behind_proxy
+from tests.integration.workers.persist.test_faults import (
+    THROTTLED,
+    open_behind_proxy,
+    persisting_behind,
+)
 from tests.integration.workers.support import (
     ALICE,
     BOB,
@@ -20,6 +24,7 @@ from tests.integration.workers.support import (
     is_drained,
     make_direct,
     make_group,
+    persist,
     persister_of,
     running,
     stored_of,
@@ -57,10 +62,7 @@ async def test_persist_of_a_busy_chat_does_not_block_others(
         written = await get_stored_seq(container, busy.chat)
         return is_reported(gateway, other)
 
-    async with (
-        open_behind_proxy(fault_proxy, container) as others,
-        running(persister_of(others).run()),
-    ):
+    async with persisting_behind(fault_proxy, container):
         await eventually(other_stored, 60)
         await eventually(lambda: is_drained(container), 120)
 
@@ -79,8 +81,7 @@ async def test_persist_reads_which_sends_wait_for_stored_durability(
     entries = await Backlog(container.hot, 0).list_after("0-0", 10)
     found = [raw for entry in entries if isinstance(entry, CommitEntry) for raw in entry.messages]
 
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     assert [raw.is_awaited for raw in found] == [False, True, False, True]
     assert [raw.receiver for raw in found] == [BOB, BOB, None, None]
@@ -101,10 +102,7 @@ async def test_persist_of_a_slow_chat_above_the_memory_limit_does_not_block_othe
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
 
-    async with (
-        open_behind_proxy(fault_proxy, container) as others,
-        running(persister_of(others).run()),
-    ):
+    async with persisting_behind(fault_proxy, container):
         await eventually(lambda: is_reported(gateway, other), 60)
         assert await get_stored_seq(container, slow.chat) == 0
         fault_proxy.rules.remove(rule)
@@ -153,10 +151,7 @@ async def test_persist_of_a_backlog_above_the_memory_limit_decodes_each_entry_at
     async def others_stored() -> bool:
         return all([await get_stored_seq(container, group.chat) == 75 for group in groups])
 
-    async with (
-        open_behind_proxy(fault_proxy, container) as others,
-        running(persister_of(others).run()),
-    ):
+    async with persisting_behind(fault_proxy, container):
         await eventually(others_stored, 60)
         if has_slow_chat:
             fault_proxy.rules.remove(rule)

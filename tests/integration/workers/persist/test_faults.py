@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -44,7 +42,7 @@ from tests.integration.workers.support import (
     running,
     stored_of,
     texts,
-    variables_of,
+    worker_process,
 )
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.dynamodb_proxy import (
@@ -82,6 +80,21 @@ async def open_behind_proxy(
         container.settings.redis.url, warm, persist={**PERSIST_TIMEOUTS, **persist}
     ) as made:
         yield made
+
+
+@contextlib.asynccontextmanager
+async def persisting_behind(
+    proxy: DynamoProxy,
+    container: StorageContainer,
+    warm_changes: dict[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Run a persist worker that uses DynamoDB through the proxy."""
+    async with (
+        open_behind_proxy(proxy, container, warm_changes, **settings) as others,
+        running(persister_of(others).run()) as task,
+    ):
+        yield task
 
 
 class ExpectedMessages:
@@ -123,10 +136,9 @@ def bodies_by_seq(rows: list[Any]) -> dict[tuple[str, int], str]:
     return found
 
 
-@contextlib.asynccontextmanager
-async def worker_process(container: StorageContainer, endpoint: str) -> AsyncIterator[Any]:
-    """Start a worker process; kill it at the end."""
-    variables = {
+def get_worker_variables(endpoint: str) -> dict[str, str]:
+    """Return the environment variables of a worker process behind the proxy."""
+    return {
         "CHAT_WARM_ENDPOINT": endpoint,
         "CHAT_WARM_CALL_TIMEOUT_S": str(WARM_TIMEOUTS["call_timeout_s"]),
         "chatserver.warm.dynamo.client.ATTEMPTS_MAX": str(ATTEMPTS_MAX),
@@ -135,17 +147,6 @@ async def worker_process(container: StorageContainer, endpoint: str) -> AsyncIte
         "workers.persist.worker.BATCH_MAX": "4",
         "CHAT_TELEMETRY_LEVEL": "error",
     }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.cli", "worker", "persist",
-        env={**os.environ, **variables_of(container), **variables},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await wait_for_exit(process)
 
 
 @pytest.mark.timeout(300)
@@ -180,9 +181,9 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
         return len(fault_proxy.calls) >= calls or await is_drained(container)
 
     await send_random(30)
-    kills = 0
+    kills, env = 0, get_worker_variables(fault_proxy.endpoint)
     while kills < 2:  # only kills with a backlog count, because a fast worker may have finished
-        async with worker_process(container, fault_proxy.endpoint) as worker:
+        async with worker_process(container, "persist", **env) as worker:
             calls = len(fault_proxy.calls) + rng.randint(5, 30)
             await eventually(lambda least=calls: has_made(least), 60)  # type: ignore[misc]  # mypy does not see that `least` has a default
             await send_random(8)
@@ -191,10 +192,7 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
         await container.hot.call("HSET", container.hot.keys.lease(0, "persist"), "until_ms", 0)
         kills += await count_backlog(container) > 0
     storm.share = 0.1
-    async with (
-        open_behind_proxy(fault_proxy, container) as others,
-        running(persister_of(others, "w9").run()),
-    ):
+    async with persisting_behind(fault_proxy, container):
         await eventually(lambda: is_drained(container), 120)
 
     expected = expected_messages.bodies
@@ -227,10 +225,7 @@ async def test_persist_of_one_slow_chat_does_not_block_others(
     def get_stored_seq(chat: ChatId) -> int:
         return max((m.upto for m in gateway.received(StoredUpdate) if m.chat == chat), default=0)
 
-    async with (
-        open_behind_proxy(fault_proxy, container) as others,
-        running(persister_of(others).run()) as task,
-    ):
+    async with persisting_behind(fault_proxy, container) as task:
         for number in range(1, 11):
             await gateway.send(slow, f"slow {number}")
             await gateway.send(other, f"other {number}")
@@ -258,10 +253,7 @@ async def test_throttled_chat_is_sharded_although_no_write_succeeds(
     fault_proxy.rules.append(on_chat(busy.chat, THROTTLED))
     low_limit = {"shard_writes_per_s": 1}
 
-    async with (
-        open_behind_proxy(fault_proxy, container, low_limit) as others,
-        running(persister_of(others).run()),
-    ):
+    async with persisting_behind(fault_proxy, container, low_limit):
 
         async def is_sharded() -> bool:
             await gateway.send(busy, "one more")
@@ -285,10 +277,7 @@ async def test_persist_keeps_a_limited_number_of_entries_ahead_of_a_slow_chat(
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
 
-    async with (
-        open_behind_proxy(fault_proxy, container) as others,
-        running(persister_of(others).run()),
-    ):
+    async with persisting_behind(fault_proxy, container):
         await gateway.send(slow, "slow")
         for number in range(1, 21):
             await gateway.send(other, f"other {number}")
@@ -318,10 +307,7 @@ async def test_persist_with_too_many_slow_chats_waits_for_them(
     """Above the limit of slow chats, DynamoDB counts as down. No message is lost."""
     chats = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(5)]
     fault_proxy.rules.append(lambda _: THROTTLED)
-    async with (
-        open_behind_proxy(fault_proxy, container) as others,
-        running(persister_of(others).run()) as task,
-    ):
+    async with persisting_behind(fault_proxy, container) as task:
         for chat in chats:
             await gateway.send(chat, *texts(3))
         await eventually(lambda: len(fault_proxy.calls_with(Refuse)) > 12)
@@ -462,11 +448,8 @@ async def test_persist_retries_with_exponential_backoff_and_jitter(
     team = await make_direct(container)
     rule = on_chat(team.chat, THROTTLED)
     fault_proxy.rules.append(rule)
-    async with (
-        # The DynamoDB client retries a throttled call for this long.
-        open_behind_proxy(fault_proxy, container, write_timeout_s=0.5) as others,
-        running(persister_of(others).run()),
-    ):
+    # The DynamoDB client retries a throttled call for the timeout.
+    async with persisting_behind(fault_proxy, container, write_timeout_s=0.5):
         await gateway.send(team, "hi")
         await eventually(lambda: len(pauses) >= 9)
         fault_proxy.rules.remove(rule)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -20,12 +22,12 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    change,
     empty_redis,
     make_group,
     make_users,
     open_container,
 )
-from tests.integration.workers.test_membership import make_request
 
 DAVE = UserId("dave")
 SMALL = config.Chats(fanout_members_max=3, invitations="never")
@@ -44,13 +46,16 @@ async def list_transitions(container: StorageContainer, user: UserId) -> list[in
     return events
 
 
-def suppress_notifications(patch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def no_notifications() -> Iterator[pytest.MonkeyPatch]:
     """Suppress notifications, as if each process crashed before sending them."""
 
     async def do_nothing(_self: MembershipPropagation, _record: Any) -> None:
         return None
 
-    patch.setattr(MembershipPropagation, "deliver", do_nothing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MembershipPropagation, "deliver", do_nothing)
+        yield patch
 
 
 def notify_only(container: StorageContainer, patch: pytest.MonkeyPatch, user: UserId) -> None:
@@ -82,130 +87,115 @@ async def restore_redis(container: StorageContainer, saved: dict[bytes, bytes]) 
 async def make_small(container: StorageContainer, chat: ChatId) -> None:
     """Remove two of four members, so that the chat is small again (entries 2 and 3)."""
     for user in (BOB, CAROL):
-        await container.membership.change(ALICE, make_request(frames.Remove, chat, user=user))
+        await change(container, ALICE, frames.Remove, chat, user=user)
+
+
+@pytest.fixture
+async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
+    """The container of a worker, for which chats of more than three members are large."""
+    async with open_container(redis_url, tables.settings, chats=SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+async def chat(container: StorageContainer) -> ChatId:
+    """A small group of alice, bob and carol; dave is not a member."""
+    await make_users(container, DAVE)
+    return (await make_group(container, ALICE, BOB, CAROL)).chat
 
 
 async def test_member_who_joined_and_left_gets_both_transitions(
-    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, chat: ChatId
 ) -> None:
     """The large and the small transition and the leave are delivered late, without a gap."""
-    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
-        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
-        await make_users(container, DAVE)
-        with monkeypatch.context() as patch:
-            suppress_notifications(patch)
-            await container.membership.change(
-                ALICE, make_request(frames.Invite, chat, users=[DAVE])
-            )
-            await make_small(container, chat)
-            await container.membership.change(DAVE, make_request(frames.Leave, chat))
+    with no_notifications():
+        await change(container, ALICE, frames.Invite, chat, users=[DAVE])
+        await make_small(container, chat)
+        await change(container, DAVE, frames.Leave, chat)
 
-        await container.membership_propagation.finish(chat)
+    await container.membership_propagation.finish(chat)
 
-        assert await list_transitions(container, ALICE) == [1, "large 1", "small 3", 4]
-        assert await list_transitions(container, DAVE) == [1, "large 1", "small 3", 4]
-        # Members who left while the chat was large get only their last entry in the inbox.
-        assert await list_transitions(container, BOB) == [1, "large 1", 2]
-        assert await list_transitions(container, CAROL) == [1, "large 1", 3]
-        assert await container.hot.call("HLEN", container.hot.keys.turnover(chat)) == 0
+    assert await list_transitions(container, ALICE) == [1, "large 1", "small 3", 4]
+    assert await list_transitions(container, DAVE) == [1, "large 1", "small 3", 4]
+    # Members who left while the chat was large get only their last entry in the inbox.
+    assert await list_transitions(container, BOB) == [1, "large 1", 2]
+    assert await list_transitions(container, CAROL) == [1, "large 1", 3]
+    assert await container.hot.call("HLEN", container.hot.keys.turnover(chat)) == 0
 
 
 async def test_transition_during_the_notification_of_another_keeps_the_order(
-    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, chat: ChatId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Later entries are delivered after the transition, by any process."""
-    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
-        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
-        await make_users(container, DAVE)
-        with monkeypatch.context() as patch:
-            suppress_notifications(patch)
-            await container.membership.change(
-                ALICE, make_request(frames.Invite, chat, users=[DAVE])
-            )
-        get_with_notices = container.audiences.get_with_notices
+    with no_notifications():
+        await change(container, ALICE, frames.Invite, chat, users=[DAVE])
+    get_with_notices = container.audiences.get_with_notices
 
-        async def get_late(chat: ChatId) -> Any:
-            found = await get_with_notices(chat)
-            with monkeypatch.context() as patch:
-                suppress_notifications(patch)
-                patch.setattr(container.audiences, "get_with_notices", get_with_notices)
-                await make_small(container, chat)
-            await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "four")
-            monkeypatch.setattr(container.audiences, "get_with_notices", get_with_notices)
-            return found
+    async def get_late(chat: ChatId) -> Any:
+        found = await get_with_notices(chat)
+        with no_notifications() as patch:
+            patch.setattr(container.audiences, "get_with_notices", get_with_notices)
+            await make_small(container, chat)
+        await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "four")
+        monkeypatch.setattr(container.audiences, "get_with_notices", get_with_notices)
+        return found
 
-        monkeypatch.setattr(container.audiences, "get_with_notices", get_late)
-        await container.membership_propagation.finish(chat)
-        await container.membership_propagation.finish(chat)
+    monkeypatch.setattr(container.audiences, "get_with_notices", get_late)
+    await container.membership_propagation.finish(chat)
+    await container.membership_propagation.finish(chat)
 
-        for user in (ALICE, DAVE):
-            assert await list_transitions(container, user) == [1, "large 1", "small 3", 4]
-        assert await list_transitions(container, BOB) == [1, "large 1", 2]
-        assert await list_transitions(container, CAROL) == [1, "large 1", 3]
+    for user in (ALICE, DAVE):
+        assert await list_transitions(container, user) == [1, "large 1", "small 3", 4]
+    assert await list_transitions(container, BOB) == [1, "large 1", 2]
+    assert await list_transitions(container, CAROL) == [1, "large 1", 3]
 
 
 async def test_user_state_loaded_before_a_transition_gets_each_entry_once(
-    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, chat: ChatId
 ) -> None:
     """After a loss of Redis, an entry in the inbox is not delivered from the log too (P4)."""
-    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
-        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
-        await make_users(container, DAVE)
-        with monkeypatch.context() as patch:
-            suppress_notifications(patch)
-            await container.membership.change(
-                ALICE, make_request(frames.Invite, chat, users=[DAVE])
-            )
-            await container.membership.change(
-                ALICE, make_request(frames.UpdateChat, chat, name="Other")
-            )
-        await empty_redis(container)
-        for user in (ALICE, DAVE):
-            await container.user_loader.load_user(user)
-        subscriptions = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)
-        before = [await subscriptions.list_large(user) for user in (ALICE, DAVE)]
-        await container.chat_loader.load_chat(chat)
-        entries = [entry.seq for entry in await ChatLog(container.hot).list_before(chat, None, 9)]
+    with no_notifications():
+        await change(container, ALICE, frames.Invite, chat, users=[DAVE])
+        await change(container, ALICE, frames.UpdateChat, chat, name="Other")
+    await empty_redis(container)
+    for user in (ALICE, DAVE):
+        await container.user_loader.load_user(user)
+    subscriptions = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)
+    before = [await subscriptions.list_large(user) for user in (ALICE, DAVE)]
+    await container.chat_loader.load_chat(chat)
+    entries = [entry.seq for entry in await ChatLog(container.hot).list_before(chat, None, 9)]
 
-        await container.membership_propagation.finish(chat)
+    await container.membership_propagation.finish(chat)
 
-        assert before == [{}, {}]
-        for user in (ALICE, DAVE):
-            events = await list_transitions(container, user)
-            large = (await subscriptions.list_large(user))[chat]
-            assert events[-1] == f"large {large.since}"
-            assert [seq for seq in entries if seq <= large.since] == events[:-1]
+    assert before == [{}, {}]
+    for user in (ALICE, DAVE):
+        events = await list_transitions(container, user)
+        large = (await subscriptions.list_large(user))[chat]
+        assert events[-1] == f"large {large.since}"
+        assert [seq for seq in entries if seq <= large.since] == events[:-1]
 
 
 async def test_transition_lost_with_redis_is_delivered_again(
-    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, chat: ChatId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then there is no subscription, so no entry overtakes those in the inbox (P4)."""
-    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
-        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
-        await make_users(container, DAVE)
-        with monkeypatch.context() as patch:
-            notify_only(container, patch, ALICE)
-            await container.membership.change(
-                ALICE, make_request(frames.Invite, chat, users=[DAVE])
-            )
-        saved = await save_redis(container)
-        with monkeypatch.context() as patch:
-            suppress_notifications(patch)
-            await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "lost")
-            await container.membership.change(
-                ALICE, make_request(frames.UpdateChat, chat, name="Other")
-            )
-        await restore_redis(container, saved)
-        await container.user_loader.load_user(ALICE)
-        subscriptions = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)
-        before = await subscriptions.list_large(ALICE)
+    with monkeypatch.context() as patch:
+        notify_only(container, patch, ALICE)
+        await change(container, ALICE, frames.Invite, chat, users=[DAVE])
+    saved = await save_redis(container)
+    with no_notifications():
+        await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "lost")
+        await change(container, ALICE, frames.UpdateChat, chat, name="Other")
+    await restore_redis(container, saved)
+    await container.user_loader.load_user(ALICE)
+    subscriptions = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)
+    before = await subscriptions.list_large(ALICE)
 
-        await container.chat_loader.load_chat(chat)
-        await container.membership_propagation.finish(chat)
+    await container.chat_loader.load_chat(chat)
+    await container.membership_propagation.finish(chat)
 
-        assert before == {}
-        assert await list_transitions(container, ALICE) == [1, "large 1", 2, "large 2"]
-        for user in (BOB, DAVE):
-            assert (await list_transitions(container, user))[-2:] == [2, "large 2"]
-        assert (await subscriptions.list_large(ALICE))[chat].since == 2
+    assert before == {}
+    assert await list_transitions(container, ALICE) == [1, "large 1", 2, "large 2"]
+    for user in (BOB, DAVE):
+        assert (await list_transitions(container, user))[-2:] == [2, "large 2"]
+    assert (await subscriptions.list_large(ALICE))[chat].since == 2

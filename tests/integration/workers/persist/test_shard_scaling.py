@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +34,12 @@ from tests.integration.workers.support import (
     open_container,
     running,
     texts,
-    variables_of,
+    worker_process,
 )
-from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually
 
 REFRESH_S = 0.3
-SHARDS = {
-    "shard_writes_per_s": 5,
-    "shards_max": 4,
-}
+SHARDS = {"shard_writes_per_s": 5, "shards_max": 4}
 SHARD_TIMES = {
     "workers.persist.shard_scaling.SHARD_WINDOW_S": 0.2,
     "workers.persist.shard_scaling.SHARD_CALM_S": 0.3,
@@ -108,22 +103,9 @@ class Follower:
                 await asyncio.sleep(0.02)  # no notification of stored messages
 
 
-@contextlib.asynccontextmanager
-async def worker(container: StorageContainer, failpoint: str = "") -> AsyncIterator[Any]:
-    """Start a persist worker; kill it at the end if it is still running."""
-    env = {**os.environ, **variables_of(container), **ENV}
-    if failpoint:
-        env["CHAT_FAILPOINT"] = failpoint
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.cli", "worker", "persist", env=env,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await wait_for_exit(process)
+def worker(container: StorageContainer, failpoint: str) -> AbstractAsyncContextManager[Any]:
+    """Run a worker process that is suspended or killed at a failpoint."""
+    return worker_process(container, "persist", **ENV, CHAT_FAILPOINT=failpoint)
 
 
 def is_suspended(process: Any) -> bool:
