@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
+from chatserver.domain.ids import GatewayId, Ref, UserId
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_client import RpcClient
-from tests.integration.warm.support import Faults, Tables
+from tests.integration.warm.support import Faults
 from tests.integration.workers.slow_rpc import SlowLoader, make_slow_worker
 from tests.integration.workers.support import (
     ALICE,
     BOB,
-    CAROL,
     Gateway,
     end,
-    is_drained,
     make_direct,
     make_users,
-    open_container,
-    persister_of,
+    persist,
     running,
     texts,
-    variables_of,
     with_attributes,
+    worker_process,
 )
 from tests.support.fake_clocks import ShiftedClock
 from tests.support.servers.processes import eventually
@@ -68,31 +63,6 @@ async def test_rpc_load_user_creates_account_and_user_state(
     assert state.is_known
 
 
-async def test_rpc_open_direct_is_the_same_chat_for_both(
-    container: StorageContainer, calls: RpcClient, worker: None
-) -> None:
-    """Concurrent calls for both users create one chat."""
-    await make_users(container, ALICE, BOB)
-
-    one, other = await asyncio.gather(calls.open_direct(ALICE, BOB), calls.open_direct(BOB, ALICE))
-
-    assert one.chat == other.chat
-    assert sorted(one.members or ()) == [ALICE, BOB]
-
-
-async def test_rpc_create_chat_retry_with_the_same_ref_returns_the_same_chat(
-    container: StorageContainer, calls: RpcClient, worker: None
-) -> None:
-    """A gateway may retry a call whose worker crashed."""
-    await make_users(container, ALICE, BOB, CAROL)
-
-    first = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
-    again = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
-
-    assert first.chat == again.chat
-    assert first.name == "Team"
-
-
 async def test_rpc_load_chat_loads_it_into_redis(
     container: StorageContainer, calls: RpcClient, worker: None
 ) -> None:
@@ -111,8 +81,7 @@ async def test_rpc_read_run_reads_in_both_directions(
     """Runs below and above a seq are contiguous and ascending."""
     team = await make_direct(container)
     await gateway.send(team, *texts(10))
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     before = (await calls.read_run(team.chat, 8, None, 3, None)).messages
     after = (await calls.read_run(team.chat, None, 8, 50, None)).messages
@@ -123,18 +92,6 @@ async def test_rpc_read_run_reads_in_both_directions(
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_rpc_error_of_the_worker_is_raised_by_the_caller(
-    container: StorageContainer, calls: RpcClient, worker: None
-) -> None:
-    """The caller gets the same error class and message."""
-    await make_users(container, ALICE)
-
-    with pytest.raises(NotFound, match="nobody-1"):
-        await calls.open_direct(ALICE, UserId("nobody-1"))
-    with pytest.raises(NotFound):
-        await calls.load_chat(ChatId("no-such-chat"))
 
 
 async def test_rpc_call_during_a_dynamodb_outage_is_unavailable(
@@ -220,32 +177,6 @@ async def test_rpc_call_beyond_its_deadline_is_ended_on_both_sides(
 # ── several workers, stop and crash ───────────────────────────────────────────────────────────────
 
 
-async def test_rpc_two_workers_share_the_calls(
-    container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
-) -> None:
-    """Each call is executed once, by either worker."""
-    users = [UserId(f"user-{n}") for n in range(20)]
-    async with open_container(redis_url, tables.settings) as others:
-        sides = [Faults(made.messages._client) for made in (container, others)]
-        async with (
-            running(RpcWorker(container, "w1").run()),
-            running(RpcWorker(others, "w2").run()),
-        ):
-            await eventually(lambda: are_blocked(container, 3))  # both workers and the gateway
-            for user in users:
-                await gateway.calls.load_user(user)
-
-    made = [len(side.bodies("PutItem")) for side in sides]
-    assert all(count > 0 for count in made), made
-    assert sum(made) == len(users)
-
-
-async def are_blocked(container: StorageContainer, count: int) -> bool:
-    """Return whether `count` clients of Redis are in a blocking read."""
-    found: bytes = await container.hot.call("INFO", "clients")
-    return b"blocked_clients:%d\r" % count in found
-
-
 async def test_stopped_rpc_worker_completes_started_calls(
     container: StorageContainer, gateway: Gateway
 ) -> None:
@@ -272,11 +203,7 @@ async def test_rpc_call_of_a_killed_worker_is_unavailable_and_can_be_retried(
     """The worker is killed before the response, so the outcome is unknown."""
     await make_users(container, ALICE, BOB)
     short_calls = RpcClient(container.hot, GatewayId("gw2"), 3.0)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
-        env={**os.environ, **variables_of(container), "CHAT_FAILPOINT": "rpc.before_answer:kill"},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
+    failpoint = {"CHAT_FAILPOINT": "rpc.before_answer:kill"}
 
     async def is_killed() -> bool:
         # A slow process may not start or complete a call before its deadline.
@@ -284,8 +211,9 @@ async def test_rpc_call_of_a_killed_worker_is_unavailable_and_can_be_retried(
             await short_calls.create_chat(ALICE, Ref("g"), [BOB], "Team")
         return process.returncode is not None
 
-    await eventually(is_killed, 60)
-    assert process.returncode == -signal.SIGKILL
+    async with worker_process(container, "rpc", **failpoint) as process:
+        await eventually(is_killed, 60)
+        assert process.returncode == -signal.SIGKILL
 
     async with running(RpcWorker(container, "w2").run()):
         info = await gateway.calls.create_chat(ALICE, Ref("g"), [BOB], "Team")

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -17,7 +13,7 @@ from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.users.inbox import Inboxes
-from tests.integration.warm.support import Faults, Tables, create_tables, settings_for
+from tests.integration.warm.support import Tables, create_tables, settings_for
 from tests.integration.workers.support import (
     ALICE,
     BOB,
@@ -30,12 +26,12 @@ from tests.integration.workers.support import (
     make_direct,
     make_group,
     open_container,
+    persist,
     persister_of,
     queries_of,
     running,
     stored_of,
     texts,
-    variables_of,
 )
 from tests.support.servers.processes import StartDynamodb, StartRedis, eventually, redis_url_of
 from workers.persist.worker import run_persist
@@ -72,8 +68,7 @@ async def test_persist_advances_the_checkpoint_and_empties_the_backlog(
     await gateway.send(team, *texts(3))
     ((newest, _),) = await container.hot.call("XREVRANGE", container.hot.keys.backlog(0), "+", "-")
 
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     checkpoint = await container.hot.call("HGET", container.hot.keys.checkpoint(0), "id")
     assert checkpoint == newest
@@ -106,8 +101,7 @@ async def test_persist_trims_the_log_of_stored_messages(redis_url: str, tables: 
         await gateway.send(team, *texts(60))
         assert await container.hot.call("XLEN", log) == 60
 
-        async with running(persister_of(container).run()):
-            await eventually(lambda: is_drained(container))
+        await persist(container)
 
         kept = await container.hot.call("XRANGE", log, "-", "+")
         assert [name for name, _ in kept] == [b"%d-0" % seq for seq in range(41, 61)]
@@ -144,8 +138,7 @@ async def test_persist_stores_read_marks_in_the_directory(
     for read, received in ((2, 3), (5, 0), (0, 8)):
         await inboxes.mark(BOB, team.chat, Seq(read), Seq(received))
 
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     marks = {
         m.user: (m.read, m.received) for m in await container.directory.list_members(team.chat)
@@ -161,37 +154,11 @@ async def test_first_message_of_a_direct_chat_lists_it_for_both_users(
     team = await make_direct(container)
     await gateway.send(team, "hello", sender=sender)
 
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     for user in (ALICE, BOB):
         page = await container.directory.list_memberships(user, limit=10)
         assert [row.chat.chat for row in page.items] == [team.chat]
-
-
-async def test_persist_of_the_same_entries_after_a_crash_changes_nothing(
-    container: StorageContainer, tables: Tables, gateway: Gateway
-) -> None:
-    """The next worker repeats writes after the checkpoint."""
-    team = await make_direct(container)
-    await gateway.send(team, *texts(30))
-    saved = await container.hot.call("DUMP", container.hot.keys.backlog(0))
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
-    before = await rows_of(tables)
-
-    await container.hot.call("DEL", container.hot.keys.backlog(0), container.hot.keys.checkpoint(0))
-    await container.hot.call("RESTORE", container.hot.keys.backlog(0), 0, saved)
-    async with running(persister_of(container, "w2").run()):
-        await eventually(lambda: is_drained(container))
-
-    assert await rows_of(tables) == before
-    assert await count_backlog(container) == 0
-
-
-async def rows_of(tables: Tables) -> list[str]:
-    """Return all stored messages in a stable order."""
-    return sorted(json.dumps(row, sort_keys=True) for row in await tables.scan("messages"))
 
 
 # messages that cannot be stored
@@ -229,8 +196,7 @@ async def test_persist_unreadable_message_becomes_a_dead_letter_and_blocks_no_ot
     await gateway.send(team, "invalid", tail=corrupt)
     await gateway.send(team, *texts(3, "after"))
 
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     found = [message for message in await stored_of(container, team.chat) if not message.deleted]
     assert bodies(found) == [*texts(3, "before"), *texts(3, "after")]
@@ -250,8 +216,7 @@ async def test_persist_message_that_dynamodb_refuses_becomes_a_dead_letter(
     await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))
     await gateway.send(team, *texts(20, "after"))
 
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     found = await stored_of(container, team.chat)
     assert bodies(found) == [*texts(20, "before"), "", *texts(20, "after")]
@@ -272,8 +237,7 @@ async def test_persist_dead_letter_leaves_a_tombstone(
     await gateway.send(team, "invalid", tail=corrupt)
     await gateway.send(team, "after")
 
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     found = await container.messages.list_after(team.chat, 0, 10)
     assert [message.seq for message in found] == [1, 2, 3]
@@ -299,8 +263,7 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
     assert (await container.members.get_reader(team.chat, ALICE)).stored == 1
 
     await gateway.send(team, "later")
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
 
     assert await container.chat_log.get_stored(team.chat) == (3, {2})
 
@@ -314,8 +277,7 @@ async def test_reloaded_chat_knows_its_dead_letters(
     await gateway.send(team, *texts(before))
     await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))
     await gateway.send(team, "later")
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
     await container.hot.call("DEL", container.hot.keys.chat(team.chat))
     await container.chat_loader.load_chat(team.chat)
 
@@ -349,34 +311,6 @@ async def test_persist_catches_up_after_a_dynamodb_outage(
             assert not task.done()
         found = await stored_of(container, team.chat)
         assert bodies(found) == [*texts(5, "before"), *texts(40, "during")]
-
-
-async def test_persist_retries_unprocessed_items(
-    container: StorageContainer, gateway: Gateway
-) -> None:
-    """The checkpoint waits for them."""
-    team = await make_direct(container)
-    Faults(container.messages._client).leave_unprocessed(3, 0, 7)
-    await gateway.send(team, *texts(60))
-
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
-
-    assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 61))
-
-
-async def test_persist_retries_a_write_with_a_lost_response(
-    container: StorageContainer, gateway: Gateway
-) -> None:
-    """The outcome is unknown, so the write is repeated."""
-    team = await make_direct(container)
-    Faults(container.messages._client).drop_responses("BatchWriteItem", 2)
-    await gateway.send(team, *texts(10))
-
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
-
-    assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 11))
 
 
 # processes
@@ -418,32 +352,3 @@ async def test_persist_of_several_partitions_writes_all_of_them(
 async def count_of(container: StorageContainer, chat: ChatId) -> int:
     """Return the number of stored messages of a chat."""
     return len(await stored_of(container, chat))
-
-
-@pytest.mark.parametrize(
-    "failpoint", ["before_write", "after_write", "before_checkpoint", "after_checkpoint"]
-)
-async def test_persist_killed_at_a_failpoint_is_completed_by_the_next_worker(
-    container: StorageContainer, gateway: Gateway, failpoint: str
-) -> None:
-    """Each message is stored once, and the chat has the right stored position.
-
-    That position must be set even if no more messages are sent to the chat.
-    """
-    team = await make_direct(container)
-    await gateway.send(team, *texts(40))
-
-    kill = {"CHAT_FAILPOINT": f"persist.{failpoint}:kill"}
-    worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatserver.cli.main", "worker", "persist",
-        env={**os.environ, **variables_of(container), **kill},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
-    await container.hot.call("HSET", container.hot.keys.lease(0, "persist"), "until_ms", 0)
-    async with running(persister_of(container, "w2").run()):
-        await eventually(lambda: is_drained(container))
-
-    assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 41))
-    stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
-    assert stored == b"40"
