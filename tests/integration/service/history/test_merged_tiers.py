@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from chatserver.cold.segment_store import SegmentStore
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history import chat_message_iterator, messages_of_all_chats
@@ -18,7 +17,6 @@ from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.messages_of_all_chats import Direction, MessagesOfAllChats
 from chatserver.service.history.sent_and_received import SentAndReceived
-from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
 from chatserver.warm.messages.chat_files import ChatFiles
@@ -29,7 +27,7 @@ from tests.integration.workers.archive.support import OLD_TS, World
 from tests.integration.workers.support import Gateway, running
 from tests.support.fake_clocks import FakeClock
 from tests.support.servers.processes import eventually
-from workers.archive.archiver import US, Archiver
+from workers.archive.archiver import US
 from workers.persist.worker import run_persist
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
@@ -161,23 +159,13 @@ class Chats:
 
     async def archive(self) -> None:
         """Archive a chat up to one of its old messages."""
-        core, chat = self.world.container, self.chat_of(self.random.choice(self.others))
+        chat = self.chat_of(self.random.choice(self.others))
         limit = OLD_TS + DAYS * DAY_US
         old = [each.ts for each in self.entries if each.chat == chat and each.ts < limit]
         if not old:
             return
         clock = FakeClock(self.random.choice(old) / US + 1.0001)  # when this ts is archivable
-        archive = core.settings.archive.model_copy(update={"segment_entries_max": 3})
-        archiver = Archiver(
-            manifests=core.manifests,
-            objects=SegmentStore(self.world.store, archive),
-            archivable=ArchivableEntries(self.world.client, clock),
-            settings=archive,
-            clock=clock,
-            restored=core.restored,
-            users=core.user_positions,
-        )
-        await archiver.archive_chat(chat)
+        await self.world.archiver(clock=clock, segment_entries_max=3).archive_chat(chat)
 
     async def maybe_archive(self) -> None:
         if self.random.random() < 0.2:

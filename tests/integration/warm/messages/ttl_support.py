@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest_asyncio
 
-from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Archive
 from chatserver.protocol.frames import Message
-from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
@@ -97,18 +95,7 @@ class TtlWorld:
 async def ttl_world(archive_world: World) -> AsyncIterator[TtlWorld]:
     """A chat that no other test uses, whose items TTL deletes."""
     container, client = archive_world.container, archive_world.client
-    settings = container.settings.archive.model_copy(update=SETTINGS)
-    manifests = Manifests(client)
-    objects = SegmentStore(archive_world.store, settings)
-    archiver = Archiver(
-        manifests=manifests,
-        objects=objects,
-        archivable=archive_world.archivable,
-        settings=settings,
-        clock=container.clock,
-        restored=container.restored,
-        users=container.user_positions,
-    )
+    archiver = archive_world.archiver(**SETTINGS)
     cold = container.message_changes._archived  # the archive reader of the message changes
     changes = MessageChanges(client, None, cold, retention=RETENTION, clock=container.clock)
     removals = dataclasses.replace(

@@ -17,6 +17,7 @@ from chatserver.cold.segment_store import SegmentStore
 from chatserver.config import Cold, Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.archive_segments import Segment
+from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
@@ -73,21 +74,31 @@ class World:
         """Archive the old entries of the chat."""
         return await self.container.get(ArchiveContainer).archiver.archive_chat(self.chat)
 
-    def archiver(self, archivable: ArchivableEntries | None = None, **settings: Any) -> Archiver:
+    async def merge_changes(self) -> None:
+        """Write the late changes of the chat to its segments."""
+        await self.container.get(ArchiveContainer).archiver.merge_changes(self.chat)
+
+    async def apply(self, target: Message, change: Message) -> None:
+        """Store a change of a message, as the persist worker does."""
+        await self.container.message_changes.apply(self.chat, target.ts, [change])
+
+    def archiver(
+        self,
+        archivable: ArchivableEntries | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> Archiver:
         """Return another archiver with changed settings."""
         archive = self.container.settings.archive.model_copy(update=settings)
-        objects = SegmentStore(self.store, archive)
-        clock = self.container.clock
-        rows, users = self.container.restored, self.container.user_positions
-        items, manifests = archivable or self.archivable, self.container.manifests
+        clock = clock or self.container.clock
         return Archiver(
-            manifests=manifests,
-            objects=objects,
-            archivable=items,
+            manifests=self.container.manifests,
+            objects=SegmentStore(self.store, archive),
+            archivable=archivable or ArchivableEntries(self.client, clock),
             settings=archive,
             clock=clock,
-            restored=rows,
-            users=users,
+            restored=self.container.restored,
+            users=self.container.user_positions,
         )
 
     def reader(
@@ -96,13 +107,18 @@ class World:
         """Return another reader with a separate cache."""
         archive = self.container.settings.archive.model_copy(update=settings)
         objects = SegmentStore(self.store, archive)
-        cold = ColdLog(
+        return WarmAndColdLog(self.container.messages, self.cold_log(objects, archivable))
+
+    def cold_log(
+        self, objects: SegmentStore, archivable: ArchivableEntries | None = None
+    ) -> ColdLog:
+        """Return another reader of the archive."""
+        return ColdLog(
             manifests=self.container.manifests,
             segments=objects,
             items=archivable or self.archivable,
             clock=self.container.clock,
         )
-        return WarmAndColdLog(self.container.messages, cold)
 
     async def put(self, *messages: Message) -> None:
         """Write entries to DynamoDB as the persist worker does."""
@@ -144,6 +160,10 @@ class World:
             data = await self.store.read(each["Key"], size_max=1 << 24)
             found[each["Key"]] = zstandard.ZstdDecompressor().decompress(data)
         return found
+
+    async def archived(self) -> bytes:
+        """Return the content of all objects of the chat's archive."""
+        return b"".join((await self.objects()).values())
 
     async def segments(self) -> list[Segment]:
         """Return the chat's segments in the manifest."""

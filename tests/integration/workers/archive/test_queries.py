@@ -44,7 +44,7 @@ FILE = Attachment("f1", "plan.pdf", "application/pdf", 10)
 class Tiers:
     """A direct chat of two users; `move` archives a random number of its oldest entries."""
 
-    archive_world: World
+    world: World
     random: random.Random
     a: UserId
     b: UserId
@@ -53,40 +53,40 @@ class Tiers:
     async def archive_upto(self, seq: int) -> None:
         """Archive the chat up to an entry."""
         clock = FakeClock(self.entries[seq - 1].ts / US + 1.0001)  # when it is archivable
-        archive = self.archive_world.container.settings.archive.model_copy(
+        archive = self.world.container.settings.archive.model_copy(
             update={"segment_entries_max": self.random.choice([3, 7, 20])}
         )
-        archivable = ArchivableEntries(self.archive_world.client, clock)
-        core = self.archive_world.container
+        archivable = ArchivableEntries(self.world.client, clock)
+        core = self.world.container
         archiver = Archiver(
             manifests=core.manifests,
-            objects=SegmentStore(self.archive_world.store, archive),
+            objects=SegmentStore(self.world.store, archive),
             archivable=archivable,
             settings=archive,
             clock=clock,
             restored=core.restored,
             users=core.user_positions,
         )
-        await archiver.archive_chat(self.archive_world.chat)
+        await archiver.archive_chat(self.world.chat)
 
     async def move(self) -> None:
         """Archive more of the chat, or nothing, at random."""
-        top = (await self.archive_world.container.manifests.get_top(self.archive_world.chat)).seq
+        top = (await self.world.container.manifests.get_top(self.world.chat)).seq
         last = min(top + 10, len(self.entries) - 3)
         if top < last and self.random.random() < 0.3:
             await self.archive_upto(self.random.randint(top + 1, last))
 
     def queries(self, older: WarmAndColdLog | None = None, **changes: Any) -> MessageQueries:
         """Return the use cases; entries are archived before and after each read of DynamoDB."""
-        core = self.archive_world.container
-        client = self.archive_world.client
+        core = self.world.container
+        client = self.world.client
         parts: dict[str, Any] = {
             "messages": ArchivingQueries(MessageIndexes(client, core.clock), self.move),
             "files": ArchivingQueries(ChatFiles(client, core.clock), self.move),
             "members": core.members,
             "memberships": core.memberships,
             "log": core.chat_log,
-            "older": older or self.archive_world.reader(),
+            "older": older or self.world.reader(),
             "cold": core.cold_log,
             "users": core.user_positions,
             "views": core.views,
@@ -127,17 +127,17 @@ class ArchivingQueries:
         return read
 
 
-async def make_tiers(archive_world: World, seed: int) -> Tiers:
+async def make_tiers(world: World, seed: int) -> Tiers:
     """Write messages of both users, some deleted, expired, edited or with files."""
     rng, mark = random.Random(seed), secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
-        await archive_world.container.directory.put_user_if_absent(user, None, 1.0)
-    archive_world.chat = direct_chat_id(a, b)
-    await archive_world.container.directory.create_direct(archive_world.chat, a, b, 1.0)
+        await world.container.directory.put_user_if_absent(user, None, 1.0)
+    world.chat = direct_chat_id(a, b)
+    await world.container.directory.create_direct(world.chat, a, b, 1.0)
     entries = []
     for seq in range(1, COUNT + 1):
-        entry = archive_world.old(seq, sender=rng.choice([a, b]))
+        entry = world.old(seq, sender=rng.choice([a, b]))
         match rng.randrange(8):
             case 0:
                 entry = build_tombstone(entry, 1)
@@ -149,8 +149,8 @@ async def make_tiers(archive_world: World, seed: int) -> Tiers:
                 entry = msgspec.structs.replace(entry, attachments=(FILE,))
         entries.append(entry)
     items = [PersistItem(each, b if each.sender == a else a) for each in entries]
-    await archive_world.container.messages.put_batch(items, 20)
-    return Tiers(archive_world, rng, a, b, entries)
+    await world.container.messages.put_batch(items, 20)
+    return Tiers(world, rng, a, b, entries)
 
 
 async def read_pages(
@@ -159,7 +159,7 @@ async def read_pages(
     """Read all pages of a list, each by the same or another process; return the seqs."""
     found: list[int] = []
     start: Token | None = None
-    shared = tiers.archive_world.reader()
+    shared = tiers.world.reader()
     while True:
         queries = tiers.queries(tiers.random.choice([shared, None]))
         read = {
@@ -168,9 +168,7 @@ async def read_pages(
             "files": queries.list_files,
         }[kind]
         size = limit or tiers.random.randint(1, 9)
-        page: Page[Message] = await read(
-            reader, ChatId(tiers.archive_world.chat), times, size, start
-        )
+        page: Page[Message] = await read(reader, ChatId(tiers.world.chat), times, size, start)
         found += [each.seq for each in page.items]
         if page.next is None:
             return found
@@ -180,11 +178,9 @@ async def read_pages(
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_pages_during_archiving_lose_and_repeat_nothing(
-    archive_world: World, seed: int
-) -> None:
+async def test_pages_during_archiving_lose_and_repeat_nothing(world: World, seed: int) -> None:
     """Tested with random queries, page sizes, ranges, directions and readers."""
-    tiers = await make_tiers(archive_world, seed)
+    tiers = await make_tiers(world, seed)
     for _ in range(5):
         ends = sorted(tiers.random.choices([each.ts for each in tiers.entries], k=2))
         times = tiers.random.choice([TimeRange(), TimeRange(*ends), TimeRange(ends[0])])
@@ -198,36 +194,36 @@ async def test_pages_during_archiving_lose_and_repeat_nothing(
         assert found == tiers.expected(kind, times), (kind, times)
 
 
-async def test_queries_return_archived_messages_as_history_does(archive_world: World) -> None:
+async def test_queries_return_archived_messages_as_history_does(world: World) -> None:
     """A page across both tiers has the same messages as history."""
-    tiers = await make_tiers(archive_world, 99)
+    tiers = await make_tiers(world, 99)
     await tiers.archive_upto(COUNT // 2)
 
-    page = await tiers.queries().list_chat(tiers.a, archive_world.chat, TimeRange(), 200, None)
+    page = await tiers.queries().list_chat(tiers.a, world.chat, TimeRange(), 200, None)
 
     expected = tiers.expected("chat", TimeRange())
-    by_seq = {each.seq: each for each in await archive_world.read_backward()}
+    by_seq = {each.seq: each for each in await world.read_backward()}
     assert page.items == [by_seq[seq] for seq in expected]
     assert page.next is None
 
 
-async def test_changes_of_archived_messages_are_included(archive_world: World) -> None:
+async def test_changes_of_archived_messages_are_included(world: World) -> None:
     """Tested are an edit, a deletion, and a message that one of the users has hidden."""
-    tiers = await make_tiers(archive_world, 7)
+    tiers = await make_tiers(world, 7)
     await tiers.archive_upto(COUNT - 3)
-    core = archive_world.container
+    core = world.container
     visible = tiers.expected("chat", TimeRange(is_newest_first=False))
     edited, deleted, hidden = visible[:3]
     entry = tiers.entries[edited - 1]
-    await archive_world.put(msgspec.structs.replace(entry, body="edited", rev=COUNT + 1))
-    await archive_world.put(build_tombstone(tiers.entries[deleted - 1], COUNT + 2))
-    await core.chat_loader.load_chat(archive_world.chat)
-    await HiddenMessages(core.hot).hide(tiers.a, archive_world.chat, Seq(hidden))
+    await world.put(msgspec.structs.replace(entry, body="edited", rev=COUNT + 1))
+    await world.put(build_tombstone(tiers.entries[deleted - 1], COUNT + 2))
+    await core.chat_loader.load_chat(world.chat)
+    await HiddenMessages(core.hot).hide(tiers.a, world.chat, Seq(hidden))
 
     own = await read_pages(tiers, tiers.a, "active", TimeRange(), 10)
     other = await read_pages(tiers, tiers.b, "active", TimeRange(), 10)
     first = await tiers.queries().list_chat(
-        tiers.a, archive_world.chat, TimeRange(is_newest_first=False), 1, None
+        tiers.a, world.chat, TimeRange(is_newest_first=False), 1, None
     )
 
     expected = tiers.expected("active", TimeRange())
@@ -237,22 +233,22 @@ async def test_changes_of_archived_messages_are_included(archive_world: World) -
 
 
 async def test_archive_outage_is_an_error_after_the_messages_of_the_warm_tier(
-    archive_world: World,
+    world: World,
 ) -> None:
     """A page ends before the archive, and the next one fails instead of being incomplete."""
-    tiers = await make_tiers(archive_world, 3)
+    tiers = await make_tiers(world, 3)
     await tiers.archive_upto(COUNT // 2)
-    down = UnavailableArchive(archive_world)
+    down = UnavailableArchive(world)
     queries = tiers.queries(cold=down)
 
-    page = await queries.list_chat(tiers.a, archive_world.chat, TimeRange(), 200, None)
+    page = await queries.list_chat(tiers.a, world.chat, TimeRange(), 200, None)
 
     warm = [seq for seq in tiers.expected("chat", TimeRange()) if seq > COUNT // 2]
     assert [each.seq for each in page.items] == warm
     assert page.next is not None
     with pytest.raises(Unavailable):
-        await queries.list_chat(tiers.a, archive_world.chat, TimeRange(), 200, page.next)
-    rest = await tiers.queries().list_chat(tiers.a, archive_world.chat, TimeRange(), 200, page.next)
+        await queries.list_chat(tiers.a, world.chat, TimeRange(), 200, page.next)
+    rest = await tiers.queries().list_chat(tiers.a, world.chat, TimeRange(), 200, page.next)
     both = [each.seq for each in (*page.items, *rest.items)]
     assert both == tiers.expected("chat", TimeRange())
 
@@ -260,12 +256,12 @@ async def test_archive_outage_is_an_error_after_the_messages_of_the_warm_tier(
 class UnavailableArchive(ColdLog):
     """An archive whose objects cannot be read."""
 
-    def __init__(self, archive_world: World) -> None:
-        core = archive_world.container
+    def __init__(self, world: World) -> None:
+        core = world.container
         super().__init__(
             manifests=core.manifests,
             segments=core.segments,
-            items=archive_world.archivable,
+            items=world.archivable,
             clock=core.clock,
         )
 
@@ -274,10 +270,10 @@ class UnavailableArchive(ColdLog):
 
 
 async def test_page_evaluates_a_bounded_number_of_archived_entries(
-    archive_world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page may end early with a cursor, but no message is missing."""
-    tiers = await make_tiers(archive_world, 5)
+    tiers = await make_tiers(world, 5)
     await tiers.archive_upto(COUNT - 3)
     monkeypatch.setattr(chat_query_pages, "ARCHIVED_ENTRIES_MAX", 10)
     monkeypatch.setattr(chat_query_pages, "_RUN_MIN", 5)
@@ -286,7 +282,7 @@ async def test_page_evaluates_a_bounded_number_of_archived_entries(
     sizes: list[int] = []
     start: Token | None = None
     while True:
-        page = await tiers.queries().list_files(tiers.a, archive_world.chat, TimeRange(), 4, start)
+        page = await tiers.queries().list_files(tiers.a, world.chat, TimeRange(), 4, start)
         found += [each.seq for each in page.items]
         sizes.append(len(page.items))
         if (start := page.next) is None:
@@ -297,12 +293,12 @@ async def test_page_evaluates_a_bounded_number_of_archived_entries(
 
 
 async def test_lists_of_a_user_report_the_start_of_their_complete_range(
-    archive_world: World,
+    world: World,
 ) -> None:
     """It is the ts after the newest archived message that the user sent or received."""
-    tiers = await make_tiers(archive_world, 11)
-    client = archive_world.client
-    queries = tiers.queries(messages=MessageIndexes(client, archive_world.container.clock))
+    tiers = await make_tiers(world, 11)
+    client = world.client
+    queries = tiers.queries(messages=MessageIndexes(client, world.container.clock))
     before = await queries.list_sent(tiers.a, tiers.a, TimeRange(), 200, None)
 
     await tiers.archive_upto(COUNT // 2)
@@ -325,9 +321,9 @@ async def test_lists_of_a_user_report_the_start_of_their_complete_range(
     assert [each.seq for each in sent.page.items] == visible
 
 
-async def test_user_positions_only_advance(archive_world: World) -> None:
+async def test_user_positions_only_advance(world: World) -> None:
     """Workers of several partitions archive chats of one user concurrently."""
-    users, user = archive_world.container.user_positions, f"u-{secrets.token_hex(4)}"
+    users, user = world.container.user_positions, f"u-{secrets.token_hex(4)}"
 
     await asyncio.gather(*(users.record("sent", {user: ts}) for ts in (30, 10, 20)))
     await users.record("received", {user: 5})

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 
@@ -19,8 +17,7 @@ from chatserver.warm.messages.ttl import ItemRetention
 from tests.integration.warm.messages.ttl_support import TtlWorld, ttl_world
 from tests.integration.warm.support import Faults
 from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded
-from tests.integration.workers.support import variables_of
-from tests.support.deadlines import wait_for_exit
+from tests.integration.workers.support import worker_process
 from tests.support.servers.processes import eventually_equal
 from tests.support.servers.stream_server import StreamServer
 from workers.archive import ttl_removal_checks
@@ -80,7 +77,7 @@ async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_
     assert await ttl_world.is_recorded_late()
     assert ["ttl" in changed[seq] for seq in (3, 8, 9)] == [False, False, True]
     assert set(range(1, 43)) - set(await world.warm_seqs()) == {3, 8}
-    stored = b"".join((await world.objects()).values())
+    stored = await world.archived()
     assert b"text 8 " not in stored
     assert b"better" in stored
     seen = await world.read_forward()
@@ -129,7 +126,7 @@ async def test_expiring_message_keeps_its_text_until_ttl_deletes_it(ttl_world: T
 
     assert (await ttl_world.items())[2]["ttl"]["N"] == str(now + 3600)
     assert (await world.read_forward())[1].body == "for an hour"
-    assert b"for an hour" not in b"".join((await world.objects()).values())
+    assert b"for an hour" not in await world.archived()
     await ttl_world.delete_by_ttl(2)
     assert (await world.read_forward())[1].deleted
 
@@ -204,7 +201,7 @@ async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
     assert (seen[1].body, seen[1].reactions) == ("better", {"alice": "+"})
     assert 2 not in await world.warm_seqs()
     assert (await world.read_forward())[1] == seen[1]
-    assert b"better" in b"".join((await world.objects()).values())
+    assert b"better" in await world.archived()
 
 
 @pytest.mark.parametrize("step", ["stream.before_put_back", "stream.after_put_back"])
@@ -289,7 +286,7 @@ async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: Tt
 
 
 async def test_sweeper_deletes_expired_and_archived_items_only(
-    archive_world: World, ttl_world: TtlWorld
+    world: World, ttl_world: TtlWorld
 ) -> None:
     """The sweeper replaces TTL where DynamoDB does not delete. Unarchived items stay."""
     now = int(time.time())
@@ -299,22 +296,22 @@ async def test_sweeper_deletes_expired_and_archived_items_only(
     later = ttl_world.text(7, expires_at=now + 900)
     await overdue.put(*old)
     await ttl_world.put(expiring, later)
-    sweeper = TtlEmulation(archive_world.container, "w1")
+    sweeper = TtlEmulation(world.container, "w1")
 
     await sweeper.sweep()
-    first = await archive_world.warm_seqs()
+    first = await world.warm_seqs()
     await ttl_world.archive_old()
     await sweeper.sweep()
 
     assert first == [1, 2, 3, 4, 5, 7]
-    assert await archive_world.warm_seqs() == [7]
-    seen = await archive_world.read_forward()
+    assert await world.warm_seqs() == [7]
+    seen = await world.read_forward()
     assert encoded(seen[:5]) == encoded(old)
     assert [each.deleted for each in seen[5:]] == [True, False]
 
 
 async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
-    archive_world: World, ttl_world: TtlWorld
+    world: World, ttl_world: TtlWorld
 ) -> None:
     """The first item has lost its `ttl` since the read, for example by a change or a legal hold."""
     now = int(time.time())
@@ -323,8 +320,8 @@ async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
     )
     items = await ttl_world.items()
     held = {name: value for name, value in items[1].items() if name != "ttl"}
-    table = f"{archive_world.container.settings.warm.table_prefix}messages"
-    await archive_world.client.call("put_item", {"TableName": table, "Item": held})
+    table = f"{world.container.settings.warm.table_prefix}messages"
+    await world.client.call("put_item", {"TableName": table, "Item": held})
 
     removed = [await ttl_world.removals.items.remove(items[seq]) for seq in (1, 2)]
 
@@ -332,104 +329,72 @@ async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
 
 
 async def test_worker_archives_restored_items_above_the_archived_ones(
-    archive_world: World, ttl_world: TtlWorld
+    world: World, ttl_world: TtlWorld
 ) -> None:
     """The chat is not due; the worker finds it by its record of late changes."""
     sent = ttl_world.texts(3)
     await ttl_world.put(*sent)
     await ttl_world.removals.handle(await ttl_world.delete_by_ttl(1, 2, 3))
 
-    lease = archive_world.container.hot.keys.lease(0, "archive")
-    await archive_world.container.hot.call(
-        "HSET", lease, "until_ms", 0
-    )  # of a process that was killed here
-    await ArchiveWorker(archive_world.container, 0, "w1").sweep()
+    lease = world.container.hot.keys.lease(0, "archive")  # of a process that was killed here
+    await world.container.hot.call("HSET", lease, "until_ms", 0)
+    await ArchiveWorker(world.container, 0, "w1").sweep()
 
-    assert [each.count for each in await archive_world.segments()] == [3]
-    assert encoded(await archive_world.read_forward()) == encoded(sent)
+    assert [each.count for each in await world.segments()] == [3]
+    assert encoded(await world.read_forward()) == encoded(sent)
 
 
 @contextlib.asynccontextmanager
 async def worker(
-    archive_world: World, server: StreamServer, **env: str
+    world: World, server: StreamServer, **env: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start an archive worker process that reads a stub of DynamoDB Streams."""
-    cold = archive_world.container.settings.cold
-    assert cold.secret_key is not None
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.support.cli",
-        "worker",
-        "archive",
-        env={name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
-        | variables_of(archive_world.container)
-        | {
-            "CHAT_COLD_ENDPOINT": str(cold.endpoint),
-            "CHAT_COLD_BUCKET": cold.bucket,
-            "CHAT_COLD_ACCESS_KEY": str(cold.access_key),
-            "CHAT_COLD_SECRET_KEY": cold.secret_key.get_secret_value(),
-            "CHAT_WARM_STREAMS_ENDPOINT": server.endpoint,
-            "CHAT_ARCHIVE_REMOVAL": "ttl",
-            "CHAT_ARCHIVE_RETENTION_S": "1",
-            "CHAT_ARCHIVE_WAIT_S": "0",
-            "workers.archive.LEASE_S": "1",
-            "workers.archive.ttl_stream_reader.STREAM_POLL_S": "0.05",
-            "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.2",
-            "CHAT_PERSIST_WRITE_TIMEOUT_S": "0.1",
-        }
-        | env,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
+    variables = {
+        "CHAT_WARM_STREAMS_ENDPOINT": server.endpoint,
+        "CHAT_ARCHIVE_REMOVAL": "ttl",
+        "CHAT_ARCHIVE_RETENTION_S": "1",
+        "CHAT_ARCHIVE_WAIT_S": "0",
+        "workers.archive.LEASE_S": "1",
+        "workers.archive.ttl_stream_reader.STREAM_POLL_S": "0.05",
+        "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.2",
+        "CHAT_PERSIST_WRITE_TIMEOUT_S": "0.1",
+    }
+    async with worker_process(world.container, "archive", **{**variables, **env}) as process:
         yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await wait_for_exit(process)
-        # The next archive worker must not wait for the expiry of this lease.
-        await archive_world.container.hot.call(
-            "DEL", archive_world.container.hot.keys.lease(0, "archive")
-        )
+    # The next archive worker must not wait for the expiry of this lease.
+    await world.container.hot.call("DEL", world.container.hot.keys.lease(0, "archive"))
 
 
 @pytest.mark.timeout(300)
 async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
-    archive_world: World, ttl_world: TtlWorld
+    world: World, ttl_world: TtlWorld
 ) -> None:
     """Items that TTL deleted too early are restored, archived and removed."""
     sent = ttl_world.texts(12)
     await ttl_world.put(*sent)
-    server = StreamServer(f"{archive_world.container.settings.warm.table_prefix}messages")
+    server = StreamServer(f"{world.container.settings.warm.table_prefix}messages")
     # Workers of other tests did not release it.
-    await archive_world.container.hot.call(
-        "DEL", archive_world.container.hot.keys.lease(0, "archive")
-    )
+    await world.container.hot.call("DEL", world.container.hot.keys.lease(0, "archive"))
     for item in await ttl_world.delete_by_ttl(*range(1, 13)):
         last = server.remove(item)
 
     async def get_checkpoint() -> str | None:
-        known = await archive_world.container.get(ArchiveContainer).stream_rows.get_state(
-            time.time()
-        )
+        known = await world.container.get(ArchiveContainer).stream_rows.get_state(time.time())
         return next((each.place for each in known.progress.values()), None)
 
     async with server.serve():
-        async with worker(
-            archive_world, server, CHAT_FAILPOINT="stream.before_record:kill"
-        ) as killed:
+        async with worker(world, server, CHAT_FAILPOINT="stream.before_record:kill") as killed:
             async with asyncio.timeout(90):
                 assert await killed.wait() == -signal.SIGKILL
         checkpoint = await get_checkpoint()
-        async with worker(archive_world, server):
+        async with worker(world, server):
             await eventually_equal(get_checkpoint, last, deadline_s=90)
             await eventually_equal(
-                archive_world.segments,
+                world.segments,
                 [12],
                 of=lambda found: [each.count for each in found],
             )
 
     assert checkpoint is None
-    assert encoded(await archive_world.read_forward()) == encoded(sent)
-    await archive_world.assert_only_segments()
+    assert encoded(await world.read_forward()) == encoded(sent)
+    await world.assert_only_segments()

@@ -18,148 +18,134 @@ pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def make_chat(archive_world: World) -> tuple[UserId, UserId]:
-    """Create a direct chat as the chat of `archive_world`; return its users."""
+async def make_chat(world: World) -> tuple[UserId, UserId]:
+    """Create a direct chat as the chat of `world`; return its users."""
     mark = secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
-        await archive_world.container.directory.put_user_if_absent(user, None, 1.0)
-    archive_world.chat = direct_chat_id(a, b)
-    await archive_world.container.directory.create_direct(archive_world.chat, a, b, 1.0)
+        await world.container.directory.put_user_if_absent(user, None, 1.0)
+    world.chat = direct_chat_id(a, b)
+    await world.container.directory.create_direct(world.chat, a, b, 1.0)
     return a, b
 
 
-async def due_chats(archive_world: World, parts: int = 1) -> list[str]:
+async def due_chats(world: World, parts: int = 1) -> list[str]:
     """Return the chats that the worker would archive now."""
     found: list[str] = []
     for part in range(parts):
         before = int(time.time() * 1_000_000)
-        chats, start = await archive_world.container.manifests.list_due_chats(
-            part, parts, before, None
-        )
+        chats, start = await world.container.manifests.list_due_chats(part, parts, before, None)
         assert start is None
         found += chats
     return found
 
 
 async def test_sweep_archives_due_chats_and_skips_them_until_due_again(
-    archive_world: World,
+    world: World,
 ) -> None:
     """Chats are found with any number of scan segments."""
-    await make_chat(archive_world)
-    sent = archive_world.texts(90)
-    await archive_world.put(*sent)
-    worker = ArchiveWorker(archive_world.container, 0, "w1")
-    in_one, in_three = await due_chats(archive_world), await due_chats(archive_world, 3)
+    await make_chat(world)
+    sent = world.texts(90)
+    await world.put(*sent)
+    worker = ArchiveWorker(world.container, 0, "w1")
+    in_one, in_three = await due_chats(world), await due_chats(world, 3)
 
     await worker.sweep()
-    first = archive_world.container.clock.time()
-    again = await archive_world.container.manifests.list_due_chats(
-        0, 1, int((first - 60) * 1e6), None
-    )
+    first = world.container.clock.time()
+    again = await world.container.manifests.list_due_chats(0, 1, int((first - 60) * 1e6), None)
 
-    assert archive_world.chat in in_one
+    assert world.chat in in_one
     assert sorted(in_one) == sorted(in_three)
-    assert encoded(await archive_world.read_forward())[:90] == encoded(sent)
-    assert archive_world.chat not in again[0]
-    assert (await archive_world.segments())[-1].last == 90
+    assert encoded(await world.read_forward())[:90] == encoded(sent)
+    assert world.chat not in again[0]
+    assert (await world.segments())[-1].last == 90
 
 
-async def test_sweep_writes_late_changes_to_their_segments(archive_world: World) -> None:
+async def test_sweep_writes_late_changes_to_their_segments(world: World) -> None:
     """This also holds if the chat has no more archivable entries."""
-    await make_chat(archive_world)
-    sent = archive_world.texts(10)
-    await archive_world.put(*sent)
-    worker = ArchiveWorker(archive_world.container, 0, "w1")
+    await make_chat(world)
+    sent = world.texts(10)
+    await world.put(*sent)
+    worker = ArchiveWorker(world.container, 0, "w1")
     await worker.sweep()
-    entry = archive_world.old(11, kind="delete", body="", target=3)
-    await archive_world.container.message_changes.apply(archive_world.chat, sent[2].ts, [entry])
+    entry = world.old(11, kind="delete", body="", target=3)
+    await world.apply(sent[2], entry)
 
     await worker.sweep()
 
-    assert await archive_world.warm_seqs() == []
-    assert b"text 3 " not in b"".join((await archive_world.objects()).values())
-    late = {each.chat: each for each in await archive_world.container.manifests.list_late()}
-    await archive_world.container.manifests.record_late(archive_world.chat, 7)
-    await archive_world.container.manifests.delete_late(late[archive_world.chat])
-    assert archive_world.chat in [
-        each.chat for each in await archive_world.container.manifests.list_late()
-    ]
+    assert await world.warm_seqs() == []
+    assert b"text 3 " not in await world.archived()
+    late = {each.chat: each for each in await world.container.manifests.list_late()}
+    await world.container.manifests.record_late(world.chat, 7)
+    await world.container.manifests.delete_late(late[world.chat])
+    assert world.chat in [each.chat for each in await world.container.manifests.list_late()]
     await worker.sweep()  # a record of 1970 is due
-    assert archive_world.chat not in [
-        each.chat for each in await archive_world.container.manifests.list_late()
-    ]
+    assert world.chat not in [each.chat for each in await world.container.manifests.list_late()]
 
 
-async def test_completely_archived_chat_continues_with_the_next_seq(archive_world: World) -> None:
+async def test_completely_archived_chat_continues_with_the_next_seq(world: World) -> None:
     """After a load the head is the archived one, and no entry counts as lost."""
-    await make_chat(archive_world)
-    await archive_world.put(*archive_world.texts(60))
-    await archive_world.archive_old()
+    await make_chat(world)
+    await world.put(*world.texts(60))
+    await world.archive_old()
 
-    head = await archive_world.container.older_tiers.find_head(archive_world.chat)
-    await archive_world.container.chat_loader.load_chat(archive_world.chat)
-    seq, ts = await archive_world.container.hot.call(
-        "HMGET", archive_world.container.hot.keys.chat(archive_world.chat), "seq", "ts"
+    head = await world.container.older_tiers.find_head(world.chat)
+    await world.container.chat_loader.load_chat(world.chat)
+    seq, ts = await world.container.hot.call(
+        "HMGET", world.container.hot.keys.chat(world.chat), "seq", "ts"
     )
 
     assert head is not None
-    assert (int(seq), int(ts)) == (head.seq, head.ts) == (60, archive_world.old(60).ts)
-    assert not await archive_world.container.older_tiers.fill_hole(
-        archive_world.chat, 30, archive_world.old(30).ts
-    )
-    assert await archive_world.warm_seqs() == []
+    assert (int(seq), int(ts)) == (head.seq, head.ts) == (60, world.old(60).ts)
+    assert not await world.container.older_tiers.fill_hole(world.chat, 30, world.old(30).ts)
+    assert await world.warm_seqs() == []
 
 
-async def test_messages_of_a_user_are_found_in_both_tiers(archive_world: World) -> None:
+async def test_messages_of_a_user_are_found_in_both_tiers(world: World) -> None:
     """Erasures and exports include archived messages in their current state."""
     user = f"u-{secrets.token_hex(4)}"
-    by_user = [
-        archive_world.old(seq, sender=user if seq % 3 == 0 else "alice") for seq in range(1, 91)
-    ]
-    young = archive_world.old(91, sender=user, ts=int(time.time() + 3600) * 1_000_000)
-    await archive_world.put(*by_user, young)
-    await archive_world.archive_old()
-    entry = archive_world.old(92, kind="delete", body="", target=3)
-    await archive_world.container.message_changes.apply(archive_world.chat, by_user[2].ts, [entry])
+    by_user = [world.old(seq, sender=user if seq % 3 == 0 else "alice") for seq in range(1, 91)]
+    young = world.old(91, sender=user, ts=int(time.time() + 3600) * 1_000_000)
+    await world.put(*by_user, young)
+    await world.archive_old()
+    entry = world.old(92, kind="delete", body="", target=3)
+    await world.apply(by_user[2], entry)
 
     messages = [
         each
-        async for page in archive_world.container.get(PrivacyContainer).user_messages.iter_entries(
-            user
-        )
+        async for page in world.container.get(PrivacyContainer).user_messages.iter_entries(user)
         for each in page
     ]
     found = {each.seq: each for each in messages}
-    archived = await archive_world.container.get(PrivacyContainer).user_messages.find_entry(
-        archive_world.chat, by_user[5].ts
+    archived = await world.container.get(PrivacyContainer).user_messages.find_entry(
+        world.chat, by_user[5].ts
     )
 
     assert sorted(each.seq for each in messages) == [*range(3, 91, 3), 91]
     assert [seq for seq, each in found.items() if not has_text(each)] == [3]
     assert archived == by_user[5]
-    assert await archive_world.container.get(PrivacyContainer).user_messages.list_chats(user) == [
-        archive_world.chat
+    assert await world.container.get(PrivacyContainer).user_messages.list_chats(user) == [
+        world.chat
     ]
-    await archive_world.container.get(PrivacyContainer).rows.remove_rows(user)
-    assert await archive_world.container.get(PrivacyContainer).user_messages.list_chats(user) == [
-        archive_world.chat
+    await world.container.get(PrivacyContainer).rows.remove_rows(user)
+    assert await world.container.get(PrivacyContainer).user_messages.list_chats(user) == [
+        world.chat
     ]
-    await archive_world.container.get(PrivacyContainer).rows.remove_archive_pointers(user)
-    assert await archive_world.container.get(PrivacyContainer).user_messages.list_chats(user) == []
+    await world.container.get(PrivacyContainer).rows.remove_archive_pointers(user)
+    assert await world.container.get(PrivacyContainer).user_messages.list_chats(user) == []
 
 
-async def test_chat_with_an_unavailable_archive_can_be_loaded(archive_world: World) -> None:
+async def test_chat_with_an_unavailable_archive_can_be_loaded(world: World) -> None:
     """The position is in DynamoDB; only reads of archived messages fail."""
-    await make_chat(archive_world)
-    await archive_world.put(*archive_world.texts(20))
-    await archive_world.archive_old()
-    for segment in await archive_world.segments():
-        await archive_world.store.call("delete_object", Key=segment.key)
+    await make_chat(world)
+    await world.put(*world.texts(20))
+    await world.archive_old()
+    for segment in await world.segments():
+        await world.store.call("delete_object", Key=segment.key)
 
-    await archive_world.container.chat_loader.load_chat(archive_world.chat)
+    await world.container.chat_loader.load_chat(world.chat)
 
-    key = archive_world.container.hot.keys.chat(archive_world.chat)
-    assert int(await archive_world.container.hot.call("HGET", key, "seq")) == 20
+    key = world.container.hot.keys.chat(world.chat)
+    assert int(await world.container.hot.call("HGET", key, "seq")) == 20
     with pytest.raises(Unavailable):
-        await archive_world.container.older_tiers.read_run(archive_world.chat, 21, None, 10, None)
+        await world.container.older_tiers.read_run(world.chat, 21, None, 10, None)
