@@ -132,7 +132,8 @@ async def test_dynamodb_down_does_not_affect_sends_and_recent_history(
     for failed in (old, stored):
         assert (failed.code, failed.is_temporary) == ("unavailable", True)
         assert failed.fields["retry_after_ms"] > 0
-    page = await read_oldest_page(alice, chat)
+    oldest = {"chat": chat, "after": 0, "limit": 10}
+    page = await retry_temporary_errors(lambda: alice.request("history", **oldest))
     assert [message["seq"] for message in page["messages"]] == list(range(1, 11))
     await alice.expect(
         lambda me: any(frame["upto"] >= LENGTH + 2 for frame in me.of_type("stored")), 30
@@ -174,21 +175,6 @@ async def test_send_with_stored_durability_is_acked_after_an_outage_under_its_re
     assert (ack["durability"], ack["dup"], ack["seq"]) == ("stored", True, LENGTH + 1)
     assert (await broken.read_warm(chat))[-1].mid == ack["mid"]
     assert [m["body"] for m in bob.messages(chat)].count("stored later") == 1
-
-
-async def read_oldest_page(alice: RawChat, chat: str) -> dict[str, list[dict[str, int]]]:
-    """Read the oldest page of history, retrying until it can be read."""
-    pages: list[dict[str, list[dict[str, int]]]] = []
-
-    async def is_read() -> bool:
-        try:
-            pages.append(await alice.request("history", chat=chat, after=0, limit=10))
-        except Failed as exc:
-            assert exc.is_temporary
-        return bool(pages)
-
-    await eventually(is_read)  # type: ignore[arg-type]  # mypy loses the type variable
-    return pages[0]
 
 
 async def test_without_rpc_worker_open_chats_work_and_the_error_names_the_worker(
