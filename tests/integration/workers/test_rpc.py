@@ -212,7 +212,7 @@ async def test_rpc_call_of_a_killed_worker_is_unavailable_and_can_be_retried(
         return process.returncode is not None
 
     async with worker_process(container, "rpc", **failpoint) as process:
-        await eventually(is_killed, 60)
+        await eventually(is_killed, 120)  # a slow machine starts a process late
         assert process.returncode == -signal.SIGKILL
 
     async with running(RpcWorker(container, "w2").run()):
