@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from chatserver.client import events
+from chatserver.client.chat import Chat
 from chatserver.client.client_state import ClientState
 from chatserver.client.model import Bounds
+from chatserver.client.outbox import OutboxEntry
 
 Fields = dict[str, Any]
 
@@ -17,9 +19,58 @@ class Device:
     def __init__(self, large: tuple[Fields, ...] = (), **bounds: int) -> None:
         self.state = ClientState("phone", Bounds(**bounds))
         self.now = 100.0
-        welcome = {"user": "alice", "epoch": "e1", "seq": 0, "large": list(large)}
-        self.connection = self.state.handle_welcome(welcome, self.now)
         self.events: list[events.Event] = []
+        self.welcome(large=list(large))
+
+    @property
+    def chat(self) -> Chat:
+        """The chat that most tests use."""
+        return self.state.chats["c1"]
+
+    def welcome(self, epoch: str = "e1", seq: int = 0, **fields: Any) -> None:
+        """Open a connection; an open one must have ended."""
+        frame = {"user": "alice", "epoch": epoch, "seq": seq, **fields}
+        self.connection = self.state.handle_welcome(frame, self.now)
+
+    def disconnect(self) -> None:
+        self.state.handle_disconnect(self.now)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self.state.tick(self.now)
+
+    def enqueue(self, type_: str = "send", ref: str = "r", chat: str = "c1", **more: Any) -> Fields:
+        """Start an operation; return its frame."""
+        fields = {"type": type_, "chat": chat, "ref": ref, **(more or {"body": "hello"})}
+        self.state.enqueue(OutboxEntry(ref, chat, fields), self.now)
+        (frame,) = self.sent(type_)
+        return frame
+
+    def ack(self, request: Fields, seq: int) -> None:
+        """Handle the ack of an operation that is not stored yet."""
+        place = {"ref": request["ref"], "seq": seq, "ts": seq, "mid": f"m{seq}"}
+        self.receive(type="ack", id=request["id"], **place, dup=False, durability="hot")
+
+    def answer(self, *seqs: int, more: bool = False) -> Fields:
+        """Answer the only request for history; return the request."""
+        (request,) = self.sent("history")
+        self.receive(**page(request, *seqs, more=more))
+        return request
+
+    def refuse(self, kind: str, code: str, *, temporary: bool = False) -> None:
+        """Refuse the only request of a type."""
+        (request,) = self.sent(kind)
+        self.receive(**failure(request, code, temporary=temporary))
+
+    def add(self, *seqs: int) -> None:
+        """Handle messages whose inbox seqs are those of the chat."""
+        for seq in seqs:
+            self.event(seq, seq)
+
+    def receive_other(self, seq: int, kind: str, **fields: Any) -> None:
+        """Handle an event that is not an entry."""
+        self.receive(type="event", epoch="e1", seq=seq, kind=kind, chat="c1", **fields)
 
     def receive(self, **frame: Any) -> None:
         """Handle a frame from the server."""

@@ -18,13 +18,12 @@ from tests.unit.client.device import Device, entry, page
 def filled(count: int) -> Device:
     """Return a device with the messages of a chat."""
     device = Device()
-    for seq in range(1, count + 1):
-        device.event(seq, seq)
+    device.add(*range(1, count + 1))
     return device
 
 
 def chat_of(device: Device) -> Chat:
-    return device.state.chats["c1"]
+    return device.chat
 
 
 def shown(device: Device) -> list[int]:
@@ -39,7 +38,7 @@ def test_cleared_messages_are_not_shown_and_not_unread() -> None:
     after_first = (shown(device), chat_of(device).unread)
     assert device.state.clear_chat("c1", 3)
     assert not device.state.clear_chat("c1", 1)
-    device.event(4, 4)
+    device.add(4)
 
     assert after_first == ([3], 1)
     assert (shown(device), chat_of(device).unread, chat_of(device).cleared_upto) == ([4], 1, 3)

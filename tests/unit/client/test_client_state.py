@@ -6,7 +6,6 @@ import pytest
 
 from chatserver.client import events, saved_state
 from chatserver.client.client_state import ClientState
-from chatserver.client.outbox import OutboxEntry
 from chatserver.domain.write_restrictions import MUTE_OVER
 from chatserver.errors import (
     CorruptData,
@@ -20,10 +19,8 @@ def test_chat_has_its_muted_members_and_slow_mode() -> None:
     """The chat's info has both, and entries change them; the chat list has neither."""
     device = Device()
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "slow_s": 5}
-    device.receive(
-        type="event", epoch="e1", seq=1, kind="chat", chat="c1", info={**info, "muted": {"bob": 0}}
-    )
-    chat = device.state.chats["c1"]
+    device.receive_other(1, "chat", info={**info, "muted": {"bob": 0}})
+    chat = device.chat
     assert (chat.slow_s, chat.is_muted("bob", 1e9), chat.is_muted("alice", 1e9)) == (5, True, False)
 
     device.event(2, 1, kind="member", user="bob", role="member", body="", muted_until=MUTE_OVER)
@@ -44,30 +41,28 @@ def test_chat_has_its_muted_members_and_slow_mode() -> None:
 def test_unread_counts_messages_after_the_read_mark() -> None:
     """Marks only advance; a sender has read their own messages."""
     device = Device()
-    device.event(1, 1)
-    device.event(2, 2)
-    chat = device.state.chats["c1"]
+    device.add(1, 2)
+    chat = device.chat
     assert chat.unread == 2
 
     marks = {"user": "alice", "read": 1}
-    device.receive(type="event", epoch="e1", seq=3, kind="read", chat="c1", read=marks)
+    device.receive_other(3, "read", read=marks)
     assert (chat.read, chat.unread) == (1, 1)
     device.event(4, 3, sender="alice")
     assert chat.unread == 0
     marks = {"user": "alice", "read": 2}
-    device.receive(type="event", epoch="e1", seq=5, kind="read", chat="c1", read=marks)
+    device.receive_other(5, "read", read=marks)
     assert chat.read == 3
 
 
 def test_change_of_a_message_does_not_advance_the_read_mark() -> None:
     """Only a new message proves that its sender has read the messages before it."""
     device = Device()
-    for seq in (1, 2, 3):
-        device.event(seq, seq)
+    device.add(1, 2, 3)
     for number, sender in enumerate(("alice", "bob"), start=4):
         device.event(number, number, sender=sender, kind="reaction", target=1, body="👍")
     device.event(6, 6, sender="alice", kind="member", user="alice", role="member", body="")
-    chat = device.state.chats["c1"]
+    chat = device.chat
 
     assert (chat.read, chat.unread) == (0, 3)
     assert chat.marks["bob"].read == 3
@@ -76,29 +71,27 @@ def test_change_of_a_message_does_not_advance_the_read_mark() -> None:
 def test_unread_does_not_count_deleted_messages() -> None:
     """This holds for messages from events and for messages that the server counted."""
     device = Device()
-    for seq in (1, 2, 3):
-        device.event(seq, seq)
-    chat = device.state.chats["c1"]
+    device.add(1, 2, 3)
+    chat = device.chat
     device.event(4, 4, kind="delete", target=2, body="")
     assert chat.unread == 2
 
     chat.apply_summary({"chat": "c1", "read": 0, "top": 4, "unread": 2})
     device.event(5, 5, kind="delete", target=1, body="")
     assert chat.unread == 1
-    device.receive(type="event", epoch="e1", seq=6, kind="hidden", chat="c1", hidden=[3])
+    device.receive_other(6, "hidden", hidden=[3])
     assert chat.unread == 0
 
 
 def test_unread_does_not_count_a_deleted_message_that_is_not_kept() -> None:
     """The server counted it, but the device keeps only the newest entries."""
     device = Device(entries_max=5)
-    for seq in (1, 2, 3, 4):
-        device.event(seq, seq)
-    chat = device.state.chats["c1"]
+    device.add(1, 2, 3, 4)
+    chat = device.chat
     chat.apply_summary({"chat": "c1", "read": 0, "top": 4, "unread": 4})
 
     device.event(5, 5, kind="delete", target=1, body="")
-    device.event(6, 6)
+    device.add(6)
 
     assert (chat.log.find(1), chat.unread) == (None, 4)
 
@@ -107,12 +100,12 @@ def test_members_and_name_follow_the_entries() -> None:
     """The members and the name of a group are known without a request."""
     device = Device()
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "roles": {"bob": "owner"}}
-    device.receive(type="event", epoch="e1", seq=1, kind="chat", chat="c1", info=info)
+    device.receive_other(1, "chat", info=info)
     device.event(2, 1, kind="member", user="carol", role="admin", body="")
     device.event(3, 2, kind="member", user="alice", role="", body="")
     device.event(4, 3, kind="update", name="Trip", body="")
 
-    chat = device.state.chats["c1"]
+    chat = device.chat
     assert chat.members == {"bob": "owner", "carol": "admin"}
     assert chat.name == "Trip"
     assert [event.change.user for event in device.events_of(events.MemberChanged)] == [
@@ -124,11 +117,11 @@ def test_members_and_name_follow_the_entries() -> None:
 def test_message_hidden_by_the_user_reads_as_deleted() -> None:
     """The user may delete it for themselves on this device or another."""
     device = Device()
-    device.event(1, 1)
+    device.add(1)
 
-    device.receive(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[1])
+    device.receive_other(2, "hidden", hidden=[1])
 
-    (message,) = device.state.chats["c1"].log.messages()
+    (message,) = device.chat.log.messages()
     assert (message.body, message.deleted) == ("", True)
     assert device.events_of(events.MessagesHidden)
 
@@ -136,9 +129,9 @@ def test_message_hidden_by_the_user_reads_as_deleted() -> None:
 def test_message_hidden_before_it_is_received_has_no_text_in_its_event() -> None:
     """Another device deleted it before this one received it in a page of history."""
     device = Device()
-    device.event(1, 1)
-    device.receive(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[2])
-    device.event(3, 3)
+    device.add(1)
+    device.receive_other(2, "hidden", hidden=[2])
+    device.add(3)
 
     (history,) = device.sent("history")
     device.receive(**page(history, 2, more=False))
@@ -155,9 +148,8 @@ def test_message_hidden_before_it_is_received_has_no_text_in_its_event() -> None
 def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: str) -> None:
     """The snapshot contains what the user deleted elsewhere; earlier deletions stay."""
     device = Device()
-    for seq in (1, 2, 3, 4):
-        device.event(seq, seq)
-    device.receive(type="event", epoch="e1", seq=5, kind="hidden", chat="c1", hidden=[1])
+    device.add(1, 2, 3, 4)
+    device.receive_other(5, "hidden", hidden=[1])
 
     line = {"chat": "c1", "kind": "group", "top": 4, "hidden": [2]}
     cursor = {"epoch": "e2" if kind == "reset" else "e1", "seq": 9}
@@ -165,7 +157,7 @@ def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: st
     for history in device.sent("history"):
         device.receive(**page(history, 3, 4, more=True))
 
-    log = device.state.chats["c1"].log
+    log = device.chat.log
     assert [(each.seq, each.deleted) for each in log.messages()] == [
         (1, True),
         (2, True),
@@ -178,10 +170,9 @@ def test_large_chat_named_by_welcome_and_snapshot_is_read() -> None:
     """A device added while offline also gets the earlier messages."""
     for kind, epoch in (("reset", "e2"), ("too_long", "e1")):
         device = Device()
-        device.event(1, 1)
-        device.state.handle_disconnect(device.now)
-        welcome = {"user": "alice", "epoch": epoch, "seq": 9, "large": [{"chat": "c2", "seq": 35}]}
-        device.connection = device.state.handle_welcome(welcome, device.now)
+        device.add(1)
+        device.disconnect()
+        device.welcome(epoch, 9, large=[{"chat": "c2", "seq": 35}])
 
         line = {"chat": "c2", "kind": "group", "top": 35}
         device.receive(type=kind, cursor={"epoch": epoch, "seq": 9}, chats=[line])
@@ -204,12 +195,10 @@ def test_large_chat_named_only_by_a_snapshot_is_in_the_next_hello(kind: str) -> 
     device.receive(type=kind, cursor=cursor, chats=[line], large=[{"chat": "c1", "seq": 4}])
     assert [event.chats for event in device.events_of(events.Restarted)] == [("c1",)]
 
-    device.state.handle_disconnect(device.now)
+    device.disconnect()
     assert device.state.build_hello("token")["large"] == {"c1": 4}
 
-    large = [{"chat": "c1", "seq": 4}]
-    welcome = {"user": "alice", "epoch": epoch, "seq": 3, "large": large}
-    device.connection = device.state.handle_welcome(welcome, device.now)
+    device.welcome(epoch, 3, large=[{"chat": "c1", "seq": 4}])
     for seq in (5, 6):
         place = {"epoch": epoch, "seq": 0, "cs": seq, "chat": "c1", "kind": "message"}
         device.receive(type="event", message=entry(seq), **place)
@@ -233,7 +222,7 @@ def test_message_has_no_body_from_its_expiry_on() -> None:
     """The device needs no event to remove the text."""
     device = Device()
     device.event(1, 1, expires_at=500)
-    log = device.state.chats["c1"].log
+    log = device.chat.log
 
     assert [message.body for message in log.messages(now_s=499.0)] == ["text 1"]
     assert [message.body for message in log.messages(now_s=500.0)] == [""]
@@ -242,7 +231,7 @@ def test_message_has_no_body_from_its_expiry_on() -> None:
 def test_event_of_an_unknown_kind_advances_the_cursor() -> None:
     """A newer server does not stop an older client."""
     device = Device()
-    device.receive(type="event", epoch="e1", seq=1, kind="poll", chat="c1", poll={})
+    device.receive_other(1, "poll", poll={})
     device.receive(type="weather")
     device.event(2, 1)
 
@@ -263,10 +252,10 @@ def test_presence_subscriptions_are_renewed_after_a_reconnect() -> None:
     device = Device(watched_max=2)
     device.state.watch(["bob", "carol"])
     device.state.unwatch(["carol"])
-    device.state.handle_disconnect(device.now)
+    device.disconnect()
     device.state.pop_frames()
 
-    device.state.handle_welcome({"user": "alice", "epoch": "e1", "seq": 0}, device.now)
+    device.welcome()
 
     assert device.sent("watch") == [{"type": "watch", "users": ["bob"]}]
     with pytest.raises(Overloaded):
@@ -315,20 +304,13 @@ def test_hello_names_unstored_chats_and_no_send_is_repeated() -> None:
     """The server sends `stored` for the chats in `hello`; no send is repeated to find out."""
     device = Device()
     for number in (1, 2):
-        fields = {"type": "send", "chat": "c1", "ref": f"r{number}", "body": "hello"}
-        device.state.enqueue(OutboxEntry(f"r{number}", "c1", fields), device.now)
-        (frame,) = device.sent("send")
-        place = {"seq": number, "ts": number, "mid": f"m{number}"}
-        device.receive(
-            type="ack", id=frame["id"], ref=f"r{number}", **place, dup=False, durability="hot"
-        )
+        device.ack(device.enqueue(ref=f"r{number}"), number)
 
     assert "unstored" not in Device().state.build_hello("token")
-    device.state.handle_disconnect(device.now)
+    device.disconnect()
     device.now += 60
     assert device.state.build_hello("token")["unstored"] == {"c1": 2}
-    welcome = {"user": "alice", "epoch": "e1", "seq": 0, "large": []}
-    device.connection = device.state.handle_welcome(welcome, device.now)
+    device.welcome()
     assert device.sent("send") == []
     device.receive(type="stored", chat="c1", upto=2)
     assert "unstored" not in device.state.build_hello("token")

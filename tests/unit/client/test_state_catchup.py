@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from chatserver.client import events, saved_state
 from chatserver.client.client_state import ClientState, QueuedEvent
-from chatserver.client.outbox import OutboxEntry
-from tests.unit.client.device import Device, Fields, entry, failure, page
+from tests.unit.client.device import Device, Fields, entry, page
 
 
 def test_readable_membership_between_unreadable_ones_is_delivered_in_order() -> None:
@@ -17,8 +16,7 @@ def test_readable_membership_between_unreadable_ones_is_delivered_in_order() -> 
     device.event(1, 18, role="", **ours)
     device.event(2, 21, role="member", **ours)
     device.event(3, 22)
-    (request,) = device.sent("history")
-    device.receive(**page(request, 33, 34))  # the second membership has ended by now
+    device.answer(33, 34)  # the second membership has ended by now
     assert device.bodies() == ["text 22"]
 
     device.event(4, 23)
@@ -30,8 +28,7 @@ def test_readable_membership_between_unreadable_ones_is_delivered_in_order() -> 
     assert device.bodies() == ["text 22", "text 23"]  # entries after the gap wait
 
     device.event(6, 33)
-    (request,) = device.sent("history")
-    device.receive(**page(request, 33, 34))
+    device.answer(33, 34)
     assert device.bodies() == ["text 22", "text 23", "text 33", "text 34"]
     skipped = [(event.after, event.upto) for event in device.events_of(events.Skipped)]
     assert skipped == [(18, 20), (24, 32)]
@@ -42,17 +39,14 @@ def test_large_chat_is_read_from_its_position_on() -> None:
     device = Device(large=({"chat": "big", "seq": 5},))
     device.event(0, 6, "big")
     device.event(0, 8, "big")
-    (request,) = device.sent("history")
+    request = device.answer(7, 8)
     assert request["after"] == 6
-    device.receive(**page(request, 7, 8))
     assert device.bodies() == ["text 6", "text 7", "text 8"]
 
-    device.state.handle_disconnect(device.now)
+    device.disconnect()
     assert device.state.build_hello("token")["large"] == {"big": 8}
-    again = {"user": "alice", "epoch": "e1", "seq": 0, "large": [{"chat": "big", "seq": 9}]}
-    device.connection = device.state.handle_welcome(again, device.now)
-    (request,) = device.sent("history")
-    device.receive(**page(request, 9))
+    device.welcome(large=[{"chat": "big", "seq": 9}])
+    device.answer(9)
     assert device.bodies()[-1] == "text 9"
 
 
@@ -61,9 +55,7 @@ def test_entries_before_the_start_of_history_are_skipped() -> None:
     device = Device()
     device.event(1, 3)
     device.event(2, 9)
-    (request,) = device.sent("history")
-
-    device.receive(**page(request, 8, 9))
+    device.answer(8, 9)
 
     assert device.bodies() == ["text 3", "text 8", "text 9"]
     assert device.events_of(events.Skipped) == [events.Skipped("c1", 3, 7)]
@@ -75,28 +67,24 @@ def test_unavailable_history_delays_messages_for_seconds_only() -> None:
     device.event(1, 3)
     device.event(2, 5)
     for _ in range(5):
-        (request,) = device.sent("history")
-        device.receive(**failure(request, "unavailable", temporary=True))
-        device.now += 60
-        device.state.tick(device.now)
+        device.refuse("history", "unavailable", temporary=True)
+        device.advance(60)
 
     device.events += device.state.pop_events()
     assert device.events_of(events.Skipped) == [events.Skipped("c1", 3, 4)]
     assert device.bodies() == ["text 3", "text 5"]
-    assert device.state.chats["c1"].needs_history
+    assert device.chat.needs_history
     assert device.sent("history") == []
 
 
 def test_long_absence_reads_the_newest_entries_and_reports_skipped_ones() -> None:
     """The number of entries to catch up is limited."""
     device = Device(fill_max=3)
-    device.event(1, 1)
+    device.add(1)
     top = {"chat": "c1", "kind": "group", "top": 10}
     device.receive(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[top])
-    (request,) = device.sent("history")
+    request = device.answer(8, 9, 10)
     assert request["after"] == 7
-
-    device.receive(**page(request, 8, 9, 10))
 
     assert device.events_of(events.Skipped) == [events.Skipped("c1", 1, 7)]
     assert device.bodies() == ["text 1", "text 8", "text 9", "text 10"]
@@ -105,10 +93,9 @@ def test_long_absence_reads_the_newest_entries_and_reports_skipped_ones() -> Non
 def test_kept_entries_are_the_newest() -> None:
     """A busy chat costs no more memory than a quiet one."""
     device = Device(entries_max=3)
-    for seq in range(1, 8):
-        device.event(seq, seq)
+    device.add(*range(1, 8))
 
-    assert [one.seq for one in device.state.chats["c1"].log.entries()] == [5, 6, 7]
+    assert [one.seq for one in device.chat.log.entries()] == [5, 6, 7]
 
 
 def reset(device: Device, *chats: Fields) -> None:
@@ -124,28 +111,25 @@ def restart(device: Device, unconsumed: Sequence[QueuedEvent] = ()) -> Device:
     saved_state.restore(other.state, position, operations)
     cursor = device.state.cursor
     assert cursor is not None
-    welcome = {"user": "alice", "epoch": cursor.epoch, "seq": cursor.seq}
-    other.connection = other.state.handle_welcome(welcome, other.now)
+    other.welcome(cursor.epoch, cursor.seq)
     return other
 
 
 def test_new_epoch_drops_a_copy_with_a_lost_change() -> None:
     """An edit that Redis lost is no longer shown, though the message still exists."""
     device = Device()
-    device.event(1, 1)
-    device.event(2, 2)
+    device.add(1, 2)
     edited = [
         entry(1, body="edited", rev=3, edited_seq=3),
         entry(2),
         entry(3, target=1, kind="edit"),
     ]
     device.state.apply_history({"chat": "c1", "messages": edited}, is_newest=True)
-    log = device.state.chats["c1"].log
+    log = device.chat.log
     assert log.messages()[0].body == "edited"
 
     reset(device)
-    (request,) = device.sent("history")
-    device.receive(**page(request, 2, more=True))
+    device.answer(2, more=True)
 
     assert [message.body for message in log.messages()] == ["text 2"]
     assert device.events_of(events.EntriesWithdrawn) == [events.EntriesWithdrawn("c1", (3,), 2)]
@@ -154,11 +138,7 @@ def test_new_epoch_drops_a_copy_with_a_lost_change() -> None:
 def test_operation_resent_in_a_new_epoch_is_also_resent_by_the_next_process() -> None:
     """An ack from an old epoch does not prove that the operation is done in the new one."""
     device = Device()
-    fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
-    device.state.enqueue(OutboxEntry("r", "c1", fields), device.now)
-    (request,) = device.sent("send")
-    position = {"seq": 9, "ts": 9, "mid": "m9", "dup": False, "durability": "hot"}
-    device.receive(type="ack", id=request["id"], ref="r", **position)
+    device.ack(device.enqueue(), 9)
     reset(device)
 
     other = restart(device)
@@ -169,7 +149,7 @@ def test_operation_resent_in_a_new_epoch_is_also_resent_by_the_next_process() ->
 def test_pending_read_of_a_chat_is_repeated_by_the_next_process() -> None:
     """A snapshot contains only the newest chats; the others are compared, now or later."""
     device = Device()
-    device.event(1, 1)
+    device.add(1)
     device.receive(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[])
     assert [request["after"] for request in device.sent("history")] == [1]
 
@@ -181,7 +161,7 @@ def test_pending_read_of_a_chat_is_repeated_by_the_next_process() -> None:
 def test_events_pushed_again_to_the_next_process_are_not_skipped() -> None:
     """The user has left: history is forbidden, but the inbox still has the unconsumed entries."""
     device = Device()
-    device.event(1, 1)
+    device.add(1)
     for seq in (2, 3):
         frame = {"type": "event", "epoch": "e1", "seq": seq, "cs": seq, "chat": "c1"}
         fields = {**frame, "kind": "message", "message": entry(seq)}
@@ -189,8 +169,7 @@ def test_events_pushed_again_to_the_next_process_are_not_skipped() -> None:
     unconsumed = device.state.pop_queued_events()
 
     other = restart(device, unconsumed)
-    (request,) = other.sent("history")
-    other.receive(**failure(request, "forbidden", temporary=False))
+    other.refuse("history", "forbidden")
     other.event(2, 2)
     other.event(3, 3)
 
@@ -201,15 +180,13 @@ def test_events_pushed_again_to_the_next_process_are_not_skipped() -> None:
 def test_gap_that_no_event_fills_is_skipped_after_some_attempts() -> None:
     """History is forbidden, and the server does not push the entries again."""
     device = Device()
-    device.event(1, 1)
+    device.add(1)
     device.event(2, 3)
     other = restart(device)
 
     for _ in range(5):
-        (request,) = other.sent("history")
-        other.receive(**failure(request, "forbidden", temporary=False))
-        other.now += 60
-        other.state.tick(other.now)
+        other.refuse("history", "forbidden")
+        other.advance(60)
 
     assert other.events_of(events.Skipped) == [events.Skipped("c1", 1, 3)]
     other.event(3, 4)
@@ -219,13 +196,12 @@ def test_gap_that_no_event_fills_is_skipped_after_some_attempts() -> None:
 def test_message_after_a_gap_is_read_by_the_next_process() -> None:
     """The cursor is past the message, but it was not delivered."""
     device = Device()
-    device.event(1, 1)
+    device.add(1)
     device.event(2, 3)
     assert device.bodies() == ["text 1"]
 
     other = restart(device)
-    (request,) = other.sent("history")
-    other.receive(**page(request, 2, 3))
+    other.answer(2, 3)
 
     assert other.bodies() == ["text 2", "text 3"]
 
@@ -233,8 +209,7 @@ def test_message_after_a_gap_is_read_by_the_next_process() -> None:
 def test_replaced_message_is_withdrawn_and_the_new_one_delivered() -> None:
     """In the new epoch, the same seq is another message with another mid."""
     device = Device()
-    device.event(1, 1)
-    device.event(2, 2)
+    device.add(1, 2)
 
     reset(device)
     (request,) = device.sent("history")
@@ -249,7 +224,7 @@ def test_replaced_message_is_withdrawn_and_the_new_one_delivered() -> None:
 def test_chat_that_becomes_large_and_small_again_has_no_gap() -> None:
     """Events continue after each change; `hello` names only chats that are large now."""
     device = Device()
-    device.event(1, 1)
+    device.add(1)
     info = {"chat": "c1", "kind": "group", "members": ["alice"]}
     fields = {"type": "event", "epoch": "e1", "kind": "chat", "chat": "c1"}
     device.receive(**fields, seq=2, info={**info, "large": True, "since": 1})
@@ -270,7 +245,7 @@ def test_removal_from_a_large_chat_removes_its_position() -> None:
     removal = {"seq": 1, "ts": 1, "chat": "c1", "mid": "m1", "sender": "bob", "ref": "r1"}
     removal |= {"kind": "member", "body": "", "user": "alice", "role": ""}
 
-    device.receive(type="event", epoch="e1", seq=1, kind="member", chat="c1", cs=1, message=removal)
+    device.receive_other(1, "member", cs=1, message=removal)
 
     assert "large" not in device.state.build_hello("token")
 
@@ -284,8 +259,7 @@ def test_large_chat_that_is_not_compared_yet_is_not_in_hello() -> None:
 
     reset(device, {"chat": "c1", "top": 1})
     assert "large" not in device.state.build_hello("token")
-    (request,) = device.sent("history")
-    device.receive(**page(request, 1))
+    device.answer(1)
 
     assert device.state.build_hello("token")["large"] == {"c1": 1}
 
@@ -312,11 +286,11 @@ def test_entries_before_the_first_delivered_one_are_kept_only_without_a_gap() ->
     device.event(0, 7)
     device.event(1, 4)
     device.event(2, 5, kind="edit", target=4, body="first")
-    assert [kept.seq for kept in device.state.chats["c1"].log.entries()] == [7]
+    assert [kept.seq for kept in device.chat.log.entries()] == [7]
 
     device.event(3, 6, kind="edit", target=4, body="second")
 
-    assert [kept.seq for kept in device.state.chats["c1"].log.entries()] == [6, 7]
+    assert [kept.seq for kept in device.chat.log.entries()] == [6, 7]
     assert device.bodies() == ["text 7"]
 
 
@@ -324,7 +298,7 @@ def test_marks_of_a_lost_entry_are_taken_from_the_server_in_a_new_epoch() -> Non
     """An entry that the user read may be lost, and its seq may now be another entry."""
     device = Device()
     device.event(1, 5, sender="alice")
-    chat = device.state.chats["c1"]
+    chat = device.chat
     assert chat.read == 5
 
     reset(device)
@@ -342,7 +316,7 @@ def test_older_page_across_a_membership_gap_is_kept() -> None:
     device = Device()
     newest, older = [entry(20), entry(21)], [entry(3), entry(4)]
     device.state.apply_history({"chat": "c1", "messages": newest}, is_newest=True)
-    log = device.state.chats["c1"].log
+    log = device.chat.log
 
     device.state.apply_history({"chat": "c1", "messages": older}, is_newest=False, before=10)
     assert (log.bottom, log.shown) == (20, 21)
@@ -357,12 +331,10 @@ def test_older_page_across_a_membership_gap_is_kept() -> None:
 def test_chat_outside_of_a_snapshot_hides_messages_deleted_on_another_device() -> None:
     """The snapshot lists the hidden messages of its own chats only; the history has the others."""
     device = Device(entries_max=2)
-    for seq in range(1, 4):
-        device.event(seq, seq)
+    device.add(*range(1, 4))
     device.receive(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[])
-    (request,) = device.sent("history")
+    request = device.answer()
     assert request["after"] == 3
-    device.receive(**page(request))
     (request,) = device.sent("history")
     assert request["before"] == 4
 
@@ -371,7 +343,7 @@ def test_chat_outside_of_a_snapshot_hides_messages_deleted_on_another_device() -
     device.receive(**names, messages=[entry(1, **deleted), entry(2, **deleted), entry(3)])
 
     assert device.events_of(events.MessagesHidden) == [events.MessagesHidden("c1", (2,))]
-    kept = device.state.chats["c1"].log.messages()
+    kept = device.chat.log.messages()
     assert [(message.seq, message.body) for message in kept] == [(2, ""), (3, "text 3")]
     assert device.sent("history") == []
 
@@ -380,9 +352,7 @@ def test_chat_without_known_entries_reports_skipped_ones_in_a_new_epoch() -> Non
     """Nothing can be compared: any message up to the previous position may be a new one."""
     device = Device(large=({"chat": "big", "seq": 4},))
     device.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=[])
-    (request,) = device.sent("history")
-
-    device.receive(**page(request, 2, 3, 4, 5, more=True))
+    device.answer(2, 3, 4, 5, more=True)
 
     assert device.events_of(events.Skipped) == [events.Skipped("big", 0, 4)]
     assert device.bodies() == ["text 5"]

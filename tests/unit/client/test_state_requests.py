@@ -22,7 +22,7 @@ def test_paused_device_receives_responses_and_no_events() -> None:
     device = Device()
     device.state.pause(device.now, is_paused=True)
     number = device.state.send_request({"type": "chats"}, device.now, device.now + 5)
-    device.event(1, 1)
+    device.add(1)
     device.receive(type="page", id=number, chats=[], more=False)
     assert device.bodies() == []
     assert [found for found, _ in device.state.pop_answers()] == [number]
@@ -44,10 +44,8 @@ def test_request_is_retried_on_the_next_connection_until_its_deadline() -> None:
     number = device.state.send_request({"type": "chats"}, device.now, device.now + 5)
     assert [frame["id"] for frame in device.sent("chats")] == [number]
 
-    device.state.handle_disconnect(device.now)
-    device.connection = device.state.handle_welcome(
-        {"user": "alice", "epoch": "e1", "seq": 0}, device.now
-    )
+    device.disconnect()
+    device.welcome()
     assert [frame["id"] for frame in device.sent("chats")] == [number]
 
     assert device.state.get_next_tick(device.now) == device.now + 5
@@ -62,8 +60,7 @@ def test_error_has_the_class_of_its_code() -> None:
     device = Device()
     for code in ("not_found", "new_in_v2"):
         device.state.send_request({"type": "history", "chat": "c1"}, device.now, device.now + 5)
-        (request,) = device.sent("history")
-        device.receive(**failure(request, code, temporary=False))
+        device.refuse("history", code)
 
     (_, first), (_, second) = device.state.pop_answers()
     assert isinstance(first, NotFound)
@@ -83,11 +80,8 @@ def test_requests_beyond_the_limit_are_refused() -> None:
 def test_rate_limited_send_is_retried_after_the_servers_delay() -> None:
     """The client waits for `retry_after_ms` of the error."""
     device = Device()
-    fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
-    device.state.enqueue(OutboxEntry("r", "c1", fields), device.now)
-    (request,) = device.sent("send")
+    refusal = failure(device.enqueue(), "rate_limited", temporary=True)
 
-    refusal = failure(request, "rate_limited", temporary=True)
     device.receive(**refusal, retry_after_ms=3000)
 
     assert device.sent("send") == []
@@ -102,24 +96,16 @@ def test_operations_in_a_left_chat_end_when_a_probe_is_refused() -> None:
     device = Device()
     fields = {"send": {"body": "hello"}, "delete": {"seq": 1, "for": "me"}}
     for number, (type_, more) in enumerate(fields.items(), start=1):
-        operation = OutboxEntry(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
-        device.state.enqueue(operation, device.now)
-        (request,) = device.sent(type_)
-        place = {"ref": type_, "seq": number, "ts": number, "mid": f"m{number}"}
-        device.receive(type="ack", id=request["id"], dup=False, durability="hot", **place)
+        device.ack(device.enqueue(type_, ref=type_, **more), number)
 
-    device.now += PROBE_S
-    device.state.tick(device.now)
-    (early,) = device.sent("send")
-    device.receive(**failure(early, "not_found", temporary=False))
+    device.advance(PROBE_S)
+    device.refuse("send", "not_found")
     assert device.events_of(events.Refused) == []
 
     device.event(1, 2, sender="bob", kind="member", user="alice", role="", body="")
     assert device.sent("send") == []
-    device.now += PROBE_S
-    device.state.tick(device.now)
-    (late,) = device.sent("send")
-    device.receive(**failure(late, "not_found", temporary=False))
+    device.advance(PROBE_S)
+    device.refuse("send", "not_found")
 
     assert [event.ref for event in device.events_of(events.Refused)] == ["send", "delete"]
     assert list(device.state.outbox) == []
@@ -128,19 +114,11 @@ def test_operations_in_a_left_chat_end_when_a_probe_is_refused() -> None:
 def test_operation_in_a_rejoined_chat_is_kept() -> None:
     """An error from the time between the memberships does not apply."""
     device = Device()
-    device.state.enqueue(
-        OutboxEntry("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0
-    )
-    (request,) = device.sent("send")
-    place = {"ref": "r", "seq": 1, "ts": 1, "mid": "m1"}
-    device.receive(type="ack", id=request["id"], dup=False, durability="hot", **place)
+    device.ack(device.enqueue(), 1)
     for seq, role in ((2, ""), (3, "member")):
         device.event(seq - 1, seq, kind="member", user="alice", role=role, body="")
-    device.now += PROBE_S
-    device.state.tick(device.now)
-    (probe,) = device.sent("send")
-
-    device.receive(**failure(probe, "not_found", temporary=False))
+    device.advance(PROBE_S)
+    device.refuse("send", "not_found")
 
     assert device.events_of(events.Refused) == []
     assert [operation.ref for operation in device.state.outbox] == ["r"]
@@ -159,10 +137,7 @@ def test_companion_message_that_would_wait_for_hours_is_refused(
 ) -> None:
     """Token limits reset at midnight: a question must not be sent hours later. Others wait."""
     device = Device()
-    fields = {"type": "send", "chat": chat, "ref": "r1", "body": "hello"}
-    device.state.enqueue(OutboxEntry("r1", chat, fields), device.now)
-    (request,) = device.sent("send")
-    refusal = failure(request, "rate_limited", temporary=True)
+    refusal = failure(device.enqueue(ref="r1", chat=chat), "rate_limited", temporary=True)
 
     device.receive(**refusal, retry_after_ms=wait_s * 1000)
 
