@@ -10,10 +10,17 @@ from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     open_assistant_world,
 )
+from tests.integration.features.companions.model_fixtures import (
+    bedrock,
+    bedrock_server,
+    model,
+    openai,
+    openai_server,
+)
 from tests.integration.warm.support import Tables
 from tests.support.servers.limits import dynamodb
 
-__all__ = ["dynamodb"]
+__all__ = ["bedrock", "bedrock_server", "dynamodb", "model", "openai", "openai_server"]
 
 
 @pytest.fixture

@@ -19,22 +19,14 @@ from chatserver.features.companions.providers.interface import (
     ToolCall,
     ToolResult,
 )
-from tests.integration.features.companions.test_models import (
-    bedrock_at,
-    bedrock_server,
-    openai_at,
-    openai_server,
-)
+from tests.integration.features.companions.model_fixtures import Model
 from tests.support.servers.model_servers import (
-    ModelServer,
     bedrock_answer,
     bedrock_tool_use,
     moderation,
     openai_answer,
     openai_tool_calls,
 )
-
-__all__ = ["bedrock_server", "openai_server"]
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 WEATHER = Tool(
@@ -62,66 +54,58 @@ async def pieces_of(provider: Provider, ask: ModelRequest) -> list[Any]:
         return [piece async for piece in stream if piece != Delta("")]
 
 
-async def test_bedrock_tool_calls_are_returned_with_their_input(
-    bedrock_server: ModelServer,
-) -> None:
+async def test_bedrock_tool_calls_are_returned_with_their_input(bedrock: Model) -> None:
     """The input arrives in parts, and a response can have several calls."""
     uses = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
-    bedrock_server.set_responses(bedrock_tool_use(*uses, text="Let me look."))
-    async with bedrock_at(bedrock_server) as provider:
-        pieces = await pieces_of(provider, ASK)
+    bedrock.server.set_responses(bedrock_tool_use(*uses, text="Let me look."))
+    pieces = await pieces_of(bedrock.provider, ASK)
 
     assert pieces == [Delta("Let me look."), CALL, SECOND, Finish("tools", 7, 3)]
-    ((_, body),) = bedrock_server.calls
+    ((_, body),) = bedrock.server.calls
     assert body["inferenceConfig"] == {"maxTokens": 50, "temperature": 0.3, "topP": 0.8}
     (spec,) = body["toolConfig"]["tools"]
     assert spec["toolSpec"]["name"] == "weather"
     assert spec["toolSpec"]["inputSchema"] == {"json": WEATHER.input_schema}
 
 
-async def test_bedrock_request_has_tool_results_images_and_guardrail(
-    bedrock_server: ModelServer,
-) -> None:
+async def test_bedrock_request_has_tool_results_images_and_guardrail(bedrock: Model) -> None:
     """The request is valid for the AWS service model. The guardrail's text ends the response."""
     options = Options(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
-    bedrock_server.set_responses(bedrock_answer("Not this.", stop="guardrail_intervened"))
-    async with bedrock_at(bedrock_server) as provider:
-        pieces = await pieces_of(
-            provider, dataclasses.replace(ASK, messages=EXCHANGE, options=options)
-        )
+    bedrock.server.set_responses(bedrock_answer("Not this.", stop="guardrail_intervened"))
+    pieces = await pieces_of(
+        bedrock.provider, dataclasses.replace(ASK, messages=EXCHANGE, options=options)
+    )
 
     assert pieces == [Delta("Not this."), Finish("refused", 7, 3)]
-    assert bedrock_server.faults == []
-    ((_, body),) = bedrock_server.calls
+    assert bedrock.server.faults == []
+    ((_, body),) = bedrock.server.calls
     assert body["guardrailConfig"] == {"guardrailIdentifier": "gr1abc", "guardrailVersion": "3"}
     question, _, results = body["messages"]
     assert question["content"][0]["guardContent"]["image"]["format"] == "png"
     assert [each["toolResult"]["status"] for each in results["content"]] == ["success", "error"]
 
 
-async def test_openai_tool_calls_are_returned_with_their_input(openai_server: ModelServer) -> None:
+async def test_openai_tool_calls_are_returned_with_their_input(openai: Model) -> None:
     """The arguments arrive in parts, and a response can have several calls."""
     calls = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
-    openai_server.set_responses(openai_tool_calls(*calls, text="Let me look."))
-    async with openai_at(openai_server) as provider:
-        pieces = await pieces_of(provider, ASK)
+    openai.server.set_responses(openai_tool_calls(*calls, text="Let me look."))
+    pieces = await pieces_of(openai.provider, ASK)
 
     assert pieces == [Delta("Let me look."), CALL, SECOND, Finish("tools", 7, 3)]
-    ((_, body),) = openai_server.calls
+    ((_, body),) = openai.server.calls
     assert (body["temperature"], body["top_p"]) == (0.3, 0.8)
     (tool,) = body["tools"]
     assert tool["function"]["parameters"] == WEATHER.input_schema
 
 
-async def test_openai_request_has_tool_results_and_images(openai_server: ModelServer) -> None:
+async def test_openai_request_has_tool_results_and_images(openai: Model) -> None:
     """The request is valid for the types of the OpenAI SDK."""
-    openai_server.set_responses(openai_answer("Sunny."))
-    async with openai_at(openai_server) as provider:
-        pieces = await pieces_of(provider, dataclasses.replace(ASK, messages=EXCHANGE))
+    openai.server.set_responses(openai_answer("Sunny."))
+    pieces = await pieces_of(openai.provider, dataclasses.replace(ASK, messages=EXCHANGE))
 
     assert pieces[0] == Delta("Sunny.")
-    assert openai_server.faults == []
-    ((_, body),) = openai_server.calls
+    assert openai.server.faults == []
+    ((_, body),) = openai.server.calls
     url = body["messages"][1]["content"][0]["image_url"]["url"]
     assert url.startswith("data:image/png;base64,iVBORw0KGgo")
     assert [each["role"] for each in body["messages"]] == [
@@ -130,7 +114,7 @@ async def test_openai_request_has_tool_results_and_images(openai_server: ModelSe
 
 
 async def test_bedrock_guardrail_checks_the_messages_that_no_response_has_accepted(
-    bedrock_server: ModelServer,
+    bedrock: Model,
 ) -> None:
     """If one of their images cannot be marked, the guardrail checks all messages."""
     messages = (
@@ -139,36 +123,32 @@ async def test_bedrock_guardrail_checks_the_messages_that_no_response_has_accept
         ModelMessage("user", "New.", images=(Image("image/jpeg", b"jpeg"),)),
     )
     options = Options(guardrail="gr1abc", guardrail_version="3")
-    bedrock_server.set_responses(bedrock_answer("Hi."))
-    async with bedrock_at(bedrock_server) as provider:
-        await pieces_of(provider, dataclasses.replace(ASK, messages=messages, options=options))
-        webp = dataclasses.replace(messages[2], images=(Image("image/webp", b"webp"),))
-        await pieces_of(
-            provider, dataclasses.replace(ASK, messages=(*messages[:2], webp), options=options)
-        )
+    bedrock.server.set_responses(bedrock_answer("Hi."))
+    await pieces_of(bedrock.provider, dataclasses.replace(ASK, messages=messages, options=options))
+    webp = dataclasses.replace(messages[2], images=(Image("image/webp", b"webp"),))
+    await pieces_of(
+        bedrock.provider, dataclasses.replace(ASK, messages=(*messages[:2], webp), options=options)
+    )
 
-    assert bedrock_server.faults == []
+    assert bedrock.server.faults == []
     blocks = [
         [[*block] for message in body["messages"] for block in message["content"]]
-        for _, body in bedrock_server.calls
+        for _, body in bedrock.server.calls
     ]
     assert blocks[0] == [["text"], ["text"], ["guardContent"], ["guardContent"]]
     assert blocks[1] == [["text"], ["text"], ["image"], ["text"]]
 
 
 @pytest.mark.parametrize("flagged", [True, False])
-async def test_openai_moderation_refuses_a_flagged_message(
-    openai_server: ModelServer, flagged: bool
-) -> None:
+async def test_openai_moderation_refuses_a_flagged_message(openai: Model, flagged: bool) -> None:
     """The model is called only if the message is not flagged."""
     options = Options(moderation_model="omni-moderation-latest")
-    openai_server.set_responses(moderation(flagged=flagged))
-    openai_server.set_responses(openai_answer("Hello."))
-    async with openai_at(openai_server) as provider:
-        pieces = await pieces_of(provider, dataclasses.replace(ASK, options=options))
+    openai.server.set_responses(moderation(flagged=flagged))
+    openai.server.set_responses(openai_answer("Hello."))
+    pieces = await pieces_of(openai.provider, dataclasses.replace(ASK, options=options))
 
-    paths = [path for path, _ in openai_server.calls]
-    assert openai_server.calls[0][1] == {
+    paths = [path for path, _ in openai.server.calls]
+    assert openai.server.calls[0][1] == {
         "model": "omni-moderation-latest",
         "input": "Weather?",
     }

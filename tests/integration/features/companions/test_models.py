@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.companion_options import NO_OPTIONS
-from chatserver.features.companions.providers.bedrock import open_bedrock
 from chatserver.features.companions.providers.interface import (
     Delta,
+    End,
     Finish,
     ModelMessage,
     ModelRequest,
@@ -27,22 +26,20 @@ from chatserver.features.companions.providers.model_call import (
     ResponseEnd,
     stream_response,
 )
-from chatserver.features.companions.providers.openai_api import OpenAiApi
-from chatserver.features.companions.settings import Companions
+from tests.integration.features.companions.model_fixtures import Model, bedrock_at, openai_at
 from tests.support.servers.model_servers import (
     DONE,
-    EVENT_STREAM,
     SSE,
     Cut,
     Hang,
     ModelServer,
     Refuse,
+    Step,
     bedrock_answer,
     block_delta,
     chunk,
     event,
     exception_event,
-    open_model_server,
     openai_answer,
 )
 from tests.support.servers.processes import eventually
@@ -50,41 +47,6 @@ from tests.support.servers.processes import eventually
 ASK = ModelRequest("model.one", "Be kind.", (ModelMessage("user", "Hello"),), 50, NO_OPTIONS)
 PACE = CallLimits(first_delta_s=20.0, between_s=20.0, answer_s=60.0, attempts_max=3, backoff_s=0.01)
 BOUNDS = BodyBounds()
-
-
-@pytest.fixture
-async def bedrock_server() -> AsyncIterator[ModelServer]:
-    """A stub server with the API of Bedrock."""
-    async with open_model_server(EVENT_STREAM) as server:
-        yield server
-
-
-@pytest.fixture
-async def openai_server() -> AsyncIterator[ModelServer]:
-    """A stub server with the API of OpenAI."""
-    async with open_model_server(SSE) as server:
-        yield server
-
-
-@contextlib.asynccontextmanager
-async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
-    """Open the Bedrock provider on a stub server."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", server.url)
-        async with open_bedrock(Companions()) as provider:
-            yield provider
-
-
-@contextlib.asynccontextmanager
-async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
-    """Open the OpenAI provider on a stub server."""
-    provider = OpenAiApi(Companions(openai_url=f"{server.url}/v1", openai_key=SecretStr("k")))
-    try:
-        yield provider
-    finally:
-        await provider.close()
 
 
 async def collect_response(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
@@ -102,133 +64,29 @@ async def collect_response(provider: Provider, **pace: Any) -> tuple[str, Respon
     return text, end
 
 
-# Bedrock
-
-
-async def test_bedrock_response_streams_with_usage(bedrock_server: ModelServer) -> None:
+async def test_bedrock_response_streams_with_usage(bedrock: Model) -> None:
     """The request is a ConverseStream, and every delta is returned."""
-    bedrock_server.set_responses(bedrock_answer("Hel", "lo, ", "wörld"))
-    async with bedrock_at(bedrock_server) as provider:
-        pieces = [piece async for piece in provider.stream(ASK)]
+    bedrock.server.set_responses(bedrock_answer("Hel", "lo, ", "wörld"))
+    pieces = [piece async for piece in bedrock.provider.stream(ASK)]
 
     assert pieces == [Delta("Hel"), Delta("lo, "), Delta("wörld"), Finish("done", 7, 3)]
-    ((path, body),) = bedrock_server.calls
+    ((path, body),) = bedrock.server.calls
     assert path == "/model/model.one/converse-stream"
     assert body == {
         "messages": [{"role": "user", "content": [{"text": "Hello"}]}],
         "system": [{"text": "Be kind."}],
         "inferenceConfig": {"maxTokens": 50},
     }
-    assert bedrock_server.headers[0]["Authorization"].startswith("AWS4-HMAC-SHA256")
+    assert bedrock.server.headers[0]["Authorization"].startswith("AWS4-HMAC-SHA256")
 
 
-@pytest.mark.parametrize(
-    ("stop", "end"),
-    [
-        ("max_tokens", "length"),
-        ("stop_sequence", "done"),
-        ("guardrail_intervened", "refused"),
-        ("content_filtered", "refused"),
-    ],
-)
-async def test_bedrock_stop_reason_is_returned(
-    bedrock_server: ModelServer, stop: str, end: str
-) -> None:
-    bedrock_server.set_responses(bedrock_answer("so far", stop=stop))
-    async with bedrock_at(bedrock_server) as provider:
-        assert await collect_response(provider) == ("so far", ResponseEnd(end, 7, 3))  # type: ignore[arg-type]  # a literal
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [Refuse(429, "ThrottlingException"), Refuse(503, "ServiceUnavailableException")],
-)
-async def test_bedrock_throttling_is_retried(bedrock_server: ModelServer, refusal: Refuse) -> None:
-    """Before the first delta a retry repeats no text."""
-    bedrock_server.set_responses(refusal)
-    bedrock_server.set_responses(refusal)
-    bedrock_server.set_responses(bedrock_answer("at last"))
-    async with bedrock_at(bedrock_server) as provider:
-        assert (await collect_response(provider))[0] == "at last"
-
-    assert len(bedrock_server.calls) == 3
-
-
-async def test_bedrock_retries_are_limited(bedrock_server: ModelServer) -> None:
-    """At most `attempts_max` requests are sent."""
-    bedrock_server.set_responses(Refuse(429, "ThrottlingException"))
-    async with bedrock_at(bedrock_server) as provider:
-        with pytest.raises(Overloaded):
-            await collect_response(provider)
-
-    assert len(bedrock_server.calls) == 3
-
-
-@pytest.mark.parametrize("name", ["ValidationException", "AccessDeniedException"])
-async def test_bedrock_configuration_error_is_not_retried(
-    bedrock_server: ModelServer, name: str
-) -> None:
-    """An error that an operator has to fix is raised at once."""
-    bedrock_server.set_responses(Refuse(400 if name.startswith("V") else 403, name))
-    async with bedrock_at(bedrock_server) as provider:
-        with pytest.raises(ConfigError):
-            await collect_response(provider)
-
-    assert len(bedrock_server.calls) == 1
-
-
-def _damaged() -> bytes:
-    frame = bytearray(block_delta("damaged"))
-    frame[-6] ^= 1  # in the payload, so that its CRC is wrong
-    return bytes(frame)
-
-
-BEDROCK_BREAKS: dict[str, list[Any]] = {
-    "exception": [exception_event("modelStreamErrorException")],
-    "throttled": [exception_event("throttlingException")],
-    "cut": [Cut()],
-    "ended": [],
-    "damaged": [_damaged()],
-    "half": [block_delta("half a frame")[:-9]],
-}
-
-
-@pytest.mark.parametrize("fault", sorted(BEDROCK_BREAKS))
-async def test_bedrock_stream_that_breaks_keeps_its_text(
-    bedrock_server: ModelServer, fault: str
-) -> None:
-    """After any failure, the received text is kept and marked, and there is no retry."""
-    steps = BEDROCK_BREAKS[fault]
-    bedrock_server.set_responses(
-        event("messageStart", role="assistant") + block_delta("so far"), *steps
-    )
-    async with bedrock_at(bedrock_server) as provider:
-        assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
-
-    assert len(bedrock_server.calls) == 1
-
-
-async def test_bedrock_exception_event_before_the_first_delta_is_retried(
-    bedrock_server: ModelServer,
-) -> None:
-    """An error in the event stream is handled like one in the response status."""
-    bedrock_server.set_responses(exception_event("throttlingException"))
-    bedrock_server.set_responses(bedrock_answer("yes"))
-    async with bedrock_at(bedrock_server) as provider:
-        assert (await collect_response(provider))[0] == "yes"
-
-
-# OpenAI
-
-
-async def test_openai_response_streams_with_usage(openai_server: ModelServer) -> None:
+async def test_openai_response_streams_with_usage(openai: Model) -> None:
     """The request is a chat completion, and every delta is returned."""
-    openai_server.set_responses(openai_answer("Hel", "lo, ", "wörld"))
-    async with openai_at(openai_server) as provider:
-        pieces = [piece async for piece in provider.stream(ASK)]
+    openai.server.set_responses(openai_answer("Hel", "lo, ", "wörld"))
+    pieces = [piece async for piece in openai.provider.stream(ASK)]
 
     assert pieces == [Delta("Hel"), Delta("lo, "), Delta("wörld"), Finish("done", 7, 3)]
-    ((path, body),) = openai_server.calls
+    ((path, body),) = openai.server.calls
     assert path == "/v1/chat/completions"
     assert body == {
         "model": "model.one",
@@ -240,114 +98,118 @@ async def test_openai_response_streams_with_usage(openai_server: ModelServer) ->
         "stream_options": {"include_usage": True},
         "max_tokens": 50,
     }
-    assert openai_server.headers[0]["Authorization"] == "Bearer k"
+    assert openai.server.headers[0]["Authorization"] == "Bearer k"
 
 
-async def test_openai_server_without_usage_is_supported(openai_server: ModelServer) -> None:
-    """Some servers with this API do not count tokens."""
-    openai_server.set_responses(chunk({"content": "hi"}) + chunk({}, "stop") + DONE)
-    async with openai_at(openai_server) as provider:
-        assert await collect_response(provider) == ("hi", ResponseEnd("done"))
+def _damaged() -> bytes:
+    frame = bytearray(block_delta("damaged"))
+    frame[-6] ^= 1  # in the payload, so that its CRC is wrong
+    return bytes(frame)
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        ([openai_answer("so far", finish="length")], ("so far", "length")),
-        ([openai_answer("so far", finish="content_filter")], ("so far", "refused")),
-        (
-            [chunk({"refusal": "I cannot."}) + chunk({}, "stop") + DONE],
-            ("I cannot.", "refused"),
-        ),
-    ],
-)
-async def test_openai_finish_reason_is_returned(
-    openai_server: ModelServer, steps: list[Any], expected: tuple[str, str]
-) -> None:
-    """The text of a refusal is shown to the user."""
-    openai_server.set_responses(*steps)
-    async with openai_at(openai_server) as provider:
-        text, end = await collect_response(provider)
-
-    assert (text, end.end) == expected
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_openai_throttling_is_retried(openai_server: ModelServer, status: int) -> None:
-    """The provider retries; the retries of the OpenAI SDK are disabled."""
-    openai_server.set_responses(Refuse(status))
-    openai_server.set_responses(openai_answer("at last"))
-    async with openai_at(openai_server) as provider:
-        assert (await collect_response(provider))[0] == "at last"
-
-    assert len(openai_server.calls) == 2
-
-
-@pytest.mark.parametrize("status", [400, 401, 404])
-async def test_openai_configuration_error_is_not_retried(
-    openai_server: ModelServer, status: int
-) -> None:
-    """An error that an operator has to fix is raised at once."""
-    openai_server.set_responses(Refuse(status))
-    async with openai_at(openai_server) as provider:
-        with pytest.raises(ConfigError):
-            await collect_response(provider)
-
-    assert len(openai_server.calls) == 1
-
-
-OPENAI_BREAKS: dict[str, list[Any]] = {
-    "cut": [Cut()],
-    "ended": [],
-    "nonsense": [b"data: {not json\n\n"],
-    "error": [b'data: {"error": {"message": "overloaded", "code": 500}}\n\n'],
+Responses = list[list[Step]]
+BEDROCK_BEGIN = event("messageStart", role="assistant") + block_delta("so far")
+OPENAI_BEGIN = chunk({"content": "so far"})
+OPENAI_END = chunk({}, "stop") + DONE
+THROTTLED_EVENT = exception_event("throttlingException")
+THROTTLED = Refuse(429, "ThrottlingException")
+UNAVAILABLE = Refuse(503, "ServiceUnavailableException")
+YES, BROKEN = ("yes", ResponseEnd("done", 7, 3)), ("so far", ResponseEnd("broken"))
+STOP_REASONS: dict[str, End] = {
+    "max_tokens": "length",
+    "stop_sequence": "done",
+    "guardrail_intervened": "refused",
+    "content_filtered": "refused",
+}
+# By provider and case: the responses of the server (the last one is repeated), what the caller
+# gets, and the number of requests. Requests are repeated only before the first delta.
+BEDROCK: dict[str, tuple[Responses, Any, int]] = {
+    **{
+        stop: ([[bedrock_answer("so far", stop=stop)]], ("so far", ResponseEnd(end, 7, 3)), 1)
+        for stop, end in STOP_REASONS.items()
+    },
+    "throttled": ([[THROTTLED], [THROTTLED], [bedrock_answer("yes")]], YES, 3),
+    "unavailable": ([[UNAVAILABLE], [UNAVAILABLE], [bedrock_answer("yes")]], YES, 3),
+    "throttled event": ([[THROTTLED_EVENT], [bedrock_answer("yes")]], YES, 2),
+    "always throttled": ([[THROTTLED]], Overloaded, 3),
+    "invalid request": ([[Refuse(400, "ValidationException")]], ConfigError, 1),
+    "denied": ([[Refuse(403, "AccessDeniedException")]], ConfigError, 1),
+    "exception": ([[BEDROCK_BEGIN, exception_event("modelStreamErrorException")]], BROKEN, 1),
+    "late throttling": ([[BEDROCK_BEGIN, THROTTLED_EVENT]], BROKEN, 1),
+    "cut": ([[BEDROCK_BEGIN, Cut()]], BROKEN, 1),
+    "ended": ([[BEDROCK_BEGIN]], BROKEN, 1),
+    "damaged": ([[BEDROCK_BEGIN, _damaged()]], BROKEN, 1),
+    "half a frame": ([[BEDROCK_BEGIN, block_delta("half a frame")[:-9]]], BROKEN, 1),
+}
+OPENAI: dict[str, tuple[Responses, Any, int]] = {
+    "without usage": ([[chunk({"content": "hi"}) + OPENAI_END]], ("hi", ResponseEnd("done")), 1),
+    **{
+        end: ([[openai_answer("so far", finish=finish)]], ("so far", ResponseEnd(end, 7, 3)), 1)
+        for finish, end in {"length": "length", "content_filter": "refused"}.items()
+    },
+    # The text of a refusal is shown to the user.
+    "no": ([[chunk({"refusal": "No."}) + OPENAI_END]], ("No.", ResponseEnd("refused")), 1),
+    # The provider retries; the retries of the OpenAI SDK are disabled.
+    **{
+        str(status): ([[Refuse(status)], [openai_answer("yes")]], YES, 2)
+        for status in (429, 500, 503)
+    },
+    **{str(status): ([[Refuse(status)]], ConfigError, 1) for status in (400, 401, 404)},
+    "cut": ([[OPENAI_BEGIN, Cut()]], BROKEN, 1),
+    "ended": ([[OPENAI_BEGIN]], BROKEN, 1),
+    "nonsense": ([[OPENAI_BEGIN, b"data: {not json\n\n"]], BROKEN, 1),
+    "error": (
+        [[OPENAI_BEGIN, b'data: {"error": {"message": "overloaded", "code": 500}}\n\n']],
+        BROKEN,
+        1,
+    ),
 }
 
 
-@pytest.mark.parametrize("fault", sorted(OPENAI_BREAKS))
-async def test_openai_stream_that_breaks_keeps_its_text(
-    openai_server: ModelServer, fault: str
-) -> None:
-    """After any failure, the received text is kept and marked, and there is no retry."""
-    openai_server.set_responses(chunk({"content": "so far"}), *OPENAI_BREAKS[fault])
-    async with openai_at(openai_server) as provider:
-        assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
+@pytest.mark.parametrize(
+    ("model", "case"),
+    [("bedrock", case) for case in BEDROCK] + [("openai", case) for case in OPENAI],
+    indirect=["model"],
+)
+async def test_response_or_error_of_the_server_is_returned(model: Model, case: str) -> None:
+    """A response that breaks keeps its text; an error that an operator has to fix is final."""
+    responses, expected, calls = (BEDROCK if model.name == "bedrock" else OPENAI)[case]
+    for steps in responses:
+        model.server.set_responses(*steps)
 
-    assert len(openai_server.calls) == 1
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            await collect_response(model.provider)
+    else:
+        assert await collect_response(model.provider) == expected
+
+    assert len(model.server.calls) == calls
 
 
-# both
-
-
-@pytest.mark.parametrize("kind", ["bedrock", "openai"])
-async def test_model_that_stalls_is_disconnected(
-    bedrock_server: ModelServer, openai_server: ModelServer, kind: str
-) -> None:
+@pytest.mark.parametrize("model", ["bedrock", "openai"], indirect=True)
+async def test_model_that_stalls_is_disconnected(model: Model) -> None:
     """The text received so far is kept."""
-    server, open_provider, first_delta = _provider_of(kind, bedrock_server, openai_server)
-    server.set_responses(first_delta, Hang())
-    async with open_provider(server) as provider:
-        assert await collect_response(provider, between_s=0.1) == (
-            "so far",
-            ResponseEnd("late"),
-        )
-        await eventually(lambda: server.gone == 1)
+    model.server.set_responses(
+        block_delta("so far") if model.name == "bedrock" else OPENAI_BEGIN, Hang()
+    )
+
+    response = await collect_response(model.provider, between_s=0.1)
+
+    assert response == ("so far", ResponseEnd("late"))
+    await eventually(lambda: model.server.gone == 1)
 
 
-@pytest.mark.parametrize("kind", ["bedrock", "openai"])
-async def test_model_that_never_begins_is_unavailable(
-    bedrock_server: ModelServer, openai_server: ModelServer, kind: str
-) -> None:
+@pytest.mark.parametrize("model", ["bedrock", "openai"], indirect=True)
+async def test_model_that_never_begins_is_unavailable(model: Model) -> None:
     """Each attempt has a deadline, and the number of attempts is limited."""
-    server, open_provider, _ = _provider_of(kind, bedrock_server, openai_server)
-    server.set_responses(b"", Hang())
-    async with open_provider(server) as provider:
-        counting = CountingProvider(provider)
-        with pytest.raises(Unavailable):
-            await collect_response(counting, first_delta_s=0.3, attempts_max=2)
+    model.server.set_responses(b"", Hang())
+    counting = CountingProvider(model.provider)
+
+    with pytest.raises(Unavailable):
+        await collect_response(counting, first_delta_s=0.3, attempts_max=2)
 
     assert counting.attempts == 2
-    assert len(server.calls) <= 2  # an attempt may end before its request is sent
+    assert len(model.server.calls) <= 2  # an attempt may end before its request is sent
 
 
 class CountingProvider:
@@ -361,14 +223,6 @@ class CountingProvider:
         """See `Provider.stream`."""
         self.attempts += 1
         return self._provider.stream(ask)
-
-
-def _provider_of(
-    kind: str, bedrock_server: ModelServer, openai_server: ModelServer
-) -> tuple[ModelServer, Callable[[ModelServer], Any], bytes]:
-    if kind == "bedrock":
-        return bedrock_server, bedrock_at, block_delta("so far")
-    return openai_server, openai_at, chunk({"content": "so far"})
 
 
 async def test_providers_without_server_are_unavailable() -> None:

@@ -15,7 +15,6 @@ from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     open_assistant_world,
 )
-from tests.integration.features.companions.test_models import bedrock_server, openai_server
 from tests.integration.warm.support import Tables
 from tests.support.servers.model_servers import (
     ModelServer,
@@ -25,8 +24,6 @@ from tests.support.servers.model_servers import (
     openai_answer,
 )
 from tests.support.servers.processes import eventually
-
-__all__ = ["bedrock_server", "openai_server"]
 
 REFUSED = "how to pick a lock"
 AGAIN = "please answer my last message"
