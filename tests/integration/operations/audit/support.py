@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from chatserver.cold.segment_format import encode_segment
@@ -69,10 +70,11 @@ class FaultInjector:
     def _key(self, entry: Message) -> dict[str, Any]:
         return {"chatid": {"S": entry.chat}, "ts": {"N": str(entry.ts)}}
 
-    async def delete_item(self, entry: Message) -> None:
-        """Delete an item."""
-        request = {"TableName": self._messages, "Key": self._key(entry)}
-        await self.world.client.call("delete_item", request)
+    async def delete_items(self, *entries: Message) -> None:
+        """Delete items."""
+        for entry in entries:
+            request = {"TableName": self._messages, "Key": self._key(entry)}
+            await self.world.client.call("delete_item", request)
 
     async def set_attribute(self, entry: Message, name: str, value: Any) -> None:
         """Set an attribute of an item; None removes it."""
@@ -86,23 +88,20 @@ class FaultInjector:
             request["ExpressionAttributeValues"] = {":v": value}
         await self.world.client.call("update_item", request)
 
-    async def delete_object(self, segment: Segment) -> None:
-        """Delete an object."""
+    async def delete_object(self, number: int) -> None:
+        """Delete the object of a segment."""
+        segment = (await self.world.segments())[number]
         await self.world.store.call("delete_object", Key=segment.key)
 
-    async def change_object(self, segment: Segment) -> None:
-        """Overwrite an object with other bytes of the same length."""
+    async def change_object(self, number: int, change: Callable[[bytes], bytes]) -> None:
+        """Change the object of a segment."""
+        segment = (await self.world.segments())[number]
         data = await self.world.store.read(segment.key, size_max=1 << 24)
-        changed = data[:-1] + bytes([data[-1] ^ 1])
-        await self.world.store.call("put_object", Key=segment.key, Body=changed)
+        await self.world.store.call("put_object", Key=segment.key, Body=change(data))
 
-    async def extend_object(self, segment: Segment) -> None:
-        """Append bytes to an object."""
-        data = await self.world.store.read(segment.key, size_max=1 << 24)
-        await self.world.store.call("put_object", Key=segment.key, Body=data + b"more")
-
-    async def delete_row(self, segment: Segment) -> None:
+    async def delete_row(self, number: int) -> None:
         """Delete a segment's row."""
+        segment = (await self.world.segments())[number]
         key = {
             "PK": {"S": f"a#{segment.chat}"},
             "SK": {"S": f"s#{segment.last:020d}#{segment.chat}"},
