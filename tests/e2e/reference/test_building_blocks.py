@@ -325,21 +325,3 @@ def test_busy_chat_is_written_to_several_partitions(server: Server) -> None:
     assert sorted(item["seq"] for item in everything) == list(range(1, number + 2))
     expected = ["before", *(f"vote {each}" for each in range(number))]
     assert ben.texts(f"/v1/chats/{chat}/messages/between", order="oldest") == expected
-
-
-def test_votes_are_counted_in_batches(server: Server) -> None:
-    """A vote writes its own item. A worker adds all new votes to the count at once."""
-    author, *voters = server.add_users(5)
-    post = author.post("/v1/me/posts", {"content": "Vote for me"})["id"]
-
-    for voter in voters:
-        voter.put(f"/v1/users/{author.id}/posts/{post}/like")
-
-    def count() -> Any:
-        row = server.item("social", PK=f"p#{post}#likecount", SK="count")
-        return row and row["n"]
-
-    wait_for(lambda: count() == len(voters), "the count")
-    votes = server.sort_keys("social", f"p#{post}#likelist")
-    assert votes == sorted(f"u#{voter.id}" for voter in voters)
-    assert author.get(f"/v1/users/{author.id}/posts/{post}")["likes"] == len(voters)

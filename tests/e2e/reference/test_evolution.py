@@ -130,13 +130,16 @@ def test_concurrent_changes_of_an_item_are_all_applied(server: Server) -> None:
 
 def test_indexes_are_few_and_project_only_keys(server: Server) -> None:
     """Six indexes serve all access patterns; `expires_at` hides expired messages."""
-    projections = {
-        f"{table}.{name}": index["Projection"].get("NonKeyAttributes", [])
+    indexes = {
+        f"{table}.{name}": index
         for table in ("messages", "chat_session", "social", "directory")
         for name, index in indexes_of(server.describe(table)).items()
     }
 
-    assert projections == {
+    projections = {name: index["Projection"] for name, index in indexes.items()}
+    assert keys_of(indexes["chat_session.GSI1_chat"]) == ["GSI1PK"]
+    assert projections["chat_session.GSI1_chat"] == {"ProjectionType": "KEYS_ONLY"}
+    assert {name: each.get("NonKeyAttributes", []) for name, each in projections.items()} == {
         "messages.sender": ["expires_at"],
         "messages.receiver": ["expires_at"],
         "messages.status": ["expires_at"],

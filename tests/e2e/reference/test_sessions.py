@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.conditions import Key  # type: ignore[import-untyped]
 
-from tests.e2e.reference.support import Server, User, indexes_of, keys_of
+from tests.e2e.reference.support import Server, User
 
 ULID_CHARS = 26
 
@@ -104,17 +104,6 @@ def test_companion_is_an_item_for_each_version(server: Server) -> None:
         (1, "bedrock", "Be kind."),
         (2, "bedrock", "Be brief."),
     ]
-
-
-def test_session_table_has_the_keys_and_the_index_of_the_document(server: Server) -> None:
-    """`chat_session` has `PK` and `SK`, and the index `GSI1_chat` has only keys."""
-    table = server.describe("chat_session")
-
-    assert keys_of(table) == ["PK", "SK"]
-    (index,) = indexes_of(table).values()
-    assert index["IndexName"] == "GSI1_chat"
-    assert keys_of(index) == ["GSI1PK"]
-    assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
 
 
 def test_create_chat_puts_the_active_item(server: Server, companion: str, user: User) -> None:

@@ -80,45 +80,6 @@ async def test_open_group_is_joined_and_left_over_http(
     assert problem_of(await guest.get(f"/v1/chats/{chat}")) == (404, "not_found")
 
 
-async def test_chats_of_a_user_are_listed_in_pages(
-    caller: Caller, stack: Stack, new_name: NewName
-) -> None:
-    """Chats are listed newest first and once; the last page has no cursor."""
-    user = new_name("dora")
-    others = [new_name("friend") for _ in range(5)]
-    await stack.add_users(others)
-    client = caller(user)
-    created = [(await client.put(f"/v1/direct-chats/{other}")).json()["chat"] for other in others]
-
-    listed, cursor, pages = [], None, 0
-    while pages == 0 or cursor is not None:
-        query = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
-        page = (await client.get("/v1/chats", params=query)).json()
-        listed += [line["chat"] for line in page["items"]]
-        cursor, pages = page["next"], pages + 1
-
-    assert (listed, pages) == (created[::-1], 3)
-
-
-async def test_cursor_of_another_user_or_list_is_refused(
-    caller: Caller, stack: Stack, new_name: NewName
-) -> None:
-    """A cursor is valid only for its own list."""
-    user, other = new_name("gina"), new_name("other")
-    others = [new_name("friend") for _ in range(2)]
-    await stack.add_users(others)
-    client = caller(user)
-    chat = await make_group(client, *others)
-    await client.put(f"/v1/direct-chats/{others[0]}")
-    mine = (await client.get("/v1/chats", params={"limit": 1})).json()["next"]
-
-    other_user = await caller(other).get("/v1/chats", params={"cursor": mine})
-    other_list = await client.get(f"/v1/chats/{chat}/members", params={"cursor": mine})
-
-    assert problem_of(other_user) == problem_of(other_list) == (400, "bad_request")
-    assert "cursor" in other_user.json()["detail"]
-
-
 async def test_members_of_a_group_are_listed_in_pages_by_id(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:

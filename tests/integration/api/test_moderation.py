@@ -8,27 +8,6 @@ from tests.support.rawchat import RawChat
 from tests.support.stack import NewName, Stack
 
 
-async def test_blocks_over_http_are_the_same_over_the_socket(
-    caller: Caller, alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """A blocked user cannot send. Only the user who blocked can see the block."""
-    alice_http, bob_http = caller(alice.user), caller(bob.user)
-
-    put = await alice_http.put(f"/v1/me/blocks/{bob.user}")
-    refused = await send(bob_http, pair, "hello?")
-    listed = (await alice_http.get("/v1/me/blocks")).json()
-    others = (await bob_http.get("/v1/me/blocks")).json()
-    on_socket = await alice.request("blocks")
-    deleted = await alice_http.delete(f"/v1/me/blocks/{bob.user}")
-    sent = await send(bob_http, pair, "hello")
-
-    assert (put.status_code, deleted.status_code, sent.status_code) == (204, 204, 201)
-    assert problem_of(refused) == (403, "forbidden")
-    assert [item["user"] for item in listed["items"]] == [bob.user]
-    assert listed["items"] == on_socket["blocked"]
-    assert others == {"items": [], "next": None}
-
-
 async def test_mutes_and_bans_over_http_are_for_group_admins(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:

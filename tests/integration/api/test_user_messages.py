@@ -28,30 +28,6 @@ async def show_all(owner: httpx.AsyncClient, chat: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def test_list_has_direct_and_group_messages_by_time(
-    caller: Caller, alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """It has sent and received messages in both orders, in a time range that includes its ends."""
-    mine, theirs = caller(alice.user), caller(bob.user)
-    group = await make_group(mine, bob.user)
-    sends = [(mine, pair), (theirs, group), (theirs, pair), (mine, group), (theirs, pair)]
-    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(sends)]
-
-    newest = await bodies(mine)
-    oldest = await bodies(mine, order="oldest")
-    sent = await bodies(mine, direction="sent")
-    received = await bodies(mine, direction="received")
-    between = await bodies(mine, **{"from": ts[1], "to": ts[3]})
-    early = await bodies(mine, order="oldest", to=ts[1])
-
-    assert newest == ["m4", "m3", "m2", "m1", "m0"]
-    assert oldest == newest[::-1]
-    assert (sent, received) == (["m3", "m0"], ["m4", "m2", "m1"])
-    assert await bodies(theirs, direction="sent") == received
-    assert between == ["m3", "m2", "m1"]
-    assert early == ["m0", "m1"]
-
-
 async def test_cursor_stays_valid_while_messages_arrive(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:

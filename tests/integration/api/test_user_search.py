@@ -56,9 +56,3 @@ async def test_search_with_invalid_parameter_is_refused_with_its_name(
 
     assert problem_of(answer) == (400, "bad_request")
     assert answer.json()["detail"].startswith(field)
-
-
-async def test_search_without_token_is_refused(caller: Caller) -> None:
-    answer = await caller("").get(SEARCH, params={"q": "ann"})
-
-    assert problem_of(answer)[0] == 401

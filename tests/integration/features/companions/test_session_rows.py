@@ -54,31 +54,6 @@ async def begin(tables: Tables, number: int = 1) -> tuple[SessionRows, Companion
 # the five access patterns
 
 
-async def test_create_stores_exactly_the_active_row(tables: Tables) -> None:
-    """It is one item with the documented keys and attributes."""
-    _, session = await begin(tables)
-
-    assert await tables.scan("chat_session") == [
-        {
-            "PK": {"S": "alice"},
-            "SK": {"S": "#ACTIVE#ai-ada"},
-            "GSI1PK": {"S": session.chat},
-            "chat_id": {"S": session.chat},
-            "ai_version": {"N": "1"},
-            "create_time": {"N": str(NOW_MS + 1000)},
-        }
-    ]
-
-
-async def test_second_create_is_conflict_with_the_active_chat(tables: Tables) -> None:
-    sessions, session = await begin(tables)
-
-    with pytest.raises(Conflict, match=session.chat):
-        await sessions.create(make_session(2))
-
-    assert [key[1] for key in await rows_of(tables)] == ["#ACTIVE#ai-ada"]
-
-
 async def test_repeated_create_succeeds(tables: Tables) -> None:
     """After a lost response, the retry finds its own row."""
     sessions, session = await begin(tables)
@@ -130,48 +105,6 @@ async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> Non
     ]
     chat = await Directory(tables.client).get_chat(session.chat)
     assert (chat.ended_ms, chat.version) == (NOW_MS + 9000, 2)
-
-
-async def test_renew_replaces_the_active_row_and_creates_an_old_one(tables: Tables) -> None:
-    """The old row has the previous chat and the active row the new one."""
-    sessions, session = await begin(tables)
-    following = make_session(5)
-
-    await sessions.renew(session, following)
-
-    rows = await rows_of(tables)
-    assert set(rows) == {("alice", "#ACTIVE#ai-ada"), ("alice", f"ai-ada#OLD#{session.chat}")}
-    assert rows["alice", "#ACTIVE#ai-ada"] == {
-        "PK": {"S": "alice"},
-        "SK": {"S": "#ACTIVE#ai-ada"},
-        "GSI1PK": {"S": following.chat},
-        "chat_id": {"S": following.chat},
-        "ai_version": {"N": "1"},
-        "create_time": {"N": str(NOW_MS + 5000)},
-    }
-    old = rows["alice", f"ai-ada#OLD#{session.chat}"]
-    assert old["GSI1PK"] == old["chat_id"] == {"S": session.chat}
-    assert old["delete_time"] == {"N": str(NOW_MS + 5000)}
-
-
-async def test_update_version_changes_one_attribute(tables: Tables) -> None:
-    """The index finds the row by its chat id."""
-    sessions, session = await begin(tables)
-
-    found = await sessions.find_by_chat(session.chat)
-    assert found == session
-    moved = await sessions.update_version(found, 7)
-
-    rows = await rows_of(tables)
-    assert moved.ai_version == 7
-    assert rows["alice", "#ACTIVE#ai-ada"] == {
-        "PK": {"S": "alice"},
-        "SK": {"S": "#ACTIVE#ai-ada"},
-        "GSI1PK": {"S": session.chat},
-        "chat_id": {"S": session.chat},
-        "ai_version": {"N": "7"},
-        "create_time": {"N": str(NOW_MS + 1000)},
-    }
 
 
 async def test_update_version_of_an_ended_session_is_conflict(tables: Tables) -> None:
@@ -230,34 +163,6 @@ async def test_delete_of_a_session_updated_after_the_read_is_conflict(tables: Ta
 
 
 # lists
-
-
-async def test_list_all_has_active_sessions_first_then_old_ones_by_time(tables: Tables) -> None:
-    """The list has pages of one row in the order of the sort key."""
-    sessions = SessionRows(tables.client)
-    ended = [make_session(number, companion) for number in (1, 2) for companion in (BEN, ADA)]
-    for session in ended:
-        await sessions.create(session)
-        await open_chat(tables, session)
-        await sessions.delete(session, NOW_MS + 60_000)
-    active = [make_session(9, companion) for companion in (BEN, ADA)]
-    for session in active:
-        await sessions.create(session)
-
-    found: list[CompanionSession] = []
-    start = None
-    while True:
-        page = await sessions.list_all(ALICE, limit=1, start=start)
-        found += page.items
-        start = page.next
-        if start is None:
-            break
-
-    listed = [(each.companion, each.is_active, each.chat) for each in found]
-    expected = [(ADA, True, active[1].chat), (BEN, True, active[0].chat)]
-    for companion in (ADA, BEN):
-        expected += [(companion, False, make_session(number, companion).chat) for number in (1, 2)]
-    assert listed == expected
 
 
 async def test_list_old_has_one_companion_newest_first(tables: Tables) -> None:

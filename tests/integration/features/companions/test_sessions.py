@@ -200,19 +200,6 @@ async def test_second_create_is_conflict_but_same_ref_returns_the_session(
     assert got.json()["session"] == again["session"]
 
 
-async def test_create_repeated_with_idempotency_key_creates_one_session(
-    caller: Caller, alice: RawChat, ada: str
-) -> None:
-    """The repeat gets the stored response."""
-    mine, key = caller(alice.user), {"Idempotency-Key": "begin"}
-
-    first = await mine.post(f"/v1/companions/{ada}/session", json={}, headers=key)
-    again = await mine.post(f"/v1/companions/{ada}/session", json={}, headers=key)
-
-    assert first.status_code == again.status_code == 201
-    assert first.json() == again.json()
-
-
 @pytest.mark.parametrize("interface", ["http", "socket"])
 async def test_deleted_session_is_read_only(
     caller: Caller, alice: RawChat, ada: str, interface: str

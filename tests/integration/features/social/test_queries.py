@@ -74,32 +74,6 @@ async def test_user_info_is_created_completely_by_the_first_change(
     assert ("u#nobody", "info") not in await social_rows.all()
 
 
-async def test_follow_writes_two_edges_in_one_transaction(
-    social_rows: SocialRows, tables: Tables
-) -> None:
-    """A repeat changes nothing; followers and followed users are listed in pages."""
-    for user in ("bob", "carol", "dave"):
-        assert await social_rows.graph.follow(user, "alice", NOW_MS)
-    assert not await social_rows.graph.follow("bob", "alice", NOW_MS + 1)
-    (first, *_) = tables.faults.bodies("TransactWriteItems")
-
-    page = await social_rows.graph.list_followers("alice", None, 2)
-    rest = await social_rows.graph.list_followers("alice", page.next, 2)
-    mine = await social_rows.graph.list_following("bob", None, 2)
-
-    assert sum("ConditionCheck" not in action for action in first["TransactItems"]) == 2
-    assert [edge.user for edge in page.items] == ["bob", "carol"]
-    assert [edge.user for edge in rest.items] == ["dave"] and rest.next is None
-    assert [(edge.user, edge.since_ms) for edge in mine.items] == [("alice", NOW_MS)]
-    rows = await social_rows.all()
-    assert rows["u#alice#follower", "u#bob"] == {"since": NOW_MS}
-    assert rows["u#bob#following", "u#alice"] == {"since": NOW_MS}
-    assert await social_rows.graph.unfollow("bob", "alice")
-    assert not await social_rows.graph.unfollow("bob", "alice")
-    rows = await social_rows.all()
-    assert not {("u#alice#follower", "u#bob"), ("u#bob#following", "u#alice")} & rows.keys()
-
-
 async def test_follow_of_a_blocked_user_writes_nothing(
     social_rows: SocialRows, tables: Tables
 ) -> None:
