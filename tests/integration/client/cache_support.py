@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from chatserver.client import ChatClient, SqliteStore
+from chatserver.client import ChatClient, SqliteStore, Store, events
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 
@@ -28,7 +30,6 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def add_user(stack: Stack, name: str) -> str:
-    """Create an account and return its name."""
     await stack.add_users([name])
     return name
 
@@ -37,7 +38,7 @@ def url_of(stack: Stack) -> str:
     return f"ws://127.0.0.1:{stack.port}/"
 
 
-def client_of(stack: Stack, user: str, store: SqliteStore | None = None, **more: Any) -> ChatClient:
+def client_of(stack: Stack, user: str, store: Store | None = None, **more: Any) -> ChatClient:
     """Return a client of a user; it is not open yet."""
 
     async def get_token() -> str:
@@ -73,10 +74,25 @@ async def read_line(process: asyncio.subprocess.Process) -> str:
     return line.decode().rstrip("\n")
 
 
-async def consume(client: ChatClient) -> None:
-    """Consume all events of a client until canceled."""
-    async for _ in client.events():
-        pass
+@contextlib.asynccontextmanager
+async def consuming(
+    client: ChatClient, received: list[events.Event] | None = None
+) -> AsyncIterator[ChatClient]:
+    """Open a client whose events are consumed, and added to `received`, in the background."""
+
+    async def consume() -> None:
+        async for event in client.events():
+            if received is not None:
+                received.append(event)
+
+    async with client:
+        reading = asyncio.create_task(consume())
+        try:
+            yield client
+            await eventually(lambda: not client._events, DEADLINE_S, "all events are consumed")
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
 
 async def read_all(client: ChatClient, chat: str) -> list[str]:

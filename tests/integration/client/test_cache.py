@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import stat
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from tests.integration.client.cache_support import (
     DEADLINE_S,
     add_user,
     client_of,
-    consume,
+    consuming,
     offline_client,
     read_all,
     read_line,
@@ -25,29 +23,8 @@ from tests.integration.client.cache_support import (
     wait_until_shown,
 )
 from tests.support.deadlines import wait_for_exit
-from tests.support.servers.processes import eventually
-from tests.support.stack import PATIENT, NewName, Stack, open_stack, start_async
-
-
-@pytest.fixture(scope="module")
-def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack for tests that kill processes and delete data; an inbox keeps 20 events."""
-    env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20"}
-    with open_stack(tmp_path_factory.mktemp("cache"), fsync="no", env=env) as made:
-        yield made
-
-
-@contextlib.asynccontextmanager
-async def consuming(client: ChatClient) -> AsyncIterator[ChatClient]:
-    """Open a client whose events are consumed in the background."""
-    async with client:
-        reading = asyncio.create_task(consume(client))
-        try:
-            yield client
-            await eventually(lambda: not client._events, DEADLINE_S, "all events are consumed")
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+from tests.support.servers.processes import eventually, eventually_equal
+from tests.support.stack import NewName, Stack, start_async
 
 
 async def test_client_opens_offline_with_its_chats_and_messages(
@@ -184,10 +161,7 @@ async def test_messages_lost_with_redis_are_removed(
     async with consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob:
         await wait_until_shown(bob, chat, ["stored"])
 
-        async def is_cached() -> bool:
-            return await _cached(bob, chat) == ["stored"]
-
-        await eventually(is_cached, DEADLINE_S, "the cache has the stored message only")
+        await eventually_equal(lambda: _cached(bob, chat), ["stored"])
     async with offline_client(breakable, path) as offline:
         assert await read_all(offline, chat) == ["stored"]
 
@@ -235,11 +209,7 @@ async def test_messages_expire_offline(stack: Stack, new_name: NewName, tmp_path
         )
 
     async with offline_client(stack, path) as client:
-        await eventually(
-            lambda: [message.body for message in client.messages(chat)] == ["", "public"],
-            DEADLINE_S,
-            "the message expires",
-        )
+        await wait_until_shown(client, chat, ["", "public"])
         assert await read_all(client, chat) == ["", "public"]
     async with offline_client(stack, path):
         pass

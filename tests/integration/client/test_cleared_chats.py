@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,33 +10,13 @@ from chatserver.client import ChatClient, SqliteStore, events
 from chatserver.dev.servers import Server
 from chatserver.errors import BadRequest
 from tests.integration.client.cache_support import (
-    DEADLINE_S,
     add_user,
     client_of,
+    consuming,
     offline_client,
     wait_until_shown,
 )
-from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
-
-
-@contextlib.asynccontextmanager
-async def consuming(client: ChatClient) -> AsyncIterator[list[events.Event]]:
-    """Open a client; yield the list to which its events are added."""
-    received: list[events.Event] = []
-
-    async def consume() -> None:
-        async for event in client.events():
-            received.append(event)
-
-    async with client:
-        reading = asyncio.create_task(consume())
-        try:
-            yield received
-            await eventually(lambda: not client._events, DEADLINE_S, "all events are consumed")
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
 
 
 async def test_chat_cleared_on_one_device_is_cleared_on_the_other_after_reconnect(
@@ -60,7 +37,8 @@ async def test_chat_cleared_on_one_device_is_cleared_on_the_other_after_reconnec
         await wait_until_shown(phone, chat, ["secret-1", "secret-2"])
 
     laptop = device("laptop")
-    async with client_of(stack, bob_name) as bob, consuming(laptop) as received:
+    received: list[events.Event] = []
+    async with client_of(stack, bob_name) as bob, consuming(laptop, received):
         await bob.send(chat, "secret-3")
         with pytest.raises(BadRequest, match="upto"):
             await laptop.clear_chat("g-not-loaded")
@@ -74,7 +52,8 @@ async def test_chat_cleared_on_one_device_is_cleared_on_the_other_after_reconnec
         assert events.ChatCleared(chat, newest) in received
 
     phone = device("phone", SqliteStore(path))
-    async with consuming(phone) as received:
+    received.clear()
+    async with consuming(phone, received):
         await wait_until_shown(phone, chat, ["new"])
         known = phone.find_chat(chat)
         assert known is not None

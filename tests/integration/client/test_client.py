@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -20,19 +20,9 @@ from chatserver.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tests.integration.client.cache_support import DEADLINE_S, client_of, url_of
 from tests.support.servers.processes import eventually, free_port
-from tests.support.stack import PATIENT, NewName, Stack, open_stack, start_async
-
-DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack for tests that kill processes and delete data; an inbox keeps 20 events."""
-    env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20", "CHAT_GATEWAY_ONLINE_TTL_S": "2"}
-    folder = tmp_path_factory.mktemp("client")
-    with open_stack(folder, fsync="no", env=env) as made:
-        yield made
+from tests.support.stack import NewName, Stack, start_async
 
 
 class Clients:
@@ -49,17 +39,8 @@ class Clients:
 
 @pytest.fixture
 async def clients() -> AsyncIterator[Clients]:
-    """A factory of clients."""
     async with AsyncExitStack() as exits:
         yield Clients(exits)
-
-
-def client_of(stack: Stack, user: str, **options: object) -> ChatClient:
-    async def get_token() -> str:
-        return stack.token(user)
-
-    url = f"ws://127.0.0.1:{stack.port}/"
-    return ChatClient(url, get_token, open_s=DEADLINE_S, **options)  # type: ignore[arg-type]  # options of the client
 
 
 async def next_bodies(client: ChatClient, chat: str, count: int) -> list[str]:
@@ -230,10 +211,8 @@ async def test_client_offline_beyond_the_inbox_gets_all_messages(
 
 async def test_client_with_invalid_token_raises_an_error(stack: Stack) -> None:
     """The client does not retry."""
-    url = f"ws://127.0.0.1:{stack.port}/"
-
     with pytest.raises(Unauthenticated):
-        async with ChatClient(url, "x.y.z", open_s=DEADLINE_S):
+        async with ChatClient(url_of(stack), "x.y.z", open_s=DEADLINE_S):
             pass
 
 
@@ -253,14 +232,9 @@ async def test_client_whose_device_is_used_twice_ends(stack: Stack, new_name: Ne
         client_of(stack, name, device="d1") as first,
         client_of(stack, name, device="d1") as second,
     ):
-
-        async def consume(client: ChatClient) -> None:
-            async for _ in client.events():
-                pass
-
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(Conflict, match="d1"):
-                await asyncio.gather(consume(first), consume(second))
+                await asyncio.gather(*(next_bodies(each, "", 1) for each in (first, second)))
 
 
 async def test_client_resends_acked_messages_lost_with_redis(

@@ -5,15 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from chatserver.client import ChatClient, MemoryStore, events
+from tests.integration.client.cache_support import DEADLINE_S, client_of
 from tests.support.servers.processes import eventually
 from tests.support.stack import NewName, Stack
-
-DEADLINE_S = 60.0
-
-
-def client_of(stack: Stack, user: str, store: MemoryStore | None = None) -> ChatClient:
-    url = f"ws://127.0.0.1:{stack.port}/"
-    return ChatClient(url, stack.token(user), open_s=DEADLINE_S, store=store)
 
 
 async def next_entries(client: ChatClient, chat: str, count: int) -> list[str]:

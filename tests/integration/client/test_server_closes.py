@@ -57,7 +57,6 @@ class ScriptedGateway:
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[ScriptedGateway]:
-    """A running scripted gateway."""
     made = ScriptedGateway()
     protocols = [Subprotocol("chat.v1")]
     async with serve(
@@ -68,7 +67,6 @@ async def gateway() -> AsyncIterator[ScriptedGateway]:
 
 
 async def wait_for_events(client: ChatClient, kind: type[events.Event], count: int) -> list[Any]:
-    """Return the first `count` events of a kind."""
     found: list[Any] = []
     async with asyncio.timeout(DEADLINE_S):
         async for event in client.events():
