@@ -48,7 +48,6 @@ async def make_settings(redis_url: str, dynamodb: str, s3: str, **redis: Any) ->
 
 @contextlib.asynccontextmanager
 async def opened(settings: Settings, tenant: str, **more: Any) -> AsyncIterator[OpenTenant]:
-    """Open the stores of a tenant."""
     async with open_tenant(settings, tenant, clock=SystemClock(), **more) as work:
         yield work
 
@@ -89,7 +88,6 @@ def message_item(number: int, mark: str) -> Item:
 
 
 async def read_items(work: OpenTenant) -> list[Item]:
-    """Return all items of a tenant."""
     found: list[Item] = []
     for table in (MESSAGES, DIRECTORY, SOCIAL):
         async for page in work.items.iter_pages(table):
@@ -98,7 +96,6 @@ async def read_items(work: OpenTenant) -> list[Item]:
 
 
 async def read_objects(work: OpenTenant) -> dict[str, bytes]:
-    """Return all objects of a tenant."""
     return {
         each.key: await work.bucket.read(each.key, size_max=10_000)
         async for page in work.objects.iter_pages()

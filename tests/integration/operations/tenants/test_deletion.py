@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import zstandard
 
 from chatserver.cold.bucket import find_rules_of_tenant
@@ -35,7 +34,6 @@ from tests.integration.operations.tenants.support import (
     QUICK,
     fill,
     ignore,
-    make_settings,
     message_item,
     opened,
     read_items,
@@ -46,12 +44,6 @@ from tests.support.servers.processes import eventually, eventually_equal, redis_
 pytestmark = pytest.mark.constants(QUICK)
 
 
-@pytest_asyncio.fixture
-async def settings(redis_url: str, dynamodb: str, s3: str) -> Settings:
-    """Tables, a bucket and an empty Redis."""
-    return await make_settings(redis_url, dynamodb, s3)
-
-
 async def left_of(work: OpenTenant, *texts: bytes) -> list[str]:
     """Return the data of the tenant that an audit finds."""
     results = await audit_tenant(work, texts=texts, has_contents=True, report=ignore)
@@ -59,7 +51,6 @@ async def left_of(work: OpenTenant, *texts: bytes) -> list[str]:
 
 
 async def delete(work: OpenTenant) -> dict[str, Any]:
-    """Delete a tenant; return the receipt."""
     return await Deletion(work, ignore).run()
 
 
@@ -389,6 +380,5 @@ async def test_tenants_are_listed_and_measured_by_tier(settings: Settings) -> No
 
 
 def part(size: TenantSize, name: str) -> Any:
-    """Return a part of a tenant by its name."""
     (found,) = [each for each in size.parts if each.part == name]
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from tests.integration.operations.tenants.support import (
     QUICK,
     fill,
     ignore,
-    make_settings,
     opened,
     read_items,
     read_objects,
@@ -40,9 +40,15 @@ pytestmark = pytest.mark.constants(
 
 
 @pytest_asyncio.fixture
-async def settings(redis_url: str, dynamodb: str, s3: str) -> Settings:
-    """Tables, a bucket and an empty Redis."""
-    return await make_settings(redis_url, dynamodb, s3)
+async def work(settings: Settings) -> AsyncIterator[OpenTenant]:
+    async with opened(settings, "acme") as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def target(settings: Settings, tmp_path: Path) -> AsyncIterator[Target]:
+    async with open_target(str(tmp_path), settings.cold) as made:
+        yield made
 
 
 class Crash(Exception):
@@ -60,11 +66,11 @@ async def run(work: OpenTenant, target: Target) -> Any:
 
 @pytest.mark.parametrize("is_bucket", [False, True])
 async def test_export_restores_all_data_after_a_deletion(
-    settings: Settings, tmp_path: Path, is_bucket: bool
+    settings: Settings, work: OpenTenant, tmp_path: Path, is_bucket: bool
 ) -> None:
     """Items, objects and their types are equal, and the tenant is not blocked."""
     place = f"s3://{settings.cold.bucket}/backups/acme" if is_bucket else str(tmp_path)
-    async with opened(settings, "acme") as work, open_target(place, settings.cold) as target:
+    async with open_target(place, settings.cold) as target:
         await fill(work, "mark-a")
         with redis_client(settings.redis.url) as redis:
             redis.hset("{p0}:box:zoe", mapping={"a": b"\xff\xfe", "b": "text"})
@@ -91,7 +97,7 @@ async def test_export_restores_all_data_after_a_deletion(
 
 
 async def test_export_killed_after_each_file_is_complete_when_repeated(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: OpenTenant, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repeat continues after the last file, so that nothing is missing or duplicated."""
     done: list[str] = []
@@ -103,102 +109,87 @@ async def test_export_killed_after_each_file_is_complete_when_repeated(
             raise Crash(name)
 
     monkeypatch.setattr(exports, "failpoint", crash_once)
-    async with (
-        opened(settings, "acme") as work,
-        open_target(str(tmp_path), settings.cold) as target,
-    ):
-        await fill(work, "mark-a", messages=40, objects=30)
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                manifest = await run(work, target)
-            except Crash:
-                continue
-            break
+    await fill(work, "mark-a", messages=40, objects=30)
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            manifest = await run(work, target)
+        except Crash:
+            continue
+        break
 
-        assert attempts > 3
-        assert await verify_export(target, ignore) == []
-        assert (manifest.counts["messages"], manifest.counts["objects"]) == (40, 30)
-        assert not (tmp_path / "state.json").exists()
-        with pytest.raises(Conflict, match="already has an export"):
-            await run(work, target)
+    assert attempts > 3
+    assert await verify_export(target, ignore) == []
+    assert (manifest.counts["messages"], manifest.counts["objects"]) == (40, 30)
+    assert not (tmp_path / "state.json").exists()
+    with pytest.raises(Conflict, match="already has an export"):
+        await run(work, target)
 
 
 async def test_restore_killed_after_each_file_is_complete_when_repeated(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: OpenTenant, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tenant stays blocked until everything is restored. Other commands refuse it meanwhile."""
 
     def crash(name: str) -> None:
         raise Crash(name)
 
-    async with (
-        opened(settings, "acme") as work,
-        open_target(str(tmp_path), settings.cold) as target,
-    ):
-        await fill(work, "mark-a", messages=30, objects=3)
-        items, objects = await read_items(work), await read_objects(work)
-        await run(work, target)
-        await Deletion(work, ignore).run()
-        with monkeypatch.context() as patch:
-            patch.setattr(restoration, "failpoint", crash)
-            attempts = 0
-            while True:
-                attempts += 1
-                try:
-                    await Restoration(work, target, ignore).run()
-                except Crash:
-                    state = await work.schema.get_state()
-                    assert state.blocked == "tenant acme is blocked: it is being restored"
-                    continue
-                break
+    await fill(work, "mark-a", messages=30, objects=3)
+    items, objects = await read_items(work), await read_objects(work)
+    await run(work, target)
+    await Deletion(work, ignore).run()
+    with monkeypatch.context() as patch:
+        patch.setattr(restoration, "failpoint", crash)
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                await Restoration(work, target, ignore).run()
+            except Crash:
+                state = await work.schema.get_state()
+                assert state.blocked == "tenant acme is blocked: it is being restored"
+                continue
+            break
 
-        assert attempts > 5
-        assert by_key(await read_items(work)) == by_key(items)
-        assert await read_objects(work) == objects
-        assert (await work.schema.get_state()).blocked == ""
+    assert attempts > 5
+    assert by_key(await read_items(work)) == by_key(items)
+    assert await read_objects(work) == objects
+    assert (await work.schema.get_state()).blocked == ""
 
 
-async def test_verify_names_changed_and_missing_files(settings: Settings, tmp_path: Path) -> None:
+async def test_verify_names_changed_and_missing_files(
+    work: OpenTenant, target: Target, tmp_path: Path
+) -> None:
     """A restore from such an export is refused."""
-    async with (
-        opened(settings, "acme") as work,
-        open_target(str(tmp_path), settings.cold) as target,
-    ):
-        await fill(work, "mark-a")
-        with pytest.raises(NotFound, match="not finished"):
-            await verify_export(target, ignore)
-        await run(work, target)
-        (tmp_path / "objects/attachments/c/1").write_text("changed")
-        (tmp_path / "objects/attachments/c/2").unlink()
-        name = "dynamodb/social-000000.jsonl.zst"
-        (tmp_path / name).write_bytes(b"changed")
+    await fill(work, "mark-a")
+    with pytest.raises(NotFound, match="not finished"):
+        await verify_export(target, ignore)
+    await run(work, target)
+    (tmp_path / "objects/attachments/c/1").write_text("changed")
+    (tmp_path / "objects/attachments/c/2").unlink()
+    name = "dynamodb/social-000000.jsonl.zst"
+    (tmp_path / name).write_bytes(b"changed")
 
-        problems = await verify_export(target, ignore)
+    problems = await verify_export(target, ignore)
 
-        assert problems == [
-            f"{name}: its SHA-256 differs from the manifest",
-            "objects/attachments/c/1: its SHA-256 differs from the index",
-            "export: objects/attachments/c/2 is missing",
-        ]
-        await Deletion(work, ignore).run()
-        with pytest.raises(CorruptData, match="SHA-256"):
-            await Restoration(work, target, ignore).run()
+    assert problems == [
+        f"{name}: its SHA-256 differs from the manifest",
+        "objects/attachments/c/1: its SHA-256 differs from the index",
+        "export: objects/attachments/c/2 is missing",
+    ]
+    await Deletion(work, ignore).run()
+    with pytest.raises(CorruptData, match="SHA-256"):
+        await Restoration(work, target, ignore).run()
 
 
 async def test_restore_into_a_tenant_with_data_is_refused(
-    settings: Settings, tmp_path: Path
+    settings: Settings, work: OpenTenant, target: Target
 ) -> None:
     """Otherwise old and new items would be mixed."""
-    async with (
-        opened(settings, "acme") as work,
-        opened(settings, "globex", has_redis=False) as other,
-        open_target(str(tmp_path), settings.cold) as target,
-    ):
-        await fill(work, "mark-a")
-        await run(work, target)
-
+    await fill(work, "mark-a")
+    await run(work, target)
+    async with opened(settings, "globex", has_redis=False) as other:
         with pytest.raises(Conflict, match="tenant acme has data"):
             await Restoration(work, target, ignore).run()
         with pytest.raises(Conflict, match="the export is from tenant acme, not globex"):
@@ -206,18 +197,14 @@ async def test_restore_into_a_tenant_with_data_is_refused(
 
 
 async def test_export_with_messages_that_are_only_in_redis_is_refused(
-    settings: Settings, tmp_path: Path
+    settings: Settings, work: OpenTenant, target: Target
 ) -> None:
     """The export would lack acked messages, unless a partial export is allowed."""
-    async with (
-        opened(settings, "acme") as work,
-        open_target(str(tmp_path), settings.cold) as target,
-    ):
-        with redis_client(settings.redis.url) as redis:
-            redis.hset("{p0}:checkpoint", "waiting", "3")
+    with redis_client(settings.redis.url) as redis:
+        redis.hset("{p0}:checkpoint", "waiting", "3")
 
-        with pytest.raises(Conflict, match="3 messages and read marks are not in DynamoDB yet"):
-            await run(work, target)
-        manifest = await Export(work, target, ignore).run(is_partial_allowed=True)
+    with pytest.raises(Conflict, match="3 messages and read marks are not in DynamoDB yet"):
+        await run(work, target)
+    manifest = await Export(work, target, ignore).run(is_partial_allowed=True)
 
-        assert manifest.unpersisted == 3
+    assert manifest.unpersisted == 3
