@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
-from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
+from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue, VerdictSource
 from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
@@ -116,6 +116,21 @@ def question(ref: str = "r1") -> messages.BeforeSend:
     return messages.BeforeSend(CHAT, ALICE, ref, "text", "hello")
 
 
+def check_of(
+    verdicts: VerdictSource,
+    *known: str,
+    policy: Literal["open", "closed"] = "open",
+    clock: FakeClock | None = None,
+) -> BeforeSendCheck:
+    """Return a check by an application, which knows the references of earlier messages."""
+    return BeforeSendCheck(
+        verdicts=verdicts,
+        references=StubReferences(*known),
+        settings=Webhooks(before_send_policy=policy),
+        clock=clock or FakeClock(),
+    )
+
+
 async def run_loop(count: int = 3) -> None:
     """Run the event loop a few times."""
     for _ in range(count):
@@ -132,14 +147,7 @@ async def test_checked_messages_keep_their_order_for_any_order_of_verdicts(
 ) -> None:
     """Accepted messages are sent in the order of `send`, chat by chat (guarantee P3)."""
     application, outcomes = StubApplication(), Outcomes()
-    messaging = RecordingMessaging(
-        BeforeSendCheck(
-            verdicts=application,
-            references=StubReferences(),
-            settings=Webhooks(),
-            clock=FakeClock(),
-        )
-    )
+    messaging = RecordingMessaging(check_of(application))
     chats = [data.draw(st.sampled_from(["c1", "c2"])) for _ in verdicts]
 
     for number, chat in enumerate(chats):
@@ -169,14 +177,7 @@ async def test_checked_messages_keep_their_order_for_any_order_of_verdicts(
 async def test_checked_message_does_not_wait_for_one_of_another_chat() -> None:
     """A missing verdict delays one sender in one chat only."""
     application, outcomes = StubApplication(), Outcomes()
-    messaging = RecordingMessaging(
-        BeforeSendCheck(
-            verdicts=application,
-            references=StubReferences(),
-            settings=Webhooks(),
-            clock=FakeClock(),
-        )
-    )
+    messaging = RecordingMessaging(check_of(application))
     messaging.submit(ALICE, send("r1", chat="c1"), outcomes)
     messaging.submit(ALICE, send("r2", chat="c2"), outcomes)
     messaging.submit(UserId("bob"), send("r3", chat="c1"), outcomes)
@@ -194,15 +195,7 @@ async def test_checked_message_does_not_wait_for_one_of_another_chat() -> None:
 async def test_messages_beyond_the_check_limit_are_refused() -> None:
     """The memory for messages that wait for a slow application is limited."""
     application, outcomes = StubApplication(), Outcomes()
-    messaging = RecordingMessaging(
-        BeforeSendCheck(
-            verdicts=application,
-            references=StubReferences(),
-            settings=Webhooks(),
-            clock=FakeClock(),
-        ),
-        in_flight_max=2,
-    )
+    messaging = RecordingMessaging(check_of(application), in_flight_max=2)
     messaging.submit(ALICE, send("r1"), outcomes)
     messaging.submit(ALICE, send("r2"), outcomes)
 
@@ -222,34 +215,16 @@ async def test_messages_beyond_the_check_limit_are_refused() -> None:
 
 async def test_check_without_a_response_follows_the_policy() -> None:
     """`open` accepts the message, `closed` refuses it temporarily."""
-    opened = BeforeSendCheck(
-        verdicts=DownApplication(),
-        references=StubReferences(),
-        settings=Webhooks(),
-        clock=FakeClock(),
-    )
-    closed = BeforeSendCheck(
-        verdicts=DownApplication(),
-        references=StubReferences(),
-        settings=Webhooks(before_send_policy="closed"),
-        clock=FakeClock(),
-    )
-
-    assert await opened.check(question()) == "hello"
+    assert await check_of(DownApplication()).check(question()) == "hello"
     with pytest.raises(Unavailable):
-        await closed.check(question())
+        await check_of(DownApplication(), policy="closed").check(question())
 
 
 @pytest.mark.constants({"chatserver.features.webhooks.before_send.BREAKER_FAILURES": 3})
 async def test_check_after_repeated_failures_sends_no_requests_for_a_while() -> None:
     """A failed application delays a few messages, not each one."""
     application, clock = DownApplication(), FakeClock()
-    before_send = BeforeSendCheck(
-        verdicts=application,
-        references=StubReferences(),
-        settings=Webhooks(),
-        clock=clock,
-    )
+    before_send = check_of(application, clock=clock)
 
     for _ in range(10):
         await before_send.check(question())
@@ -266,12 +241,7 @@ async def test_refused_retry_of_an_acked_message_is_accepted() -> None:
         async def request_verdict(self, question: messages.BeforeSend) -> messages.Verdict:
             return messages.Verdict("refuse", why="no")
 
-    before_send = BeforeSendCheck(
-        verdicts=RefusingApplication(),
-        references=StubReferences("r1"),
-        settings=Webhooks(),
-        clock=FakeClock(),
-    )
+    before_send = check_of(RefusingApplication(), "r1")
 
     assert await before_send.check(question("r1")) == "hello"
     with pytest.raises(Forbidden, match="body: no"):
