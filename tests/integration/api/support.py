@@ -8,24 +8,24 @@ from typing import Any
 
 import httpx
 from litestar.types import ASGIApp
+from pydantic import SecretStr
 
 from chatserver.api.app import create_app
-from chatserver.config import Settings
+from chatserver.config import Auth, Redis, Settings
 from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
+from tests.support.stack import Stack
 
 # Maps a user to a logged-in client; "" is a client without a login.
 Caller = Callable[[str], httpx.AsyncClient]
 
 
 def problem_of(answer: httpx.Response) -> tuple[int, str]:
-    """Return the status and code of an error response."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     return answer.status_code, answer.json()["code"]
 
 
 async def make_group(owner: httpx.AsyncClient, *members: str, **fields: object) -> str:
-    """Create a group and return its id."""
     answer = await owner.post("/v1/chats", json={"members": list(members), **fields})
     assert answer.status_code == 201, answer.text
     chat: str = answer.json()["chat"]
@@ -33,7 +33,6 @@ async def make_group(owner: httpx.AsyncClient, *members: str, **fields: object) 
 
 
 async def send(client: httpx.AsyncClient, chat: str, body: str, **fields: object) -> httpx.Response:
-    """Send a message."""
     return await client.post(f"/v1/chats/{chat}/messages", json={"body": body, **fields})
 
 
@@ -45,6 +44,16 @@ async def store(
     assert answer.status_code == 201, answer.text
     ack: dict[str, Any] = answer.json()
     return ack
+
+
+def settings_of(stack: Stack, **sections: Any) -> Settings:
+    """Return settings of an API on the servers of a stack."""
+    return Settings(
+        redis=Redis(url=stack.redis_url, call_timeout_s=20),
+        warm=stack.warm,
+        auth=Auth(secret=SecretStr(stack.secret)),
+        **sections,
+    )
 
 
 @contextlib.asynccontextmanager

@@ -38,7 +38,6 @@ def admin_api(stack: Stack) -> Server:
 
 @pytest.fixture
 async def admin(stack: Stack, admin_api: Server) -> AsyncIterator[httpx.AsyncClient]:
-    """The admin's client."""
     async with httpx.AsyncClient(
         base_url=admin_api.endpoint, headers=bearer(stack.token(ADMIN)), timeout=20
     ) as client:

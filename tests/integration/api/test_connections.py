@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from chatserver.dev.servers import Server
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.stack import Stack
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -39,7 +39,6 @@ LAST_REQUEST = b"GET /v1/client-config HTTP/1.1\r\nHost: a\r\nConnection: close\
 
 @pytest.fixture(scope="module")
 def api(stack: Stack) -> Server:
-    """An API with the default limits."""
     return stack.start_api()
 
 
@@ -57,7 +56,6 @@ def start_api(stack: Stack, **settings: float | str) -> Server:
 
 
 async def connect(server: Server, address: str = "127.0.0.1") -> Peer:
-    """Open a connection from a loopback address."""
     return await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0))
 
 
@@ -117,7 +115,6 @@ async def check_bystander(server: Server, what: str) -> None:
 
 
 def count_connections(server: Server) -> int:
-    """Return the number of open client connections of a process."""
     assert server.process is not None
     found = psutil.Process(server.process.pid).net_connections("tcp")
     return sum(each.laddr.port == server.port and each.status == "ESTABLISHED" for each in found)
@@ -294,10 +291,7 @@ async def test_connections_of_one_client_behind_a_proxy_are_limited(stack: Stack
             writer.close()
             return answer.split()[1]
 
-        async def is_refused() -> bool:
-            return await status(b"192.0.2.77") == b"429"
-
-        await eventually(is_refused, what="the client is at its limit")
+        await eventually_equal(lambda: status(b"192.0.2.77"), b"429")  # at its limit
         assert await status(b"192.0.2.78") == b"200"
         assert await status(b"192.0.2.77", b"/healthz") == b"200"
 

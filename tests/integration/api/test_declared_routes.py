@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
-from chatserver.config import Auth, Chats, Redis, Settings
-from tests.integration.api.support import open_api
+from chatserver.config import Chats
+from tests.integration.api.support import open_api, settings_of
 from tests.security.support.users import bearer, make_key
 from tests.support.stack import NewName, Stack
 
@@ -17,13 +16,7 @@ from tests.support.stack import NewName, Stack
 @pytest.fixture
 async def client(stack: Stack) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an API in this process where strangers must consent."""
-    settings = Settings(
-        redis=Redis(url=stack.redis_url, call_timeout_s=20),
-        warm=stack.warm,
-        auth=Auth(secret=SecretStr(stack.secret)),
-        chats=Chats(invitations="always"),
-    )
-    async with open_api(settings) as app:
+    async with open_api(settings_of(stack, chats=Chats(invitations="always"))) as app:
         transport = httpx.ASGITransport(app)  # type: ignore[arg-type]  # two types of ASGI
         async with httpx.AsyncClient(transport=transport, base_url="http://api") as made:
             yield made

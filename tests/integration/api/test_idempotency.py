@@ -19,7 +19,6 @@ from tests.support.stack import NewName, Stack
 
 
 async def post(client: httpx.AsyncClient, path: str, key: str, body: Any) -> httpx.Response:
-    """Make a request with an idempotency key."""
     return await client.post(path, json=body, headers={"Idempotency-Key": key})
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx
 import pytest
 from litestar.types import ASGIApp
-from pydantic import SecretStr
 
-from chatserver.config import Api, Auth, Limits, Redis, Settings
-from tests.integration.api.support import open_api, problem_of
+from chatserver.config import Api, Limits
+from tests.integration.api.support import open_api, problem_of, settings_of
 from tests.support.stack import NewName, Stack
 
 PROXY = "127.0.0.1"
@@ -19,19 +19,16 @@ PROXY = "127.0.0.1"
 SLOW = 0.001  # one token in 17 minutes, so no bucket is refilled during a test
 
 
+def limited_api(stack: Stack, **bursts: int) -> AbstractAsyncContextManager[ASGIApp]:
+    """Open an API with these bursts that trusts the address of its proxy."""
+    limits = {kind: f"{SLOW}/s burst {burst}" for kind, burst in bursts.items()}
+    sections = {"api": Api(trusted_proxies=[PROXY]), "limits": Limits.model_validate(limits)}
+    return open_api(settings_of(stack, **sections))
+
+
 @pytest.fixture
 async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
-    """An API with low limits that trusts the address of its proxy."""
-    bursts = {"calls": 12, "failures": 3, "requests": 64, "sends": 2}
-    limits = {kind: f"{SLOW}/s burst {burst}" for kind, burst in bursts.items()}
-    settings = Settings(
-        redis=Redis(url=stack.redis_url, call_timeout_s=20),
-        warm=stack.warm,
-        auth=Auth(secret=SecretStr(stack.secret)),
-        api=Api(trusted_proxies=[PROXY]),
-        limits=Limits.model_validate(limits),
-    )
-    async with open_api(settings) as app:
+    async with limited_api(stack, calls=12, failures=3, requests=64, sends=2) as app:
         yield app
 
 
@@ -116,16 +113,9 @@ async def test_sends_of_new_accounts_of_a_network_are_limited_together(
     stack: Stack, new_name: NewName
 ) -> None:
     """By HTTP as by frames: each has half of the burst, and all of them have one burst."""
-    settings = Settings(
-        redis=Redis(url=stack.redis_url, call_timeout_s=20),
-        warm=stack.warm,
-        auth=Auth(secret=SecretStr(stack.secret)),
-        api=Api(trusted_proxies=[PROXY]),
-        limits=Limits.model_validate({"sends": f"{SLOW}/s burst 20"}),
-    )
     peer, found = new_name("peer"), []
     await stack.add_users([peer])
-    async with open_api(settings) as app:
+    async with limited_api(stack, sends=20) as app:
         for number in range(3):
             user = new_name("cheap")
             async with client_of(stack, app, user, f"198.18.7.{number + 1}") as client:

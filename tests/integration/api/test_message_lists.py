@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.integration.api.support import Caller, bodies, make_group, problem_of, send, store
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.stack import NewName, Stack
 
 
@@ -88,11 +88,9 @@ async def test_sent_list_has_only_messages_that_the_user_may_read(
     assert answer.status_code == 200
     ack = await store(theirs, back, "after")
 
-    async def has_rejoined() -> bool:
-        # `joined` in the directory is a lower bound until Redis has assigned the seq.
-        return await bodies(theirs, "/v1/me/sent") == ["after", "early", "before", "direct"]
-
-    await eventually(has_rejoined, deadline_s=60, what="the list has all readable messages")
+    # `joined` in the directory is a lower bound until Redis has assigned the seq.
+    readable = ["after", "early", "before", "direct"]
+    await eventually_equal(lambda: bodies(theirs, "/v1/me/sent"), readable)
 
     query = {"from": ack["ts"]}
     assert await bodies(theirs, "/v1/me/sent", **query) == ["after"]

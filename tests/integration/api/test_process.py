@@ -50,11 +50,17 @@ async def wait_until_healthy(port: int) -> None:
     await eventually(lambda: is_http_ready(port, "/healthz"), DEADLINE_S, "the API is healthy")
 
 
+async def start_healthy(start_api: Start, **settings: str) -> tuple[subprocess.Popen[str], int]:
+    """Start an API that serves; return it and its port."""
+    port = free_port()
+    process = start_api(CHAT_API_PORT=str(port), **settings)
+    await wait_until_healthy(port)
+    return process, port
+
+
 async def test_api_after_sigterm_exits_with_0_and_frees_its_port(start_api: Start) -> None:
     """All output up to the exit is JSON lines."""
-    port = free_port()
-    process = start_api(CHAT_API_PORT=str(port))
-    await wait_until_healthy(port)
+    process, port = await start_healthy(start_api)
 
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=DEADLINE_S)
@@ -82,9 +88,7 @@ def test_api_on_a_port_in_use_prints_the_address(start_api: Start) -> None:
 
 async def test_api_survives_invalid_http(start_api: Start) -> None:
     """Random bytes, a huge header and an early end of input close only their own connection."""
-    port = free_port()
-    start_api(CHAT_API_PORT=str(port))
-    await wait_until_healthy(port)
+    _, port = await start_healthy(start_api)
 
     for data in (b"\x16\x03\x01\x00\xff" * 100, b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000, b""):
         with socket.create_connection(("127.0.0.1", port), 20) as client:
@@ -102,9 +106,7 @@ async def test_api_survives_invalid_http(start_api: Start) -> None:
 
 async def test_api_responses_do_not_name_the_software(start_api: Start) -> None:
     """There is no Server header and no error page of the framework."""
-    port = free_port()
-    start_api(CHAT_API_PORT=str(port))
-    await wait_until_healthy(port)
+    _, port = await start_healthy(start_api)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
 
     connection.request("GET", "/nothing-here")
@@ -120,9 +122,7 @@ async def test_api_responses_do_not_name_the_software(start_api: Start) -> None:
 
 async def test_api_log_has_no_token(start_api: Start) -> None:
     """A token in a path, a query or a malformed header is not logged."""
-    port = free_port()
-    process = start_api(CHAT_API_PORT=str(port), CHAT_API_DEMO_USERS='["alice"]')
-    await wait_until_healthy(port)
+    process, port = await start_healthy(start_api, CHAT_API_DEMO_USERS='["alice"]')
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     canary = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
     for path in (f"/v1/{canary}", f"/v1/dev/login?token={canary}"):

@@ -14,13 +14,12 @@ import httpx
 import msgspec
 import pytest
 from litestar.types import ASGIApp
-from pydantic import SecretStr
 
 from chatserver.api.app import REQUESTS_OF_USER_MAX
 from chatserver.auth.api_keys import SCOPES
-from chatserver.config import Auth, Limits, Redis, Settings
+from chatserver.config import Limits
 from chatserver.telemetry import metrics
-from tests.integration.api.support import open_api
+from tests.integration.api.support import open_api, settings_of
 from tests.security.support.users import make_key
 from tests.support.stack import Stack
 
@@ -44,13 +43,7 @@ class Refused(NamedTuple):
 async def app(stack: Stack) -> AsyncIterator[ASGIApp]:
     """An API in this process, whose slots the test can count."""
     limits = dict.fromkeys(("calls", "failures", "requests", "sends", "logins"), UNLIMITED)
-    settings = Settings(
-        redis=Redis(url=stack.redis_url, call_timeout_s=20),
-        warm=stack.warm,
-        auth=Auth(secret=SecretStr(stack.secret)),
-        limits=Limits.model_validate(limits),
-    )
-    async with open_api(settings) as app:
+    async with open_api(settings_of(stack, limits=Limits.model_validate(limits))) as app:
         yield app
 
 

@@ -15,7 +15,7 @@ from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, bodies, make_group, problem_of, send, store
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually_equal
 from tests.support.stack import NewName, Stack
 
 Fields = dict[str, Any]
@@ -73,11 +73,8 @@ async def test_messages_from_before_joining_are_not_received(
     await join()
     await store(theirs, group, "second membership")
 
-    async def has_joined() -> bool:
-        # `joined` in the directory is a lower bound until Redis has assigned the seq.
-        return await bodies(mine) == ["second membership", "first membership"]
-
-    await eventually(has_joined, deadline_s=60, what="the list has both memberships")
+    # `joined` in the directory is a lower bound until Redis has assigned the seq.
+    await eventually_equal(lambda: bodies(mine), ["second membership", "first membership"])
     assert left == []
 
 
@@ -154,7 +151,6 @@ class Model:
         return next(iter(self.clients))
 
     async def step(self) -> None:
-        """Make one random change."""
         changes = [self.send] * 8 + [self.edit, self.delete, self.hide, self.join_or_leave]
         await self.random.choice(changes)()
 
@@ -248,10 +244,8 @@ async def test_list_equals_the_model_after_random_changes(
         for _ in range(15):
             await model.step()
 
-        async def is_current() -> bool:
-            return await bodies(clients[alice], order="oldest") == model.listed(None, 0, 2**53)
-
-        await eventually(is_current, deadline_s=60, what="the list equals the model")
+        everything = model.listed(None, 0, 2**53)
+        await eventually_equal(lambda: bodies(clients[alice], order="oldest"), everything)
         ts = sorted(each.ts for each in model.messages)
         for _ in range(6):
             low, high = sorted(model.random.choices([0, *ts, 2**53 - 1], k=2))
