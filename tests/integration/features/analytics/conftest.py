@@ -21,15 +21,11 @@ def lake_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def lake(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[Lake]:
-    """A lake that exports no message bodies."""
-    async with open_lake(lake_redis, settings_for(dynamodb), cold_settings(s3)) as made:
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def lake_with_bodies(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[Lake]:
-    """A lake that exports message bodies."""
+async def lake(
+    request: pytest.FixtureRequest, lake_redis: str, dynamodb: str, s3: str
+) -> AsyncIterator[Lake]:
+    """A lake that exports message bodies, unless a parameter says otherwise."""
+    has_bodies = getattr(request, "param", True)
     warm, cold = settings_for(dynamodb), cold_settings(s3)
-    async with open_lake(lake_redis, warm, cold, bodies=True) as made:
+    async with open_lake(lake_redis, warm, cold, bodies=has_bodies) as made:
         yield made

@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import boto3
 import pyarrow.parquet as pq
 
 from chatserver import config
@@ -23,7 +22,6 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Cold, Warm
 from chatserver.container.storage import StorageContainer
-from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.features.analytics.settings import Analytics
 from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
@@ -32,8 +30,9 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.features.attachments.support import cold_variables, iter_objects
 from tests.integration.warm.support import message
-from tests.integration.workers.support import PATIENT_VARIABLES, open_container
+from tests.integration.workers.support import open_container, variables_of
 from tests.support.fork_server import CLI, run_process
 from tests.support.servers.processes import redis_client
 from workers.archive.archiver import Archiver
@@ -46,8 +45,6 @@ CLI_TIMEOUT_S = 120
 
 @dataclasses.dataclass
 class DirectChat:
-    """A direct chat of two users."""
-
     id: ChatId
     a: UserId
     b: UserId
@@ -101,13 +98,21 @@ class Lake:
         for chat in chats:
             await archiver.archive_chat(chat.id)
 
+    async def export_chat(self, count: int) -> tuple[DirectChat, list[Message]]:
+        """Create a chat whose messages are archived and exported; return it and them."""
+        chat = await self.open_direct()
+        sent = chat.texts(count)
+        await self.put(*sent)
+        await self.archive(chat)
+        await self.export()
+        return chat, sent
+
     async def change(self, target: Message, entry: Message) -> None:
         """Apply a change entry to an earlier message, as the persist worker does."""
         await self.put(entry)
         await self.container.message_changes.apply(target.chat, target.ts, [entry])
 
     async def export(self, **options: Any) -> ExportTally:
-        """Run one export pass."""
         lease = make_lease(self.container, secrets.token_hex(4))
         async with lease.release_on_exit():
             return await ExportPass(self.container, lease).run(**{"with_warm": False, **options})
@@ -116,23 +121,13 @@ class Lake:
         """Return the environment of a process that uses these stores."""
         return {
             **os.environ,
-            "CHAT_REDIS_URL": self.redis_url,
-            "CHAT_WARM_ENDPOINT": self.warm.endpoint or "",
-            "CHAT_WARM_REGION": REGION,
-            "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
-            "CHAT_WARM_SECRET_KEY": SECRET_KEY,
-            "CHAT_WARM_TABLE_PREFIX": self.warm.table_prefix,
+            **variables_of(self.container),
             "CHAT_WARM_TENANT": self.warm.tenant,
-            "CHAT_COLD_ENDPOINT": self.cold.endpoint or "",
-            "CHAT_COLD_BUCKET": self.cold.bucket,
-            "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
-            "CHAT_COLD_SECRET_KEY": SECRET_KEY,
-            **PATIENT_VARIABLES,
+            **cold_variables(self.cold),
             **more,
         }
 
     async def run(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run `chatserver analytics` in a new process."""
         command = [*CLI, "analytics", *args]
         return await asyncio.to_thread(
             run_process, command, self.environment(**more), CLI_TIMEOUT_S
@@ -145,24 +140,9 @@ class Lake:
                 client.delete(key)
 
     def objects(self) -> dict[str, bytes]:
-        """Return all objects of the bucket, read with boto3."""
-        client = boto3.client(
-            "s3",
-            endpoint_url=self.cold.endpoint,
-            region_name=REGION,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-        )
-        found = {}
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.cold.bucket)
-        for page in pages:
-            for each in page.get("Contents", ()):
-                answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
-                found[each["Key"]] = answer["Body"].read()
-        return found
+        return dict(iter_objects(self.cold))
 
     def files(self) -> dict[str, bytes]:
-        """Return the Parquet files by key."""
         return {key: data for key, data in self.objects().items() if key.endswith(".parquet")}
 
     def rows(self, chat: DirectChat | None = None) -> list[dict[str, Any]]:
@@ -199,5 +179,4 @@ async def open_lake(
 
 
 def texts_of(rows: Sequence[dict[str, Any]]) -> list[str | None]:
-    """Return the bodies of rows."""
     return [row["body"] for row in rows]

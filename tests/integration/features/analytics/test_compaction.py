@@ -33,12 +33,10 @@ STEPS = ("after_freeze", "before_compacted", "after_compacted", "after_compacted
 
 @pytest.fixture(autouse=True)
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compact dates that have only a few files."""
     monkeypatch.setattr(compaction, "FILES_MIN", FILES_MIN)
 
 
 async def compact(lake: Lake) -> CompactionTally:
-    """Run a compaction in this process."""
     lease = make_lease(lake.container, secrets.token_hex(4))
     async with lease.release_on_exit():
         return await make_compactor(lake.container, lease).run()
@@ -76,7 +74,6 @@ async def make_files(lake: Lake, count: int = FILES_MIN) -> list[DirectChat]:
 
 
 async def query(lake: Lake, sql: str) -> list[tuple[Any, ...]]:
-    """Run SQL over the files."""
     files = lake.container.get(AnalyticsContainer).files
     return list((await query_exported_files(files, sql, 1000)).rows)
 
@@ -152,10 +149,9 @@ async def test_compaction_killed_at_a_step_is_completed_by_the_next(lake: Lake, 
 
 @pytest.mark.parametrize("step", ["", *STEPS])
 async def test_deleted_text_is_removed_from_all_files_after_any_compaction(
-    lake_with_bodies: Lake, step: str
+    lake: Lake, step: str
 ) -> None:
     """Erasure finds rows in the compacted file and cancels an interrupted compaction."""
-    lake = lake_with_bodies
     chats = await make_files(lake)
     if step:
         await compact_killed(lake, step)
@@ -189,9 +185,8 @@ class PausedFiles(ParquetFiles):
         return await super().put(key, data, etag)
 
 
-async def test_paused_compaction_does_not_restore_deleted_text(lake_with_bodies: Lake) -> None:
+async def test_paused_compaction_does_not_restore_deleted_text(lake: Lake) -> None:
     """The text is erased after the compaction read it, so the write of its file is refused."""
-    lake = lake_with_bodies
     chats = await make_files(lake)
     files = PausedFiles(lake)
     lease = make_lease(lake.container, "paused")

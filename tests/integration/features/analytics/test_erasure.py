@@ -18,11 +18,8 @@ from tests.integration.features.analytics.support import RECENT_TS, Lake, texts_
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
-    lake_with_bodies: Lake,
-) -> None:
+async def test_rewriting_a_chat_changes_only_its_files_and_only_once(lake: Lake) -> None:
     """One deletion is in the archive, one in DynamoDB. Unchanged files are not written again."""
-    lake = lake_with_bodies
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(60)
     await lake.put(*sent[:40])
@@ -46,10 +43,7 @@ async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
 
 async def test_erased_user_is_removed_from_the_receivers(lake: Lake) -> None:
     """Messages from the other user remain, without the erased user's id."""
-    chat = await lake.open_direct()
-    await lake.put(*chat.texts(4))
-    await lake.archive(chat)
-    await lake.export()
+    chat, _ = await lake.export_chat(4)
     before = [row["receiver"] for row in lake.rows(chat)]
     await erase_account(lake, chat.b)
 
@@ -74,11 +68,7 @@ async def test_write_conflicts_are_retried_and_end_in_an_error(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An erasure must not be confirmed while files still contain the text."""
-    chat = await lake.open_direct()
-    sent = chat.texts(3)
-    await lake.put(*sent)
-    await lake.archive(chat)
-    await lake.export()
+    chat, sent = await lake.export_chat(3)
     entry = chat.text(4, kind="delete", body="", target=1, ts=RECENT_TS)
     await lake.change(sent[0], entry)
     await lake.archive(chat)
@@ -108,11 +98,7 @@ async def test_erasure_without_pyarrow_fails_only_if_files_must_change(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker without pyarrow can erase users of chats that were never exported."""
-    exported, never = await lake.open_direct(), await lake.open_direct()
-    sent = exported.texts(3)
-    await lake.put(*sent)
-    await lake.archive(exported)
-    await lake.export()
+    (exported, sent), never = await lake.export_chat(3), await lake.open_direct()
     entry = exported.text(4, kind="delete", body="", target=1, ts=RECENT_TS)
     await lake.change(sent[0], entry)
     await lake.archive(exported)

@@ -61,9 +61,8 @@ async def test_archived_messages_are_exported_once_by_date(lake: Lake) -> None:
     assert all(key.startswith("analytics/v1/date=2020-09-1") for key in lake.files())
 
 
-async def test_columns_describe_the_message(lake_with_bodies: Lake) -> None:
+async def test_columns_describe_the_message(lake: Lake) -> None:
     """The columns include sender, receiver, sizes, reply, reactions, edit time and AI."""
-    lake = lake_with_bodies
     chat = await lake.open_direct()
     files = [Attachment("f1", "a.txt", "text/plain", 70), Attachment("f2", "b", "text/plain", 5)]
     full = chat.text(
@@ -86,13 +85,10 @@ async def test_columns_describe_the_message(lake_with_bodies: Lake) -> None:
     assert third["kind"] == "note"
 
 
+@pytest.mark.parametrize("lake", [False], indirect=True, ids=["no bodies"])
 async def test_bodies_are_exported_only_with_the_setting(lake: Lake) -> None:
     """By default the body column is empty, and the length is exported."""
-    chat = await lake.open_direct()
-    await lake.put(*chat.texts(5))
-    await lake.archive(chat)
-
-    await lake.export()
+    chat, _ = await lake.export_chat(5)
 
     assert texts_of(lake.rows(chat)) == [None] * 5
     assert [row["body_chars"] for row in lake.rows(chat)] == [10] * 5
@@ -100,10 +96,7 @@ async def test_bodies_are_exported_only_with_the_setting(lake: Lake) -> None:
 
 async def test_second_export_reads_and_writes_nothing(lake: Lake) -> None:
     """A full export reads the segments again but changes no file."""
-    chat = await lake.open_direct()
-    await lake.put(*chat.texts(50))
-    await lake.archive(chat)
-    await lake.export()
+    await lake.export_chat(50)
     before = lake.files()
 
     again = await lake.export()
@@ -116,10 +109,7 @@ async def test_second_export_reads_and_writes_nothing(lake: Lake) -> None:
 
 async def test_later_messages_and_extended_segments_are_added(lake: Lake) -> None:
     """An exported segment is replaced by a larger one, and no row is repeated."""
-    chat = await lake.open_direct()
-    await lake.put(*chat.texts(10))
-    await lake.archive(chat)
-    await lake.export()
+    chat, _ = await lake.export_chat(10)
 
     await lake.put(*chat.texts(40, start=11))
     await lake.archive(chat, segment_entries_min=30)
@@ -131,10 +121,9 @@ async def test_later_messages_and_extended_segments_are_added(lake: Lake) -> Non
 
 
 async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files(
-    lake_with_bodies: Lake,
+    lake: Lake,
 ) -> None:
     """Only files of the affected dates are written, and no file has the old text."""
-    lake = lake_with_bodies
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(200)
     await lake.put(*sent)
@@ -165,9 +154,8 @@ async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files
     assert sorted(lake.files()) == sorted(before)
 
 
-async def test_expiring_messages_are_exported_without_content(lake_with_bodies: Lake) -> None:
+async def test_expiring_messages_are_exported_without_content(lake: Lake) -> None:
     """TTL expiry does not notify the export, so it never exports the text."""
-    lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(chat.text(1, expires_at=9_000_000_000), chat.text(2))
 
@@ -178,9 +166,8 @@ async def test_expiring_messages_are_exported_without_content(lake_with_bodies: 
     assert (two["is_deleted"], two["body"]) == (False, "text 2 ⟨é⟩")
 
 
-async def test_warm_messages_are_exported_on_demand_and_once(lake_with_bodies: Lake) -> None:
+async def test_warm_messages_are_exported_on_demand_and_once(lake: Lake) -> None:
     """A later run of the archive keeps their file and applies the changes to it."""
-    lake = lake_with_bodies
     chat = await lake.open_direct()
     sent = chat.texts(60)
     await lake.put(*sent)
@@ -203,11 +190,8 @@ async def test_warm_messages_are_exported_on_demand_and_once(lake_with_bodies: L
     assert (await lake.export()).units == 0
 
 
-async def test_change_stored_but_not_applied_in_dynamodb_is_exported(
-    lake_with_bodies: Lake,
-) -> None:
+async def test_change_stored_but_not_applied_in_dynamodb_is_exported(lake: Lake) -> None:
     """The change is stored before the message is changed, and an export may run in between."""
-    lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(*chat.texts(3))
     await lake.export(with_warm=True)
@@ -220,10 +204,9 @@ async def test_change_stored_but_not_applied_in_dynamodb_is_exported(
 
 
 async def test_change_of_a_postponed_message_is_exported_later(
-    lake_with_bodies: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The unit of the deletion stays open until the message is deleted in its file."""
-    lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(*chat.texts(3))
     await lake.export(with_warm=True)
@@ -248,11 +231,7 @@ async def test_change_of_a_postponed_message_is_exported_later(
 
 async def test_damaged_file_does_not_block_the_others(lake: Lake) -> None:
     """Other files are written. When the damaged file is deleted, a full export restores it."""
-    chat, other = await lake.open_direct(), await lake.open_direct()
-    sent = chat.texts(3)
-    await lake.put(*sent)
-    await lake.archive(chat)
-    await lake.export()
+    (chat, sent), other = await lake.export_chat(3), await lake.open_direct()
     (key,) = lake.files()
     await lake.container.store.call("put_object", Key=key, Body=b"no Parquet file")
     await lake.change(sent[0], chat.text(4, kind="delete", body="", target=1, ts=RECENT_TS))
@@ -303,10 +282,9 @@ async def test_export_during_another_export_is_refused(lake: Lake) -> None:
 
 
 async def test_paused_export_writes_no_outdated_rows(
-    lake_with_bodies: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its read and its write, another process exports a deletion of a message."""
-    lake = lake_with_bodies
     chat = await lake.open_direct()
     sent = chat.texts(5)
     await lake.put(*sent)

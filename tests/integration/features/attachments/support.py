@@ -8,10 +8,11 @@ import hashlib
 import io
 import itertools
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple
 
 import aiohttp
+import boto3
 from PIL import Image
 from pydantic import SecretStr
 
@@ -21,7 +22,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.config import Cold, Settings, Warm
 from chatserver.container.storage import StorageContainer, open_storage_container
-from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.features.attachments.container import AttachmentContainer
@@ -51,6 +52,34 @@ def cold_settings(endpoint: str) -> Cold:
         origins=["http://page.example"],
         call_timeout_s=30,
     )
+
+
+def cold_variables(cold: Cold) -> dict[str, str]:
+    """Return these settings as environment variables."""
+    return {
+        "CHAT_COLD_ENDPOINT": str(cold.endpoint),
+        "CHAT_COLD_BUCKET": cold.bucket,
+        "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
+        "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+    }
+
+
+def iter_objects(cold: Cold) -> Iterator[tuple[str, bytes]]:
+    """Yield all objects of the bucket, read with boto3."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=cold.endpoint,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+    )
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=cold.bucket):
+        for each in page.get("Contents", ()):
+            try:
+                answer = client.get_object(Bucket=cold.bucket, Key=each["Key"])
+            except client.exceptions.NoSuchKey:
+                continue  # a worker deleted the object
+            yield each["Key"], answer["Body"].read()
 
 
 def picture(
@@ -86,7 +115,6 @@ class FileStack:
 
     @property
     def uploads(self) -> Uploads:
-        """The upload service of the API."""
         return self.api.get(AttachmentContainer).uploads
 
     @property
@@ -103,7 +131,6 @@ class FileStack:
         type_: str = "application/octet-stream",
         key: str | None = None,
     ) -> StartedUpload:
-        """Begin an upload."""
         digest = hashlib.sha256(content).hexdigest()
         return await self.uploads.begin(owner, chat, name, type_, len(content), digest, key)
 
@@ -126,7 +153,6 @@ class FileStack:
         name: str = "a.bin",
         type_: str = "application/octet-stream",
     ) -> File:
-        """Upload a file: begin, post and finish."""
         started = await self.begin(owner, chat, content, name, type_)
         assert await self.post(started, content) == 204
         return await self.uploads.finish(owner, started.file.id)
@@ -134,14 +160,12 @@ class FileStack:
     async def send(
         self, sender: UserId, chat: ChatId, *files: str, ref: str | None = None, **more: Any
     ) -> frames.Ack:
-        """Send a message with files."""
         send = frames.Send(
             0, chat, ref or new_id(), more.pop("body", ""), attachments=list(files), **more
         )
         return await send_message(self.api, sender, send)
 
     async def read(self, reader: UserId, chat: ChatId, seq: int) -> frames.Message:
-        """Return a message as `reader` sees it."""
         page = await self.api.history.get_page(
             reader, frames.History(0, chat, after=seq - 1, limit=1)
         )
@@ -200,7 +224,6 @@ class FileStack:
         return ChatUsers(ChatId(info.chat), alice, bob, carol)
 
     async def list_keys(self, file: str) -> list[str]:
-        """Return the keys of all objects of a file."""
         answer = await self.store.call("list_objects_v2")
         keys = sorted(each["Key"] for each in answer.get("Contents", []))
         return [key for key in keys if key.endswith(f"/{file}")]

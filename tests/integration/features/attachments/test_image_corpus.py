@@ -80,7 +80,6 @@ async def store(
 
 
 async def upload_all(store: FileStack, images: list[SampleImage]) -> list[File]:
-    """Upload the images, as several users."""
     files = []
     for number, image in enumerate(images):
         if number % FILES_PER_USER == 0:

@@ -10,7 +10,7 @@ from chatserver.features.attachments.keys import AttachmentKeys
 from chatserver.features.attachments.slow_images import SlowImages
 from tests.integration.features.attachments.support import FileStack
 from tests.support.constants import constants
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually_equal
 
 KEYS = AttachmentKeys(1)
 
@@ -80,10 +80,7 @@ async def test_postponed_slow_image_waits_for_its_backoff(store: FileStack) -> N
     assert await claim_all(queue) == ["b0"]
     await queue.postpone(image, 0.0)
 
-    async def is_due() -> bool:
-        return await claim_all(queue) == ["a0"]
-
-    await eventually(is_due, what="the postponed image is due")
+    await eventually_equal(lambda: claim_all(queue), ["a0"])
 
 
 async def test_full_queue_drops_an_image_of_the_user_with_most(store: FileStack) -> None:

@@ -15,7 +15,6 @@ import psutil
 import pytest
 from PIL import Image
 
-from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.errors import NotFound
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.keys import AttachmentKeys
@@ -39,9 +38,10 @@ from tests.integration.features.attachments.support import (
     EXIF_ROTATED,
     LOW_LIMITS,
     FileStack,
+    cold_variables,
     picture,
 )
-from tests.integration.workers.support import running
+from tests.integration.workers.support import running, variables_of
 from tests.support.constants import constants
 from tests.support.deadlines import wait_for_exit, wait_for_pid
 from tests.support.servers.processes import eventually
@@ -63,19 +63,12 @@ async def make_due(store: FileStack, *files: str) -> None:
 
 def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
     """Start a worker that kills itself at a failpoint; return a function that awaits its exit."""
-    settings = store.settings
-    env = {
+    env = variables_of(store.worker) | cold_variables(store.settings.cold)
+    env |= {
         "CHAT_FAILPOINT": failpoint,
-        "CHAT_REDIS_URL": settings.redis.url,
-        "CHAT_WARM_ENDPOINT": str(settings.warm.endpoint),
-        "CHAT_WARM_TABLE_PREFIX": settings.warm.table_prefix,
-        "CHAT_COLD_ENDPOINT": str(settings.cold.endpoint),
-        "CHAT_COLD_BUCKET": settings.cold.bucket,
         "CHAT_AUTH_SECRET": "s" * 32,
         "chatserver.features.attachments.worker.sweep.SETTLE_S": "0",
     }
-    for tier in ("WARM", "COLD"):
-        env |= {f"CHAT_{tier}_ACCESS_KEY": ACCESS_KEY, f"CHAT_{tier}_SECRET_KEY": SECRET_KEY}
     argv = [sys.executable, "-m", "tests.support.cli", "worker", worker]
     # Do not use asyncio here: its child watcher belongs to one event loop.
     pid = os.posix_spawn(sys.executable, argv, {**os.environ, **env})

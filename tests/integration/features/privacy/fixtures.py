@@ -18,7 +18,6 @@ from tests.integration.features.privacy.support import TIMEOUT_S, Person, Vault,
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
-    """A stack with a bucket."""
     async with open_vault(tmp_path_factory.mktemp("vault")) as made:
         yield made
 

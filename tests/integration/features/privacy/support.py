@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import boto3
 import httpx
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Cold
-from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server, ministack_launch
-from tests.integration.features.attachments.support import cold_settings
+from chatserver.dev.servers import Server, ministack_launch
+from tests.integration.features.attachments.support import (
+    cold_settings,
+    cold_variables,
+    iter_objects,
+)
 from tests.support.servers.processes import eventually, free_port
 from tests.support.stack import PATIENT, Stack, open_stack
 
@@ -56,22 +59,7 @@ class Vault(NamedTuple):
         return self.stack.start_worker(*names, **more)
 
     def iter_objects(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all objects of the bucket, read with boto3."""
-        client = boto3.client(
-            "s3",
-            endpoint_url=self.cold.endpoint,
-            region_name=REGION,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-        )
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.cold.bucket)
-        for page in pages:
-            for each in page.get("Contents", ()):
-                try:
-                    answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
-                except client.exceptions.NoSuchKey:
-                    continue  # a worker deleted the object
-                yield each["Key"], answer["Body"].read()
+        return iter_objects(self.cold)
 
 
 @contextlib.asynccontextmanager
@@ -85,12 +73,8 @@ async def open_vault(folder: Path, **more: str) -> AsyncIterator[Vault]:
         servers.callback(s3.kill)
         s3.start()
         cold = cold_settings(s3.endpoint)
-        assert cold.secret_key is not None
         env = {
-            "CHAT_COLD_ENDPOINT": s3.endpoint,
-            "CHAT_COLD_BUCKET": cold.bucket,
-            "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
-            "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+            **cold_variables(cold),
             **PATIENT,
             **QUICK,
             **more,
@@ -103,15 +87,12 @@ async def open_vault(folder: Path, **more: str) -> AsyncIterator[Vault]:
 
 
 class Person:
-    """A user of the HTTP API."""
-
     def __init__(self, client: httpx.AsyncClient, user: str) -> None:
         self.client = client
         self.user = user
         self.token = ""
 
     async def register(self, **more: Any) -> None:
-        """Create the account."""
         body = {"user": self.user, "password": PASSWORD, **more}
         granted = await self.request("POST", "/v1/auth/register", 201, body)
         self.token = granted["token"]
@@ -124,13 +105,11 @@ class Person:
         return answer.json() if answer.content else None
 
     async def send(self, chat: str, body: str, **more: Any) -> int:
-        """Send a message; return its seq."""
         sent = await self.request("POST", f"/v1/chats/{chat}/messages", 201, {"body": body, **more})
         seq: int = sent["seq"]
         return seq
 
     async def upload(self, chat: str, content: bytes, name: str) -> str:
-        """Upload a file; return its id."""
         digest = hashlib.sha256(content).hexdigest()
         fields = {"name": name, "size": len(content), "type": "text/plain", "sha256": digest}
         begun = await self.request("POST", f"/v1/chats/{chat}/attachments", 201, fields)
@@ -142,13 +121,10 @@ class Person:
         return file
 
     async def open_direct(self, other: str) -> str:
-        """Return the direct chat with another user."""
         chat: str = (await self.request("PUT", f"/v1/direct-chats/{other}"))["chat"]
         return chat
 
     async def wait_for_export(self) -> dict[str, Any]:
-        """Wait until the export is finished and return it."""
-
         async def is_finished() -> dict[str, Any] | None:
             found: dict[str, Any] = await self.request("GET", "/v1/me/export")
             return found if found["state"] in ("ready", "failed") else None

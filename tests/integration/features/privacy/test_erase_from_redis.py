@@ -16,7 +16,6 @@ SYSTEM = UserId("system")
 
 @pytest.fixture
 def chat(scripts: Scripts) -> Chat:
-    """A group of alice, bob and carol."""
     return Chat(scripts)
 
 

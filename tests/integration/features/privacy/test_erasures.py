@@ -35,7 +35,6 @@ FAILPOINTS = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def key(vault: Vault) -> str:
-    """An API key of the host application."""
     return await make_key(
         vault.stack, "users:write", "users:impersonate", "users:erase", "chats:read", "act_as"
     )
@@ -43,7 +42,6 @@ async def key(vault: Vault) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def erasure_worker(vault: Vault) -> AsyncIterator[Server]:
-    """A worker for exports and erasures."""
     worker = vault.start_worker("exports", "erasures")
     yield worker
     worker.kill()
@@ -239,7 +237,6 @@ async def test_erasure_by_the_application_is_idempotent(
 
 
 def login_of(person: Person) -> dict[str, str]:
-    """Return the body of a login or registration."""
     return {"user": person.user, "password": PASSWORD}
 
 

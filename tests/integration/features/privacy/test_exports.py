@@ -21,7 +21,6 @@ NewPerson = Callable[[str], Person]
 
 
 async def download(export: dict[str, Any]) -> tuple[httpx.Headers, zipfile.ZipFile]:
-    """Download an export by its link."""
     async with httpx.AsyncClient(timeout=30) as client:
         answer = await client.get(export["url"])
     assert answer.status_code == 200, answer.text
@@ -30,7 +29,6 @@ async def download(export: dict[str, Any]) -> tuple[httpx.Headers, zipfile.ZipFi
 
 
 def lines_of(archive: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
-    """Return the objects of a JSON Lines file."""
     return [json.loads(line) for line in archive.read(name).splitlines()]
 
 

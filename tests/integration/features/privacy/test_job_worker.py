@@ -17,7 +17,6 @@ ALICE = UserId("alice")
 
 
 async def request_export(container: StorageContainer) -> str:
-    """Request an export for alice; return the job's id."""
     await make_users(container, ALICE)
     now_ms = int(container.clock.time() * 1000)
     job = Job(new_job_id(), "export", ALICE, now_ms, now_ms)
@@ -26,7 +25,6 @@ async def request_export(container: StorageContainer) -> str:
 
 
 async def get_job(container: StorageContainer, id_: str) -> Job:
-    """Return the current state of a job."""
     job = await container.get(PrivacyContainer).jobs.find(id_)
     assert job is not None
     return job

@@ -17,15 +17,12 @@ from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.telemetry.metrics import PUSH_NOTICES
 from tests.integration.features.push.support import PushWorld, open_push_world
-from tests.integration.workers.support import is_drained, persister_of, running
+from tests.integration.workers.support import persist, persister_of, running
 from tests.support.deadlines import wait_for_exit
 from tests.support.servers.processes import eventually, eventually_equal
 from tests.support.servers.push_service import PushService, Reply, open_push_service
 
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
-
-
-# faults of the push service
 
 
 @pytest.mark.usefixtures("notifier")
@@ -73,8 +70,7 @@ async def test_notify_message_that_left_redis_before_the_retry_is_pushed(world: 
 
     await world.send(direct, "one")
     await browser.wait_for(1)
-    async with running(persister_of(world.container).run()):
-        await eventually(lambda: is_drained(world.container))
+    await persist(world.container)
     await world.hot.call("XTRIM", world.hot.keys.log(direct.chat), "MAXLEN", 0)
 
     assert [notice["text"] for notice in await browser.wait_for(2)] == ["one", "one"]

@@ -29,6 +29,5 @@ async def search_stack(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def new_person(search_stack: SearchStack) -> AsyncIterator[NewPerson]:
-    """A factory of new users."""
     async with open_persons(search_stack) as make:
         yield make

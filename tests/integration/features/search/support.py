@@ -78,7 +78,6 @@ class SearchStack(NamedTuple):
         self.delete_leases()
 
     async def archive(self) -> int:
-        """Archive all messages; return the number of segments."""
         worker = await self.vault.stack.start_worker_async(
             "archive",
             CHAT_ARCHIVE_RETENTION_S="1",
@@ -107,7 +106,6 @@ class SearchStack(NamedTuple):
             connection.execute(f"DELETE FROM doc WHERE {chosen}", (chat,))
 
     def delete_files(self) -> None:
-        """Delete the index."""
         if self.engine == "lancedb":
             self._connect().drop_table("messages-0")
         else:
@@ -123,7 +121,6 @@ class SearchStack(NamedTuple):
 
     @property
     def settings(self) -> Settings:
-        """Return the settings of a process of the stack."""
         search = Search(index=str(self.folder) if self.engine == "sqlite" else "s3")
         redis = Redis(url=self.vault.stack.redis_url)
         return Settings(
@@ -157,7 +154,6 @@ async def open_persons(search_stack: SearchStack) -> AsyncIterator[NewPerson]:
 
 
 async def search(person: Person, text: str, **query: Any) -> dict[str, Any]:
-    """Return a page of results."""
     found: dict[str, Any] = await person.request(
         "GET", f"/v1/search?{urllib.parse.urlencode({'q': text, **query})}"
     )
@@ -165,7 +161,6 @@ async def search(person: Person, text: str, **query: Any) -> dict[str, Any]:
 
 
 async def search_texts(person: Person, text: str, **query: Any) -> list[str]:
-    """Return the bodies of a page of results."""
     page = await search(person, text, **query)
     return [each["message"]["body"] for each in page["items"]]
 
@@ -184,7 +179,6 @@ async def wait_for_results(person: Person, text: str, count: int = 1) -> list[st
 
 
 async def make_group(owner: Person, *members: str, **fields: Any) -> str:
-    """Create a group and return its id."""
     made = await owner.request("POST", "/v1/chats", 201, {"members": list(members), **fields})
     chat: str = made["chat"]
     return chat

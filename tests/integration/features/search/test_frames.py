@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.client.client import ChatClient
 from chatserver.features.search.frames import Search
-from chatserver.protocol.request_costs import SEARCH
+from chatserver.protocol.request_costs import SEARCH, compute_route_cost
 from chatserver.requests.registry import compute_frame_cost
 from tests.integration.features.privacy.support import Person
 from tests.integration.features.search.support import (
@@ -26,10 +26,10 @@ from tests.support.rawchat import get_refusal
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 TERMINAL_S = 60.0
+ROUTE = ("GET", "/v1/search")
 
 
 async def send_search(search_stack: SearchStack, person: Person, **fields: Any) -> dict[str, Any]:
-    """Send a `search` frame and return the response."""
     async with search_stack.vault.stack.chat_of(person.user) as device:
         return await device.request("search", **fields)
 
@@ -99,25 +99,36 @@ async def test_search_cursor_of_another_user_or_query_is_refused(
         assert refused.code == "bad_request"
 
 
-async def test_search_frame_costs_ten_tokens() -> None:
-    """A page of 50 costs one more, as over HTTP."""
-    assert compute_frame_cost(Search(1, "x")) == SEARCH == 10
-    assert compute_frame_cost(Search(1, "x", limit=50)) == SEARCH + 1
+async def test_search_costs_ten_tokens() -> None:
+    """A page of 50 costs one more, over both interfaces."""
+    for cost in (compute_frame_cost(Search(1, "x")), compute_route_cost(*ROUTE, None)):
+        assert cost == SEARCH == 10
+    large = Search(1, "x", limit=50)
+    assert compute_frame_cost(large) == compute_route_cost(*ROUTE, "50") == SEARCH + 1
 
 
-async def test_sdk_searches_over_the_socket(
-    search_stack: SearchStack, new_person: NewPerson
+@pytest.mark.parametrize("interface", ["socket", "http"])
+async def test_sdk_searches_over_both_interfaces(
+    search_stack: SearchStack, new_person: NewPerson, interface: str
 ) -> None:
-    """The SDK needs no `api_url`."""
+    """A connected client needs no `api_url`; without a connection, it uses the HTTP API."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
         await ann.send(chat, f"guava {n}")
     await wait_for_results(ben, "guava", 3)
+    vault, query = search_stack.vault, "guava from:" + ann.user
 
-    async with ChatClient(f"ws://127.0.0.1:{search_stack.vault.stack.port}/", ben.token) as client:
-        first = await client.search("guava from:" + ann.user, limit=2)
-        rest = await client.search("guava from:" + ann.user, limit=2, after=first.next)
+    async def find(client: ChatClient) -> list[Any]:
+        first = await client.search(query, limit=2)
+        return [first, await client.search(query, limit=2, after=first.next)]
+
+    if interface == "socket":
+        async with ChatClient(f"ws://127.0.0.1:{vault.stack.port}/", ben.token) as client:
+            first, rest = await find(client)
+    else:
+        http = ChatClient("ws://127.0.0.1:9/", ben.token, api_url=vault.api.endpoint)
+        first, rest = await find(http)
 
     assert [each.message.body for each in first.results] == ["guava 2", "guava 1"]
     assert first.results[0].snippet == [("guava", True), (" 2", False)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 import pytest_asyncio
@@ -41,6 +41,13 @@ async def search_stack(
     folder = tmp_path_factory.mktemp(f"search-{request.param}")
     async with open_search_stack(folder, request.param) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def indexers_stopped(search_stack: SearchStack) -> Iterator[None]:
+    """Stop the last indexer of each test."""
+    yield
+    search_stack.stop_indexer()
 
 
 async def wait_until_killed(
@@ -84,13 +91,9 @@ async def test_messages_are_found_after_an_indexer_was_killed(
     await wait_until_killed(worker, send_another)
     await ann.send(chat, "cherry after")
     search_stack.delete_leases()
-    successor = search_stack.start_indexer()
-    try:
-        assert len(set(await wait_for_results(ben, "cherry", 3))) == 3
-        assert await search_texts(ben, "draft") == []
-    finally:
-        successor.kill()
-        search_stack.delete_leases()
+    search_stack.start_indexer()
+    assert len(set(await wait_for_results(ben, "cherry", 3))) == 3
+    assert await search_texts(ben, "draft") == []
 
 
 async def test_indexer_killed_at_any_time_loses_no_message(
@@ -100,7 +103,7 @@ async def test_indexer_killed_at_any_time_loses_no_message(
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for round_ in range(6):
-        worker = await search_stack.vault.stack.start_worker_async(
+        await search_stack.vault.stack.start_worker_async(
             "search",
             **{
                 "chatserver.features.search.engines.lance.MAINTENANCE_INTERVAL_S": "0",
@@ -113,15 +116,12 @@ async def test_indexer_killed_at_any_time_loses_no_message(
         await ann.request("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
         if round_ % 2:  # the indexer has indexed some messages and merges files
             await wait_for_results(ben, f'"apricot {round_} 0"')
-        worker.kill()
-        search_stack.delete_leases()
-    successor = search_stack.start_indexer()
+        search_stack.stop_indexer()
+    search_stack.start_indexer()
 
     found = await wait_for_results(ben, "apricot", 30)
 
     assert len(set(found)) == 30
-    successor.kill()
-    search_stack.delete_leases()
 
 
 async def test_erasure_is_completed_after_the_indexer_was_killed(
@@ -139,14 +139,12 @@ async def test_erasure_is_completed_after_the_indexer_was_killed(
     receipt = (await zoe.request("DELETE", "/v1/me", 202, {}))["receipt"]
     await wait_until_killed(worker)
     search_stack.delete_leases()
-    successor = search_stack.start_indexer()
+    search_stack.start_indexer()
     await wait_for_erasure(ben.client, receipt)
 
     assert search_stack.find_files_with(mark) == []
     assert search_stack.find_files_with(zoe.user) == []
-    for process in (erasures, successor):
-        process.kill()
-    search_stack.delete_leases()
+    erasures.kill()
 
 
 async def test_indexer_that_was_down_for_long_catches_up(
@@ -157,10 +155,9 @@ async def test_indexer_that_was_down_for_long_catches_up(
     chat = await ann.open_direct(ben.user)
     edited = await ann.send(chat, "melon draft")
     deleted = await ann.send(chat, "melon deleted")
-    worker = search_stack.start_indexer()
+    search_stack.start_indexer()
     await wait_for_results(ben, "melon", 2)
-    worker.kill()
-    search_stack.delete_leases()
+    search_stack.stop_indexer()
 
     search_stack.delete_position()
     await ann.request("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "melon final"})
@@ -173,8 +170,6 @@ async def test_indexer_that_was_down_for_long_catches_up(
 
     assert set(await wait_for_results(ann, "melon", 2)) == {"melon final", "melon new"}
     assert b"search.catch_up_started" in successor.log_path.read_bytes()
-    successor.kill()
-    search_stack.delete_leases()
 
 
 async def test_deleted_index_is_rebuilt(search_stack: SearchStack, new_person: NewPerson) -> None:
@@ -183,14 +178,11 @@ async def test_deleted_index_is_rebuilt(search_stack: SearchStack, new_person: N
     chat = await ann.open_direct(ben.user)
     for n in range(3):
         await ann.send(chat, f"grape {n}")
-    worker = search_stack.start_indexer()
+    search_stack.start_indexer()
     await wait_for_results(ben, "grape", 3)
-    worker.kill()
-    search_stack.delete_leases()
+    search_stack.stop_indexer()
 
     search_stack.delete_files()
-    again = search_stack.start_indexer()
+    search_stack.start_indexer()
 
     await wait_for_results(ben, "grape", 3)
-    again.kill()
-    search_stack.delete_leases()

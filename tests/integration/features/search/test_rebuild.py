@@ -27,7 +27,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def run(search_stack: SearchStack, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run `chatserver search` in a new process."""
     stack = search_stack.vault.stack
     return await asyncio.to_thread(
         subprocess.run,

@@ -6,8 +6,6 @@ import asyncio
 
 import pytest
 
-from chatserver.client.client import ChatClient
-from chatserver.protocol.request_costs import SEARCH, compute_route_cost
 from tests.integration.features.search.support import (
     NewPerson,
     SearchStack,
@@ -198,30 +196,3 @@ async def test_message_is_found_within_two_seconds(new_person: NewPerson) -> Non
         delays.append(loop.time() - began)
 
     assert sorted(delays)[2] < 2.0, delays
-
-
-async def test_sdk_searches_over_http(search_stack: SearchStack, new_person: NewPerson) -> None:
-    """The results have snippets and pages."""
-    ann, ben = await new_person("ann"), await new_person("ben")
-    chat = await ann.open_direct(ben.user)
-    for n in range(3):
-        await ann.send(chat, f"papaya {n}")
-    await wait_for_results(ben, "papaya", 3)
-
-    async def token() -> str:
-        return ben.token
-
-    client = ChatClient("ws://127.0.0.1:9/", token, api_url=search_stack.vault.api.endpoint)
-    first = await client.search("papaya from:" + ann.user, limit=2)
-    rest = await client.search("papaya from:" + ann.user, limit=2, after=first.next)
-
-    assert [each.message.body for each in first.results] == ["papaya 2", "papaya 1"]
-    assert first.results[0].snippet == [("papaya", True), (" 2", False)]
-    assert [each.message.body for each in rest.results] == ["papaya 0"]
-    assert rest.next is None
-
-
-async def test_search_request_costs_ten_tokens() -> None:
-    """A page of 50 costs one more."""
-    assert compute_route_cost("GET", "/v1/search", "50") == SEARCH + 1
-    assert compute_route_cost("GET", "/v1/search", None) == SEARCH == 10

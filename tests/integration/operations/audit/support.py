@@ -39,7 +39,6 @@ def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> 
 
 
 async def audited(world: World, **settings: Any) -> Tally:
-    """Audit the world's chat and its objects."""
     tally = Tally()
     audit = audit_of(world, **settings)
     await audit.audit_chat(world.chat, tally, on_progress)
@@ -71,7 +70,6 @@ class FaultInjector:
         return {"chatid": {"S": entry.chat}, "ts": {"N": str(entry.ts)}}
 
     async def delete_items(self, *entries: Message) -> None:
-        """Delete items."""
         for entry in entries:
             request = {"TableName": self._messages, "Key": self._key(entry)}
             await self.world.client.call("delete_item", request)
@@ -89,18 +87,15 @@ class FaultInjector:
         await self.world.client.call("update_item", request)
 
     async def delete_object(self, number: int) -> None:
-        """Delete the object of a segment."""
         segment = (await self.world.segments())[number]
         await self.world.store.call("delete_object", Key=segment.key)
 
     async def change_object(self, number: int, change: Callable[[bytes], bytes]) -> None:
-        """Change the object of a segment."""
         segment = (await self.world.segments())[number]
         data = await self.world.store.read(segment.key, size_max=1 << 24)
         await self.world.store.call("put_object", Key=segment.key, Body=change(data))
 
     async def delete_row(self, number: int) -> None:
-        """Delete a segment's row."""
         segment = (await self.world.segments())[number]
         key = {
             "PK": {"S": f"a#{segment.chat}"},

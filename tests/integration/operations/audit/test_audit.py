@@ -19,7 +19,6 @@ ARCHIVED, ALL = 9, 16  # seqs 1 to 9 are in segments of 4 entries, 10 to 16 in i
 
 
 async def make_chat(archive_world: World) -> list[Message]:
-    """Make a chat with three segments and seven items."""
     new = (archive_world.old(seq, ts=NOW_TS + seq) for seq in range(ARCHIVED + 1, ALL + 1))
     sent = [*archive_world.texts(ARCHIVED), *new]
     await archive_world.put(*sent)

@@ -26,6 +26,7 @@ from chatserver.errors import ClientError, Unavailable
 from chatserver.operations.audit.hot import AuditResults
 from chatserver.operations.audit.worker import AuditWorker
 from chatserver.protocol import codec
+from tests.integration.features.attachments.support import cold_variables
 from tests.integration.operations.audit.support import (
     NOW_TS,
     FaultInjector,
@@ -39,6 +40,7 @@ from tests.integration.workers.support import (
     Gateway,
     is_drained,
     make_direct,
+    persist,
     persister_of,
     running,
     stored_of,
@@ -65,12 +67,6 @@ async def live_chat(archive_world: World) -> AsyncIterator[tuple[Audience, Gatew
     async with running(gateway.listen(), "gateway"):
         await gateway._gateway_stream.renew()
         yield pair, gateway, ann
-
-
-async def persist(archive_world: World) -> None:
-    """Run a persist worker until the backlog is empty."""
-    async with running(persister_of(archive_world.container).run()):
-        await eventually(lambda: is_drained(archive_world.container))
 
 
 async def test_audit_during_sends_edits_and_archiving_has_no_findings(archive_world: World) -> None:
@@ -117,7 +113,7 @@ async def test_audit_during_sends_edits_and_archiving_has_no_findings(archive_wo
                 seen["warm"] += len(await archive_world.warm_seqs())
                 seen["cold"] += len(await archive_world.segments())
                 assert time.monotonic() < ends + 120
-    await persist(archive_world)
+    await persist(archive_world.container)
     assert summary(await audited(archive_world)) == []
 
 
@@ -130,11 +126,11 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(
         await gateway.send(pair, *(f"text {n}" for n in range(1, 9)), sender=ann)
         await commit_change(container, pair.chat, ann, "edit", 2, "better")
         unstored = await audited(archive_world)
-        await persist(archive_world)
+        await persist(archive_world.container)
         await gateway.send(pair, "nine", "ten", "eleven", sender=ann)
         complete = await audited(archive_world)
         stored = {each.seq: each for each in await stored_of(container, pair.chat)}
-        await FaultInjector(archive_world).delete_item(stored[4])
+        await FaultInjector(archive_world).delete_items(stored[4])
         await container.hot.call("XDEL", container.hot.keys.log(pair.chat), "11-0")
         await container.hot.call(
             "XDEL", container.hot.keys.log(pair.chat), "6-0"
@@ -143,7 +139,7 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(
         await archive_world.put(changed)
 
         faulty = await audited(archive_world)
-        await persist(archive_world)
+        await persist(archive_world.container)
 
     assert (summary(unstored), unstored.entries) == ([], 9)
     assert (summary(complete), complete.entries) == ([], 12)
@@ -162,18 +158,18 @@ async def test_stored_messages_that_redis_does_not_record_as_stored_are_found(
     hot = container.hot
     async with live_chat(archive_world) as (pair, gateway, ann):
         await gateway.send(pair, "one", "two", "three", sender=ann)
-        await persist(archive_world)
+        await persist(archive_world.container)
         await gateway.send(pair, "four", "five", sender=ann)
         log = await container.chat_log.list_range(pair.chat, Seq(4), Seq(5))
         later = [codec.decode_message(codec.join_message(e.seq, e.ts, e.tail)) for e in log]
         await archive_world.put(*later)
 
         before_recorded = await audited(archive_world)
-        await persist(archive_world)
+        await persist(archive_world.container)
         await hot.call("HSET", hot.keys.chat(pair.chat), "stored", 3)
         behind = await audited(archive_world)
         await gateway.send(pair, "six", sender=ann)
-        await persist(archive_world)
+        await persist(archive_world.container)
         after_next = await audited(archive_world)
 
     assert summary(before_recorded) == []
@@ -187,9 +183,9 @@ async def test_worker_audits_all_chats_and_counts_its_findings(archive_world: Wo
     container = archive_world.container
     async with live_chat(archive_world) as (pair, gateway, ann):
         await gateway.send(pair, "one", "two", "three", sender=ann)
-        await persist(archive_world)
+        await persist(archive_world.container)
     stored = await stored_of(container, pair.chat)
-    await FaultInjector(archive_world).delete_item(stored[1])
+    await FaultInjector(archive_world).delete_items(stored[1])
     await FaultInjector(archive_world).set_attribute(stored[2], "body", {"S": "changed"})
     unknown = f"d-{secrets.token_hex(4)}"
     stray = await FaultInjector(archive_world).add_segment(
@@ -226,13 +222,10 @@ async def test_worker_audits_all_chats_and_counts_its_findings(archive_world: Wo
 
 def environment_of(archive_world: World) -> dict[str, str]:
     """Return the environment of a command that uses the same servers."""
-    cold = archive_world.container.settings.cold
-    assert cold.secret_key is not None
-    return variables_of(archive_world.container) | {
-        "CHAT_COLD_ENDPOINT": str(cold.endpoint),
-        "CHAT_COLD_BUCKET": cold.bucket,
-        "CHAT_COLD_ACCESS_KEY": str(cold.access_key),
-        "CHAT_COLD_SECRET_KEY": cold.secret_key.get_secret_value(),
+    container = archive_world.container
+    return {
+        **variables_of(container),
+        **cold_variables(container.settings.cold),
         "CHAT_COLD_CALL_TIMEOUT_S": "30",
         "chatserver.operations.audit.worker.CONFIRM_S": "0",
         "chatserver.operations.audit.worker.ORPHAN_AGE_S": "0",
@@ -240,7 +233,6 @@ def environment_of(archive_world: World) -> dict[str, str]:
 
 
 async def command(archive_world: World, *arguments: str) -> tuple[int, str]:
-    """Run a command in a thread; return its exit code and output."""
     runner = CliRunner()
     result = await asyncio.to_thread(
         runner.invoke, cli, list(arguments), env=environment_of(archive_world)
@@ -286,7 +278,7 @@ async def test_audit_command_prints_findings_and_advice(archive_world: World) ->
     sent = [archive_world.old(seq, ts=NOW_TS + seq) for seq in range(1, 5)]
     await archive_world.put(*sent)
     good = await command(archive_world, "audit", "--chat", archive_world.chat)
-    await FaultInjector(archive_world).delete_item(sent[1])
+    await FaultInjector(archive_world).delete_items(sent[1])
     text = await command(
         archive_world, "audit", "--chat", archive_world.chat, "--max-read-units", "1000"
     )

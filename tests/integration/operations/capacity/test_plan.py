@@ -24,7 +24,10 @@ from chatserver.operations.cost.prices import load_prices
 from chatserver.telemetry.dynamodb_usage import KINDS, UsageAccumulator
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import Tables
-from tests.integration.workers.support import is_drained, open_container, persister_of, running
+from tests.integration.workers.support import (
+    open_container,
+    persist,
+)
 from tests.support.footprint import (
     Run,
     index_bytes,
@@ -167,8 +170,7 @@ async def mark_all(container: StorageContainer, chats: list[Audience]) -> int:
         for user in sorted(chat.users)[1:]:
             await container.inboxes.mark(user, chat.chat, Seq(MESSAGES), Seq(MESSAGES))
             count += 1
-    async with running(persister_of(container).run()):
-        await eventually(lambda: is_drained(container))
+    await persist(container)
     return count
 
 

@@ -44,17 +44,15 @@ from tests.integration.workers.support import (
     PATIENT_VARIABLES,
     Gateway,
     be_on_one_day,
-    is_drained,
     make_direct,
     open_container,
     patient_redis,
-    persister_of,
-    running,
+    persist,
     stored_of,
     texts,
     variables_of,
 )
-from tests.support.servers.processes import eventually, free_port
+from tests.support.servers.processes import free_port
 from workers.archive.container import ArchiveContainer
 
 ROOT = Path(__file__).parents[4]
@@ -100,7 +98,6 @@ def by_table(spending: Spending) -> dict[tuple[str, str], float]:
 
 
 def run_cost(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `chatserver cost`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
     return subprocess.run(
         [sys.executable, "-m", "chatserver.cli.main", "cost", *options],
@@ -121,8 +118,7 @@ async def test_report_has_the_units_that_the_server_counted(
         gateway = Gateway(container.hot)
         chat = await make_direct(container)
         await gateway.send(chat, *texts(60), "x" * 3000)
-        async with running(persister_of(container).run()):
-            await eventually(lambda: is_drained(container))
+        await persist(container)
         assert len(await stored_of(container, chat.chat)) == 61
         assert len(await container.older_tiers.list_before(chat.chat, 40, 20)) == 20
         variables = variables_of(container)
@@ -250,9 +246,6 @@ async def test_usage_by_chat_is_bounded_and_within_its_error(redis_url: str) -> 
     assert max(found.chats["write"], key=lambda chat: found.chats["write"][chat]) == "expensive"
 
 
-# features
-
-
 @contextlib.asynccontextmanager
 async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[StorageContainer]:
     """Open the container of an API process."""
@@ -326,7 +319,6 @@ def test_dynamodb_client_is_passed_on_with_a_feature_only() -> None:
 
 
 def total_of(metric: Any, **labels: str) -> float:
-    """Return the value of a counter."""
     return sum(
         sample.value
         for family in metric.collect()

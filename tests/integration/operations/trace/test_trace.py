@@ -21,10 +21,8 @@ from chatserver.operations.trace.model import Trace
 from tests.integration.workers.archive.support import World
 from tests.integration.workers.support import (
     Gateway,
-    is_drained,
     make_direct,
-    persister_of,
-    running,
+    persist,
 )
 from tests.support.servers.processes import eventually, free_port
 
@@ -65,7 +63,6 @@ class TracedMessage:
         return await command._trace(used, self.mid, scope, 10_000, 50)
 
     async def mark(self, *, read: int, received: int) -> None:
-        """Move bob's read and received marks like a device."""
         hot, inboxes = self.world.container.hot, Inboxes(self.world.container.hot)
         epoch = hot.get_epoch(hot.keys.get_partition(self.bob))
         await inboxes.open_user_state(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)
@@ -73,8 +70,7 @@ class TracedMessage:
 
     async def persist(self) -> None:
         """Run a persist worker until the backlog is empty."""
-        async with running(persister_of(self.world.container).run()):
-            await eventually(lambda: is_drained(self.world.container), deadline_s=30)
+        await persist(self.world.container)
 
     async def evict(self) -> None:
         """Evict the chat from Redis, as after a week without use."""
@@ -84,7 +80,6 @@ class TracedMessage:
         await hot.call("ZREM", keys.idle(keys.get_partition(chat)), chat)
 
     async def archive(self) -> None:
-        """Archive the chat's messages, which in these tests may be one second old."""
         world = dataclasses.replace(self.world, chat=self.chat)
 
         async def is_archived() -> bool:
