@@ -42,7 +42,6 @@ class Step:
 
     @property
     def commands(self) -> list[str]:
-        """The command blocks, in order."""
         return re.findall(r"^```(?:sh)?\n(.*?)^```$", self.text, re.MULTILINE | re.DOTALL)
 
 

@@ -44,7 +44,6 @@ async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
 
 
 async def run(vault: Vault, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run `chatserver analytics`."""
     return await asyncio.to_thread(
         subprocess.run,
         [*CLI, "analytics", *args],
@@ -54,7 +53,6 @@ async def run(vault: Vault, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 async def query(vault: Vault, sql: str) -> list[dict[str, object]]:
-    """Run a query; return its rows."""
     done = await run(vault, "query", "--format", "json", sql)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

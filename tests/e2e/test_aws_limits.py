@@ -17,7 +17,6 @@ RENEWALS = 16
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A running server with AWS limits."""
     with dev_run(tmp_path_factory.mktemp("limits") / "data") as run:
         run.start("--aws-limits", env=SETTINGS)
         addresses = Addresses(*run.ports, settings=run.folder / "settings.env")

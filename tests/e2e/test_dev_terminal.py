@@ -58,7 +58,6 @@ class Terminal:
         return bool(termios.tcgetattr(self._other)[3] & termios.ECHO)
 
     def close(self) -> None:
-        """End the command and the terminal."""
         asyncio.get_running_loop().remove_reader(self._main)
         self.process.kill()
         self.process.wait(EXIT_S)
@@ -68,7 +67,6 @@ class Terminal:
 
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
-    """A running `chatserver dev`."""
     with dev_run(tmp_path_factory.mktemp("terminal") / "data") as run:
         yield run.start()
 

@@ -33,7 +33,6 @@ class Run:
         self.output = b""
 
     async def wait_for_output(self, text: bytes) -> None:
-        """Wait until the output contains a text."""
         assert self.process.stderr is not None
         async with asyncio.timeout(DEADLINE_S):
             while text not in self.output:
@@ -76,7 +75,6 @@ async def run_load(
 
 @pytest.fixture
 async def stub_url() -> AsyncIterator[str]:
-    """The URL of a stub server."""
     pipe = asyncio.subprocess.PIPE
     stub = await asyncio.create_subprocess_exec(*STUB, stdin=pipe, stdout=pipe)
     assert stub.stdout is not None

@@ -50,7 +50,6 @@ def run(copy: Path, *command: str, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Redis and DynamoDB, for the processes of the copy."""
     with open_stack(
         tmp_path_factory.mktemp("servers"), gateways=0, workers=(), fsync="no", env=PATIENT
     ) as made:

@@ -22,7 +22,6 @@ DEADLINE_S, POLL_S = 60.0, 0.2
 
 
 def picture(color: str = "teal") -> bytes:
-    """Return an image of one color."""
     out = io.BytesIO()
     Image.new("RGB", (640, 320), color).save(out, "PNG")
     return out.getvalue()

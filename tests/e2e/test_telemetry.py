@@ -58,7 +58,6 @@ class Collector:
         return f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
     def spans_of(self, trace: int) -> list[tuple[str, Any]]:
-        """Return the spans of a trace, each with its process."""
         found = []
         for raw in list(self.raw):
             for some in ExportTraceServiceRequest.FromString(raw).resource_spans:
@@ -72,7 +71,6 @@ class Collector:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A running collector."""
     made = Collector()
     threading.Thread(target=made.server.serve_forever, daemon=True).start()
     yield made

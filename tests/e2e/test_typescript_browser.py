@@ -69,7 +69,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
-    """The address of the page."""
     handler = functools.partial(Handler, directory=str(build()))
     with http.server.ThreadingHTTPServer((HOST, 0), handler) as server:
         threading.Thread(target=server.serve_forever).start()
@@ -87,7 +86,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory, origin: str) -> Iterator[Sta
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
-    """A browser profile."""
     made = await browser.new_context()
     yield made
     await made.close()
@@ -112,21 +110,15 @@ class Tab:
 
     async def wait(self, chat: str, is_done: Callable[[dict[str, Any]], bool], what: str) -> Any:
         """Wait until the client's state of a chat meets a condition; return the state."""
-        state: dict[str, Any] = {}
 
-        async def read_state() -> bool:
-            nonlocal state
+        async def read_state() -> Any:
             state = await self.page.evaluate("(chat) => getState(chat)", chat)
-            return is_done(state)
+            assert is_done(state), state
+            return state
 
-        try:
-            await eventually(read_state, what=what)
-        except AssertionError as exc:
-            raise AssertionError(f"{exc}: {state}") from None
-        return state
+        return await eventually(read_state, what=what)
 
     async def wait_for_bodies(self, chat: str, *bodies: str) -> Any:
-        """Wait for exactly these messages."""
         return await self.wait(chat, lambda s: s["bodies"] == list(bodies), f"messages {bodies}")
 
 
@@ -193,7 +185,6 @@ async def test_messages_draft_and_outbox_survive_a_reload_without_a_gateway(
 
 
 async def is_saved(tab: Tab, chat: str) -> bool:
-    """Return whether the draft and the outbox are in IndexedDB."""
     read = """([chat]) => new Promise((resolve) => {
       const request = indexedDB.open("alice");
       request.onsuccess = () => {

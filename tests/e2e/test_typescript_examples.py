@@ -55,7 +55,6 @@ console.log(JSON.stringify({ shares, content, pins, names, push, missing }));
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
-    """A running `chatserver dev`."""
     build()
     with dev_run(tmp_path_factory.mktemp("sdk") / "data") as run:
         run.start(env={"CHAT_AUTH_ARGON2_MEMORY_KIB": "8"})
@@ -74,7 +73,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def register(server: DevRun, user: str) -> Any:
-    """Create an account; return its tokens."""
     return server.get("/v1/auth/register", {"user": user, "password": PASSWORD})[1]
 
 

@@ -21,7 +21,6 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    """A gateway, its workers and its stores."""
     build()
     with open_stack(tmp_path, fsync="no") as made:
         yield made
@@ -34,7 +33,6 @@ class Device:
         self.process = process
 
     async def call(self, *command: Any) -> Any:
-        """Send a command and return its result."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(command).encode() + b"\n")
         answer = await self.read()
@@ -42,7 +40,6 @@ class Device:
         return answer["result"]
 
     async def read(self) -> Any:
-        """Return the next line of output."""
         assert self.process.stdout is not None
         line = await asyncio.wait_for(self.process.stdout.readline(), DEADLINE_S)
         assert line, "the program has ended"
@@ -50,22 +47,15 @@ class Device:
 
     async def wait(self, chat: str, is_done: Callable[[dict[str, Any]], bool], what: str) -> Any:
         """Wait until the state of a chat meets a condition; return the state."""
-        state: dict[str, Any] = {}
 
-        async def read_state() -> bool:
-            nonlocal state
+        async def read_state() -> Any:
             state = await self.call("state", chat)
-            return is_done(state)
+            assert is_done(state), state
+            return state
 
-        try:
-            await eventually(read_state, deadline_s=DEADLINE_S, what=what)
-        except AssertionError as exc:
-            raise AssertionError(f"{exc}: {state}") from None
-        return state
+        return await eventually(read_state, deadline_s=DEADLINE_S, what=what)
 
     async def wait_for_bodies(self, chat: str, *bodies: str) -> Any:
-        """Wait for exactly these messages."""
-
         def is_done(state: dict[str, Any]) -> bool:
             return [each["body"] for each in state["messages"]] == list(bodies)
 
@@ -102,7 +92,6 @@ async def device(
 
 
 async def wait_for_text(file: Path, text: str) -> None:
-    """Wait until a file contains a text."""
     await eventually(lambda: file.exists() and text in file.read_text(), what=f"{text} is saved")
 
 

@@ -101,13 +101,11 @@ async def enter_password(page: Page, url: str, user: str, password: str) -> None
 
 
 async def log_in(page: Page, url: str, user: str) -> None:
-    """Log in, as a new user the first time."""
     await enter_password(page, url, user, PASSWORD)
     await expect(page.get_by_label("Chat with")).to_be_visible()
 
 
 async def send(page: Page, text: str) -> None:
-    """Write a message and press Enter."""
     await page.get_by_label("Message", exact=True).fill(text)
     await page.get_by_label("Message", exact=True).press("Enter")
 

@@ -24,7 +24,6 @@ def call(tag: str, operation: str, client: Any, *path: Any, **more: Any) -> tupl
 
 
 def register(user: str) -> Any:
-    """Register an account; return a client that is logged in."""
     anonymous = package.Client(base_url=API, raise_on_unexpected_status=True)
     body = models.Registration(user=user, password=f"a long password of {user}")
     status, granted = call("auth", "register", anonymous, body=body)

@@ -105,7 +105,6 @@ class Deployment(Server):
                 yield table, item
 
     def objects_of(self, prefix: str = "") -> list[str]:
-        """Return the keys of the tenant's objects without the tenant prefix."""
         return [
             key.removeprefix(f"{self.tenant}/")
             for key in list_all_keys(self)
@@ -135,9 +134,6 @@ def _is_ready(port: int) -> bool:
         return httpx.get(f"http://{HOST}:{port}/readyz", timeout=DEADLINE_S).is_success
     except httpx.TransportError:
         return False
-
-
-# Data in all features
 
 
 @dataclasses.dataclass(slots=True)
@@ -196,9 +192,6 @@ def _try_export(deployment: Deployment) -> bool:
     is_busy = "another process is exporting" in done.stderr or "postponed" in done.stderr
     assert done.returncode == 0 or is_busy, done.stderr
     return done.returncode == 0
-
-
-# Searches over all stores
 
 
 def find_marks(
@@ -281,7 +274,6 @@ def _iter_tables(server: Server) -> Iterator[tuple[str, bytes]]:
 
 
 def list_all_keys(server: Server) -> list[str]:
-    """Return the keys of all objects of the bucket."""
     pages = server.s3.get_paginator("list_objects_v2").paginate(Bucket=server.bucket)
     return [each["Key"] for page in pages for each in page.get("Contents", ())]
 
@@ -329,5 +321,4 @@ def _read_database(file: Path) -> bytes:
 
 
 def new_mark() -> str:
-    """Return a unique text."""
     return f"mark{secrets.token_hex(6)}"

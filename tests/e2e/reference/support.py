@@ -81,8 +81,6 @@ def wait_for(find: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
-    """Ports of the running servers, and the file that `chatserver dev` wrote for a shell."""
-
     api: int
     gateway: int
     redis: int
@@ -161,11 +159,9 @@ class User(Client):
         self._gateway = f"ws://{HOST}:{addresses.gateway}/"
 
     def open_direct(self, other: User) -> str:
-        """Open a direct chat and return its id."""
         return str(self.put(f"/v1/direct-chats/{other.id}")["chat"])
 
     def create_group(self, *members: User, name: str = "Team") -> str:
-        """Create a group and return its id."""
         ids = [member.id for member in members]
         return str(self.post("/v1/chats", {"members": ids, "name": name})["chat"])
 
@@ -233,7 +229,6 @@ class Socket:
                 self._frames.append(json.loads(self._connection.recv(left_s)))
 
     def send_messages(self, chat: str, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Send many messages and return their acks, with fewer unanswered sends than the limit."""
         acks = []
         for start in range(0, len(texts), IN_FLIGHT_MAX):
             part = {secrets.token_hex(8): text for text in texts[start : start + IN_FLIGHT_MAX]}
@@ -274,11 +269,9 @@ class Server:
 
     @property
     def public(self) -> Client:
-        """A client without credentials."""
         return self._register(Client(self.addresses.api))
 
     def add_user(self, stem: str = "user") -> User:
-        """Register a user."""
         name = f"{stem}-{secrets.token_hex(4)}"
         granted = self.public.post("/v1/auth/register", {"user": name, "password": PASSWORD})
         user = User(self.addresses, granted)
@@ -286,7 +279,6 @@ class Server:
         return user
 
     def add_users(self, count: int) -> list[User]:
-        """Register several users."""
         return [self.add_user() for _ in range(count)]
 
     @functools.cached_property
@@ -315,7 +307,6 @@ class Server:
         return {**os.environ, **dict(pairs)}
 
     def command(self, *args: str, **settings: str) -> str:
-        """Run `chatserver` and return its output."""
         command = [*CLI, *args]
         done = run_process(command, {**self.environment, **settings}, COMMAND_S)
         assert done.returncode == 0, f"{args}: {done.stdout}{done.stderr}"
@@ -351,27 +342,22 @@ class Server:
         return self.query(table, condition & Key("SK").begins_with(prefix) if prefix else condition)
 
     def sort_keys(self, table: str, partition: str, prefix: str = "") -> list[str]:
-        """Return the sort keys of these items."""
         return [row["SK"] for row in self.rows(table, partition, prefix)]
 
     def messages(self, chat: str) -> list[dict[str, Any]]:
-        """Return the items of a chat."""
         return self.query("messages", Key("chatid").eq(chat))
 
     def describe(self, table: str) -> dict[str, Any]:
-        """Return the description of a table."""
         answer = self.dynamodb.meta.client.describe_table(TableName=f"chat_{table}")
         found: dict[str, Any] = answer["Table"]
         return found
 
     def expiry_of(self, table: str) -> str:
-        """Return the TTL attribute of a table."""
         client = self.dynamodb.meta.client
         answer = client.describe_time_to_live(TableName=f"chat_{table}")
         return str(answer["TimeToLiveDescription"].get("AttributeName", ""))
 
     def removed(self, table: str) -> list[dict[str, Any]]:
-        """Return the removed items from the Stream of a table, in the DynamoDB format."""
         streams = boto3.client(
             "dynamodbstreams", endpoint_url=f"http://{HOST}:{self.addresses.dynamodb}", **AWS
         )
@@ -430,7 +416,6 @@ class Server:
         return httpx.get(url, timeout=DEADLINE_S).raise_for_status().content
 
     def read_object(self, key: str) -> bytes:
-        """Return the content of an object."""
         content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         return content
 

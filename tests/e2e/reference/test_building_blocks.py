@@ -39,9 +39,6 @@ def closed_account(server: Server) -> tuple[str, str, str]:
     return ann.id, ben.id, ann.delete("/v1/me", {"password": PASSWORD})["receipt"]
 
 
-# composite sort keys
-
-
 def test_composite_sort_key_reads_one_part_of_a_partition(server: Server) -> None:
     """The rows of a chat share a partition; a prefix of the sort key selects one type of them."""
     ann, ben = server.add_users(2)
@@ -76,9 +73,6 @@ def test_composite_sort_key_reads_a_range(server: Server) -> None:
 
     assert [row["SK"] for row in rows] == [f"pin#{seq:020d}#{chat}" for seq in (9, 10)]
     assert ben.pins(chat) == ["text 11", "text 10", "text 9", "text 2"]
-
-
-# tenants
 
 
 def test_user_reads_only_own_partition(server: Server) -> None:
@@ -132,9 +126,6 @@ def test_tenant_has_its_own_partitions(server: Server) -> None:
     assert server.add_user().get_refusal("GET", f"/v1/users/{name}") == (404, "not_found")
 
 
-# sparse indexes
-
-
 def test_sparse_index_has_only_messages_with_files(server: Server) -> None:
     """Few messages have the attribute `files_of`, so only they are in the index `files`."""
     ann, ben = server.add_users(2)
@@ -174,9 +165,6 @@ def test_sparse_partition_lists_open_reports_newest_first(server: Server) -> Non
     assert not any(f"#{chat}#" in key for key in server.sort_keys("directory", "reports"))
     kept = server.rows("directory", f"c#{chat}", "report#")
     assert [row["state"] for row in kept] == ["resolved", "resolved"]
-
-
-# time to live
 
 
 def test_message_of_a_week_has_a_time_to_live(server: Server) -> None:
@@ -258,9 +246,6 @@ def test_removals_are_in_the_stream_with_the_old_item(server: Server) -> None:
     assert int(item["ttl"]["N"]) <= time.time()
 
 
-# vertical partitioning
-
-
 def test_read_mark_changes_one_small_item(server: Server) -> None:
     """A chat is not one document: its settings and the marks of each member are separate items."""
     ann, ben = server.add_users(2)
@@ -299,9 +284,6 @@ def test_long_body_is_an_object_and_its_item_stays_small(server: Server) -> None
     assert server.read_object(name).decode() == text[:3900]
     assert hashlib.sha256(server.read_object(name)).hexdigest() == item()["body_sha256"]
     assert ben.get(f"/v1/chats/{chat}/messages/{ack['seq']}")["body"] == text[:3900]
-
-
-# write sharding
 
 
 def test_busy_chat_is_written_to_several_partitions(server: Server) -> None:

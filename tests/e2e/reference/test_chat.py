@@ -35,9 +35,6 @@ def pair(server: Server) -> tuple[User, User, str]:
     return ann, ben, ann.open_direct(ben)
 
 
-# search
-
-
 def test_search_finds_messages_by_their_words(server: Server) -> None:
     """Members find a message by its words, ignoring case and diacritics; other users do not."""
     ann, ben, eve = server.add_users(3)
@@ -56,9 +53,6 @@ def test_search_finds_messages_by_their_words(server: Server) -> None:
     assert ben.get_refusal("GET", "/v1/search?q=has:link")[0] == 400
     ann.delete(f"/v1/chats/{chat}/messages/{seq}")
     assert ben.get("/v1/search", q="fruhstuck")["items"] == []
-
-
-# the servers of the architecture
 
 
 def test_login_at_the_api_leads_to_the_chat_server(server: Server) -> None:
@@ -281,9 +275,6 @@ def test_recent_messages_are_listed_newest_chat_first(server: Server) -> None:
     assert server.redis.hget(server.redis_key(f"chat:{chats[0]}"), "seq") == "2"
 
 
-# tiers
-
-
 def test_history_is_read_from_redis_and_then_from_dynamodb(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
@@ -342,9 +333,6 @@ def test_redis_keeps_its_data_on_disk(server: Server) -> None:
     page = ben.get(f"/v1/chats/{chat}/messages")
     assert [message["body"] for message in page["messages"]] == ["kept"]
     assert page["tier"] == "warm"
-
-
-# the table of messages
 
 
 def test_message_table_has_the_keys_and_indexes_of_the_document(server: Server) -> None:

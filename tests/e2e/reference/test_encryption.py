@@ -18,7 +18,6 @@ from tests.support.fork_server import CLI, start_process
 
 @contextlib.contextmanager
 def run_worker(server: Server, **settings: str) -> Iterator[None]:
-    """Run another `chatserver worker all`."""
     with Path(os.devnull).open("wb") as output:
         process = start_process([*CLI, "worker", "all"], {**server.environment, **settings}, output)
     try:
@@ -29,7 +28,6 @@ def run_worker(server: Server, **settings: str) -> Iterator[None]:
 
 
 def log_in(port: int) -> Client:
-    """Register a user."""
     body = {"user": f"user-{secrets.token_hex(4)}", "password": PASSWORD}
     return Client(port, Client(port).post("/v1/auth/register", body)["token"])
 
@@ -92,5 +90,4 @@ def messages_of(client: Client, chat: str) -> list[dict[str, Any]]:
 
 
 def texts_of(client: Client, chat: str) -> list[str]:
-    """Return the texts of a chat, oldest first."""
     return [message["body"] for message in messages_of(client, chat)]

@@ -54,7 +54,6 @@ def _is_open(port: int) -> bool:
 
 @contextlib.contextmanager
 def open_table(server: Server) -> Iterator[str]:
-    """Create a separate table and delete it at the end."""
     name = f"limits-{secrets.token_hex(4)}"
     server.raw_dynamodb.create_table(
         TableName=name,

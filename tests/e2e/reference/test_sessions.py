@@ -23,18 +23,15 @@ def companion(server: Server) -> str:
 
 @pytest.fixture
 def user(server: Server) -> Iterator[User]:
-    """A new user."""
     return server.add_user("digital")
 
 
 def create(user: User, companion: str) -> dict[str, Any]:
-    """Start a session and return it."""
     session: dict[str, Any] = user.post(f"/v1/companions/{companion}/session")["session"]
     return session
 
 
 def active_row(server: Server, user: User, companion: str) -> dict[str, Any] | None:
-    """Return the item of the active session."""
     return server.item("chat_session", PK=user.id, SK=f"#ACTIVE#{companion}")
 
 

@@ -24,12 +24,10 @@ MONTH_S = 30 * 86_400
 
 
 def count_row(server: Server, user: User) -> dict[str, Any]:
-    """Return the item with the counts of a user."""
     return server.item("social", PK=f"u#{user.id}", SK="count") or {}
 
 
 def add_post(user: User, text: str) -> str:
-    """Create a post and return its id."""
     return str(user.post("/v1/me/posts", {"content": text})["id"])
 
 

@@ -116,7 +116,6 @@ def snapshot(deployment: Deployment) -> tuple[list[str], dict[str, int]]:
 
 
 def history(user: Client, chat: str) -> list[tuple[int, str]]:
-    """Return seq and text of all messages of a chat."""
     found: list[tuple[int, str]] = []
     before: dict[str, int] = {}
     while True:

@@ -89,13 +89,11 @@ class Visitor:
     console_errors: list[str]
 
     async def log_in(self) -> None:
-        """Open the page and log in as the demo user."""
         await self.page.goto(self.url)
         await self.page.get_by_role("button", name=f"Continue as {self.user}", exact=True).click()
         await self.wait_for_list()
 
     async def register(self, password: str) -> None:
-        """Create an account."""
         await self.page.goto(self.url)
         await self.page.get_by_text("Use a password").click()
         await self.page.get_by_role("button", name="New here? Create an account").click()
@@ -105,11 +103,9 @@ class Visitor:
         await self.wait_for_list()
 
     async def wait_for_list(self) -> None:
-        """Wait until the chat list is shown."""
         await expect(self.page.get_by_role("heading", name="Chats", exact=True)).to_be_visible()
 
     async def start_chat(self, other: str) -> None:
-        """Start a direct chat by user name."""
         await self.page.get_by_role("button", name="New chat").first.click()
         await self.page.get_by_role("menuitem", name="New chat").click()
         await self.page.get_by_label("Username").fill(other)
@@ -117,7 +113,6 @@ class Visitor:
         await expect(self.field).to_be_visible()
 
     async def open_chat(self, title: str) -> None:
-        """Open a chat of the list."""
         await self.row(title).click()
         await expect(self.field).to_be_visible()
 
@@ -147,7 +142,6 @@ class Visitor:
         await eventually(has_texts, PATIENCE_MS / 1000, f"{self.user} has {len(texts)} messages")
 
     async def choose(self, text: str, item: str) -> None:
-        """Choose an item in a message's menu."""
         await self.messages(text).first.focus()
         await self.page.keyboard.press("Enter")
         await self.page.get_by_role("menuitem", name=item, exact=True).press("Enter")
@@ -181,15 +175,12 @@ class Visitor:
 
     @property
     def banner(self) -> Locator:
-        """The line that reports a lost connection."""
         return self.page.get_by_text(re.compile("^(Connecting…|You're offline)"))
 
     def row(self, title: str) -> Locator:
-        """A row of the chat list."""
         return self.page.get_by_role("listitem").filter(has_text=title).get_by_role("link")
 
     def messages(self, text: str) -> Locator:
-        """The messages with this text in the open chat."""
         return self.page.get_by_role("log").get_by_role("article").filter(has_text=text)
 
     def mark(self, text: str, status: str | re.Pattern[str]) -> Locator:

@@ -22,7 +22,6 @@ from tests.support.web_client import build_web_client
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebStack]:
-    """A stack that serves the web client."""
     await asyncio.to_thread(build_web_client)
     async with open_web_stack(tmp_path_factory.mktemp("web"), USERS) as made:
         yield made
@@ -30,7 +29,6 @@ async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebStac
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """Chromium."""
     expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         chromium = str(find_binary("chromium"))

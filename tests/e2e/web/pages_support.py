@@ -63,21 +63,17 @@ class Caller:
         return answer.json() if answer.content else None
 
     async def create_group(self, name: str, *members: str) -> str:
-        """Create a group; return its id."""
         made = await self.call("POST", "/v1/chats", {"members": list(members), "name": name})
         return str(made["chat"])
 
     async def open_direct(self, other: str) -> str:
-        """Open a direct chat; return its id."""
         return str((await self.call("PUT", f"/v1/direct-chats/{other}"))["chat"])
 
     async def send(self, chat: str, body: str) -> int:
-        """Send a message; return its seq."""
         sent = await self.call("POST", f"/v1/chats/{chat}/messages", {"body": body})
         return int(sent["seq"])
 
     async def post(self, content: str) -> str:
-        """Create a post; return its id."""
         return str((await self.call("POST", "/v1/me/posts", {"content": content}))["id"])
 
 

@@ -110,7 +110,6 @@ class WebStack:
         self._users = iter(users)
 
     def start_api(self, port: int, gateway_port: int) -> Server:
-        """Start an API whose page connects to this gateway port."""
         launch = Launch(
             f"api-{port}",
             [*CLI, "api"],
@@ -146,7 +145,6 @@ class WebStack:
                 link.end_faults()
 
     def kill_gateway(self) -> None:
-        """Kill the gateway with SIGKILL."""
         self.stack.gateways.pop().kill()
 
     def start_gateway(self) -> None:
@@ -197,7 +195,6 @@ def list_origins(ports: Ports) -> list[str]:
 
 
 def cold_of(endpoint: str, ports: Ports) -> Cold:
-    """Return the settings of the bucket."""
     return Cold(
         endpoint=endpoint,
         access_key=ACCESS_KEY,
@@ -208,7 +205,6 @@ def cold_of(endpoint: str, ports: Ports) -> Cold:
 
 
 def environment_of(cold: Cold) -> dict[str, str]:
-    """Return these settings as environment variables."""
     return {
         "CHAT_COLD_ENDPOINT": str(cold.endpoint),
         "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,

@@ -20,7 +20,6 @@ ENDED = re.compile(r"^Your session has ended\.")
 
 
 async def log_in(person: Visitor, password: str) -> None:
-    """Log in on the login page."""
     page = person.page
     await page.get_by_text("Use a password").click()
     await page.get_by_label("Username").fill(person.user)
@@ -30,7 +29,6 @@ async def log_in(person: Visitor, password: str) -> None:
 
 
 async def open_setting(person: Visitor, name: str) -> None:
-    """Open a page of the settings."""
     await person.page.goto(f"{person.url}settings")
     await person.page.get_by_role("link", name=name).click()
     await expect(person.page.get_by_role("heading", level=1, name=name)).to_be_visible()

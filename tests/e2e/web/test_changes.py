@@ -11,7 +11,6 @@ GONE = "Message deleted"
 
 
 def reaction(person: Visitor, text: str, label: str) -> Locator:
-    """The button of a reaction to a message."""
     return person.messages(text).get_by_role("button").filter(has_text=label)
 
 

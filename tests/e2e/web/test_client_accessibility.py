@@ -29,7 +29,6 @@ PAGES = [
 
 
 async def find_violations(page: Page) -> list[Any]:
-    """Return the violations that axe finds on a page."""
     await page.wait_for_load_state("networkidle")
     # Run in an isolated world of the debugger, because the page's policy blocks foreign scripts.
     if not await page.evaluate("'axe' in window"):

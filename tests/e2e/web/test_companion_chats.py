@@ -14,7 +14,6 @@ LONG = "story:400"  # takes minutes unless it is stopped
 
 
 async def start_session(person: Visitor, name: str) -> None:
-    """Open the session with a companion."""
     await person.page.get_by_role("link", name="Companions").click()
     button = re.compile(f"^(Chat|Continue): {name}$")
     await person.page.get_by_role("button", name=button).click()
@@ -22,13 +21,11 @@ async def start_session(person: Visitor, name: str) -> None:
 
 
 async def choose(person: Visitor, action: str) -> None:
-    """Choose an action of the open chat."""
     await person.page.get_by_role("button", name="Chat actions").click()
     await person.page.get_by_role("menuitem", name=action, exact=True).click()
 
 
 def response_of(person: Visitor, name: str) -> Locator:
-    """The response that the companion is writing."""
     return person.page.get_by_role("article", name=f"{name} is responding")
 
 

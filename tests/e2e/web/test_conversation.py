@@ -177,7 +177,6 @@ async def test_emoji_code_and_link_previews_are_shown(web: WebStack, visit: Visi
 
 
 def _picture(color: str) -> bytes:
-    """Return a picture of one color."""
     content = io.BytesIO()
     Image.new("RGB", (120, 80), color).save(content, "png")
     return content.getvalue()

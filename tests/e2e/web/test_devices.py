@@ -22,14 +22,12 @@ class Hold:
         self.count = 0
 
     async def __call__(self, route: Route) -> None:
-        """Handle a request."""
         if route.request.method == self._method:
             self.count += 1
             await self._is_released.wait()
         await route.continue_()
 
     def release(self) -> None:
-        """Continue all held requests."""
         self._is_released.set()
 
 

@@ -41,7 +41,6 @@ IS_PLAYED = "(kind) => document.querySelector(kind)?.currentTime > 0"
 
 
 def payload(name: str, type_: str, content: bytes) -> FilePayload:
-    """Return a file for a file chooser."""
     return {"name": name, "mimeType": type_, "buffer": content}
 
 
@@ -55,7 +54,6 @@ async def wait_until_played(person: Visitor, player: str) -> None:
 
 
 async def attach(person: Visitor, *files: FilePayload) -> None:
-    """Choose files with the button."""
     async with person.page.expect_file_chooser() as chosen:
         await person.page.get_by_role("button", name="Attach files").click()
     await (await chosen.value).set_files(list(files))
@@ -223,7 +221,6 @@ async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
 
 
 async def open_details(person: Visitor, tab: str) -> None:
-    """Open a tab of the open chat's details."""
     await person.page.get_by_role("button", name="Chat actions").click()
     await person.page.get_by_role("menuitem", name="Details").click()
     await person.page.get_by_role("tab", name=tab).click()

@@ -12,17 +12,14 @@ from tests.e2e.web.stack_support import WebStack
 
 
 def panel_of(page: Page) -> Locator:
-    """The panel with the details of the chat."""
     return page.get_by_role("region", name="Group info")
 
 
 def member(page: Page, user: str) -> Locator:
-    """The row of a member."""
     return panel_of(page).get_by_role("listitem").filter(has_text=user)
 
 
 async def choose(page: Page, user: str, action: str) -> None:
-    """Choose an action in the menu of a member."""
     await member(page, user).get_by_role("button", name=f"Actions for {user}").click()
     await page.get_by_role("menuitem", name=action, exact=True).click()
 

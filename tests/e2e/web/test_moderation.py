@@ -14,7 +14,6 @@ from tests.support.rawchat import Failed
 
 
 async def choose_for(page: Page, user: str, action: str) -> None:
-    """Choose an action in the menu of a member."""
     await page.get_by_role("button", name=f"Actions for {user}").click()
     await page.get_by_role("menuitem", name=action, exact=True).click()
 

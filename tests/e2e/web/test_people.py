@@ -21,12 +21,10 @@ window.setInterval = (run, ms) => start(run, ms === 600_000 ? 1_000 : ms);
 
 
 def post_of(page: Page, text: str) -> Locator:
-    """A post on the page."""
     return page.get_by_role("article").filter(has_text=text)
 
 
 async def write_post(page: Page, text: str) -> None:
-    """Write a post with the form."""
     field = page.get_by_role("textbox", name="New post")
     await field.fill(text)
     await page.get_by_role("button", name="Post", exact=True).click()

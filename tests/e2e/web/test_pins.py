@@ -40,7 +40,6 @@ SCROLL_UP = """async (waitMs) => {
 
 
 def bar(person: Visitor) -> Locator:
-    """The bar with a pinned message."""
     return person.page.get_by_role("button", name=re.compile("^Pinned message"))
 
 

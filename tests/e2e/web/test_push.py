@@ -86,7 +86,6 @@ Deliver = Callable[[str], Awaitable[None]]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def service() -> AsyncIterator[PushService]:
-    """The push service of the stack."""
     async with open_push_service() as made:
         made.vapid_private, made.vapid_public = PUSH_VAPID
         yield made

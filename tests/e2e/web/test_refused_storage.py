@@ -75,7 +75,6 @@ def notice(page: Page) -> Locator:
 
 
 async def chat_with(web: WebStack, person: Visitor, other: str) -> None:
-    """Send a message, and receive one."""
     async with web.stack.chat_of(other) as writer:
         await person.start_chat(other)
         await person.send("from the page")

@@ -41,7 +41,6 @@ IS_CONSUMED = "caches.has('shared-content').then((isWaiting) => !isWaiting)"
 
 
 async def share(person: Visitor) -> None:
-    """Share texts and a picture with the installed client."""
     page = person.page
     link = await page.locator("link[rel=manifest]").evaluate("(link) => link.href")
     manifest = json.loads(await (await person.context.request.get(link)).text())
@@ -59,7 +58,6 @@ async def share(person: Visitor) -> None:
 
 
 async def choose_chat(person: Visitor, title: str) -> None:
-    """Choose the chat that gets the shared content."""
     await expect(person.page.get_by_role("heading", name="Share to")).to_be_visible()
     await expect(person.page.get_by_text("1 file")).to_be_visible()
     await person.page.get_by_role("main").get_by_role("button", name=title).click()

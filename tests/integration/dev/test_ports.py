@@ -14,7 +14,6 @@ from tests.support.servers.processes import free_port
 
 @pytest.fixture
 def busy_port() -> Iterator[int]:
-    """Return a port on which a socket listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -14,7 +14,7 @@ import pytest
 
 from chatserver.features.registry import list_features
 from tests.support.fork_server import CORE_TESTS, open_fork_server, run_process
-from tests.support.servers.processes import HOST, eventually
+from tests.support.servers.processes import HOST, eventually_equal
 from tests.support.stack import PATIENT, Stack, open_stack, start_async
 
 ROOT = Path(__file__).parents[3]
@@ -115,10 +115,9 @@ async def check_server(servers: Stack, copy: Path) -> None:
         chat = opened["chat"]["chat"]
         await device.send(chat, "hello")
 
-    async def is_stored() -> bool:
-        return [row.body for row in await servers.read_warm(chat)] == ["hello"]
-
-    await eventually(is_stored)
+    await eventually_equal(
+        lambda: servers.read_warm(chat), ["hello"], of=lambda rows: [row.body for row in rows]
+    )
     url = f"http://{HOST}:{api.launch.port}/v1/chats/{chat}/messages"
     token = servers.token("bob")
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})

@@ -22,12 +22,10 @@ class Client:
         self._disconnected = asyncio.Event()
 
     async def receive(self) -> dict[str, Any]:
-        """Return the next ASGI event."""
         await self._disconnected.wait()
         return {"type": "http.disconnect"}
 
     def disconnect(self) -> None:
-        """Close the connection."""
         self._disconnected.set()
 
     @property

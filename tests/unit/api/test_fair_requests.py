@@ -89,7 +89,6 @@ class SlowApi:
         return "done"
 
     def send_request(self, user: str, path: str = "/work") -> asyncio.Task[httpx.Response]:
-        """Start a request."""
         return asyncio.create_task(self.client.get(path, headers={"X-User": user}))
 
     async def wait_until_started(self, count: int) -> None:

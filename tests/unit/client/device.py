@@ -36,7 +36,6 @@ class Device:
         self.state.handle_disconnect(self.now)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.now += seconds
         self.state.tick(self.now)
 
@@ -73,7 +72,6 @@ class Device:
         self.receive(type="event", epoch="e1", seq=seq, kind=kind, chat="c1", **fields)
 
     def receive(self, **frame: Any) -> None:
-        """Handle a frame from the server."""
         self.state.handle_frame(self.connection, frame, self.now)
         self.events += self.state.pop_events()
 

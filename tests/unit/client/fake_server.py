@@ -81,7 +81,6 @@ class FakeServer:
         return large
 
     def mark(self, chat: str, user: str, read: int) -> None:
-        """Advance a read mark, at most to the end of the chat."""
         read = min(read, len(self.logs[chat]))
         if read > self.marks[chat].get(user, 0):
             self.marks[chat][user] = read
@@ -140,12 +139,10 @@ class FakeServer:
         return shown
 
     def count_unread(self, chat: str) -> int:
-        """Return the number of unread, not deleted messages of `ME`."""
         after = self.view(chat)[self.marks[chat].get(ME, 0) :]
         return sum("target" not in entry and not entry.get("deleted") for entry in after)
 
     def history(self, request: Fields) -> Fields:
-        """Return the response to `history`."""
         view = self.view(request["chat"])
         if "after" in request:
             page = view[request["after"] : request["after"] + PAGE]
@@ -186,7 +183,6 @@ class FakeServer:
         return "too_long" if cursor["seq"] + 1 < self.first else "current"
 
     def events(self, after: int) -> list[Fields]:
-        """Return the events after a position of the inbox."""
         found = enumerate(self.inbox[after:], after + 1)
         return [{**event, "epoch": f"e{self.epoch}", "seq": seq} for seq, event in found]
 

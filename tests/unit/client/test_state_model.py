@@ -37,7 +37,6 @@ class EventChecker:
         self.refused: set[str] = set()
 
     def check(self, event: events.Event) -> None:
-        """Check an event."""
         match event:
             case events.MessageAdded(chat, entry):
                 self._entry(chat, entry)

@@ -39,7 +39,6 @@ class Table:
         self.proxy = proxy
 
     def put(self, partition: str, sort: str = "1", **values: str) -> dict[str, Any]:
-        """Return a put request."""
         return {"TableName": self.name, "Item": make_item(partition, sort, **values)}
 
     async def scan(self) -> dict[tuple[str, str], dict[str, Any]]:
@@ -63,12 +62,10 @@ class Table:
 
 
 def make_key(partition: str, sort: str = "1") -> dict[str, Any]:
-    """Return a key."""
     return {"PK": {"S": partition}, "SK": {"S": sort}}
 
 
 def make_item(partition: str, sort: str = "1", **values: str) -> dict[str, Any]:
-    """Return an item with string attributes."""
     return {**make_key(partition, sort), **{name: {"S": text} for name, text in values.items()}}
 
 

@@ -29,7 +29,6 @@ class Writer:
         self.codes: set[str] = set()
 
     async def run(self) -> None:
-        """Make a number of random writes."""
         for _ in range(STEPS):
             await self._dice.choice((self._update, self._transact, self._transact, self._batch))()
 

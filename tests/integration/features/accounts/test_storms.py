@@ -32,12 +32,10 @@ async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
 
 @pytest.fixture
 def accounts(container: StorageContainer) -> AccountContainer:
-    """The account services of that process."""
     return container.get(AccountContainer)
 
 
 async def log_in(container: StorageContainer, users: Sequence[UserId]) -> list[Grant]:
-    """Create users and log them in."""
     await make_users(container, *users)
     logins = container.get(AccountContainer).logins
     return list(await asyncio.gather(*(logins.begin(user, None, created_ms=0) for user in users)))

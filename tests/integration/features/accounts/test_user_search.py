@@ -16,7 +16,7 @@ from chatserver.features.accounts.search_words import list_search_words
 from chatserver.warm.chats.directory_items import User
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, open_container
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 
 ANN, BEN, CY = UserId("ann"), UserId("ben"), UserId("cy")
 
@@ -32,22 +32,17 @@ async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
 
 @pytest.fixture
 def accounts(container: StorageContainer) -> AccountContainer:
-    """The account services of that process."""
     return container.get(AccountContainer)
 
 
 async def find(accounts: AccountContainer, text: str, *, viewer: UserId = CY) -> list[str]:
-    """Return the users that a search finds."""
     return [each.user for each in await accounts.user_search.find(viewer, text, 20)]
 
 
 async def wait_for(accounts: AccountContainer, text: str, *users: str) -> None:
     """Wait until a search finds exactly these users; its reads are eventually consistent."""
 
-    async def is_found() -> bool:
-        return await find(accounts, text) == list(users)
-
-    await eventually(is_found, 20, f"{text!r} finds {users}")
+    await eventually_equal(lambda: find(accounts, text), list(users), deadline_s=20)
 
 
 async def test_discoverable_user_is_found_by_the_current_name(

@@ -105,13 +105,11 @@ async def test_cleared_messages_are_hidden_from_the_user_only(
 
 
 async def list_texts(client: httpx.AsyncClient, chat: str) -> list[str]:
-    """Return the bodies of the chat's history."""
     answer = await client.get(f"/v1/chats/{chat}/messages", params={"after": 0})
     return [each["body"] for each in answer.json()["messages"]]
 
 
 async def list_chats(client: httpx.AsyncClient) -> list[Fields]:
-    """Return the user's chats."""
     items: list[Fields] = (await client.get("/v1/chats")).json()["items"]
     return items
 

@@ -43,7 +43,6 @@ async def test_client_changes_preferences_and_its_devices_get_signals(
 
 
 def field_of(signals: dict[str, dict[str, object]], kind: str, field: str) -> dict[str, object]:
-    """Return a field of a signal."""
     found = signals[kind][field]
     assert isinstance(found, dict)
     return found

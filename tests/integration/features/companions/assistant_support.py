@@ -79,7 +79,6 @@ class AssistantWorld:
     # actions
 
     async def companion(self, model: str = "echo", **more: Any) -> CompanionId:
-        """Create a companion with a model; the default is the scripted one."""
         fields = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
         made = await self.container.get(CompanionContainer).companions.create(
@@ -88,11 +87,9 @@ class AssistantWorld:
         return made.id
 
     async def session(self, model: str = "echo", **more: Any) -> ChatId:
-        """Create a session with a new companion."""
         return await self.begin(await self.companion(model, **more))
 
     async def begin(self, companion: CompanionId) -> ChatId:
-        """Create a session with a companion."""
         await make_users(self.container, self.alice)
         opened = await self.container.get(CompanionContainer).sessions.create(
             self.alice, companion, Ref(secrets.token_hex(6))
@@ -100,11 +97,9 @@ class AssistantWorld:
         return opened.session.chat
 
     async def send(self, chat: ChatId, *texts: str) -> None:
-        """Send messages as Alice."""
         await self.gateway.send(await self.container.audiences.get(chat), *texts, sender=self.alice)
 
     async def change(self, chat: ChatId, seq: int, kind: str, text: str = "") -> None:
-        """Edit or delete a message of Alice's."""
         ref, mid = Ref(f"c{next(_numbers)}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, self.alice, ref, kind, text, seq)
         made = MessageChange(chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
@@ -112,11 +107,9 @@ class AssistantWorld:
         assert changed.outcome is Outcome.COMMITTED
 
     async def hide(self, chat: ChatId, seq: int) -> None:
-        """Delete a message for Alice only."""
         await HiddenMessages(self.hot).hide(self.alice, chat, Seq(seq))
 
     def running_worker(self, owner: str = "a1") -> contextlib.AbstractAsyncContextManager[Any]:
-        """Run an assistant worker."""
         return running(run_assistant(self.container, owner), "assistant")
 
     def variables(self, **more: str) -> dict[str, str]:
@@ -137,7 +130,6 @@ class AssistantWorld:
         }
 
     async def end_lease(self) -> None:
-        """Expire the lease of a killed worker."""
         await self.hot.call("HSET", self.hot.keys.lease(0, "assistant"), "until_ms", 0)
 
     # queries

@@ -27,7 +27,6 @@ class Model:
 
 @contextlib.asynccontextmanager
 async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
-    """Open the Bedrock provider on a stub server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -38,7 +37,6 @@ async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
 
 @contextlib.asynccontextmanager
 async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
-    """Open the OpenAI provider on a stub server."""
     provider = OpenAiApi(Companions(openai_url=f"{server.url}/v1", openai_key=SecretStr("k")))
     try:
         yield provider
@@ -48,14 +46,12 @@ async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
 
 @pytest.fixture
 async def bedrock_server() -> AsyncIterator[ModelServer]:
-    """A stub server with the API of Bedrock."""
     async with open_model_server(EVENT_STREAM) as server:
         yield server
 
 
 @pytest.fixture
 async def openai_server() -> AsyncIterator[ModelServer]:
-    """A stub server with the API of OpenAI."""
     async with open_model_server(SSE) as server:
         yield server
 

@@ -25,7 +25,6 @@ async def open_companions(stack: Stack) -> AsyncIterator[Companions]:
 
 @contextlib.asynccontextmanager
 async def open_session_rows(stack: Stack) -> AsyncIterator[SessionRows]:
-    """Open table `chat_session` of a stack."""
     async with open_dynamodb(stack.warm) as dynamodb:
         yield SessionRows(dynamodb)
 
@@ -33,7 +32,6 @@ async def open_session_rows(stack: Stack) -> AsyncIterator[SessionRows]:
 async def make_companion(
     stack: Stack, id_: str, name: str = "Ada", model: str = "echo"
 ) -> Companion:
-    """Create a companion with the scripted provider."""
     fields = Changes(name=name, prompt=PROMPT, provider="scripted", model=model)
     async with open_companions(stack) as companions:
         return await companions.create(id_, fields)

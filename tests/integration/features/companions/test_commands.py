@@ -37,7 +37,6 @@ def assistant_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]
 
 @pytest.fixture
 async def phone(assistant_stack: Stack) -> AsyncIterator[RawChat]:
-    """A device of a new user."""
     async with assistant_stack.chat_of(f"alice-{secrets.token_hex(4)}") as device:
         yield device
 
@@ -56,7 +55,6 @@ async def create_session(stack: Stack, device: RawChat, model: str) -> str:
 
 
 def deltas_of(device: RawChat, chat: str) -> list[Fields]:
-    """Return the deltas in a chat that a device received."""
     return [
         frame
         for frame in device.of_type("signal")
@@ -65,7 +63,6 @@ def deltas_of(device: RawChat, chat: str) -> list[Fields]:
 
 
 async def wait_for_deltas(device: RawChat, chat: str, count: int = 1) -> None:
-    """Wait until a device received `count` deltas."""
     await eventually(lambda: len(deltas_of(device, chat)) >= count, what="deltas")
 
 

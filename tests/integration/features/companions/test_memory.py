@@ -38,8 +38,6 @@ async def exchange(world: AssistantWorld, chat: ChatId, *texts: str) -> None:
 
 
 async def wait_for_summary(world: AssistantWorld, chat: ChatId) -> SessionSummary:
-    """Wait for a summary and return it."""
-
     async def is_written() -> bool:
         return await world.container.get(CompanionContainer).summaries.find(chat) is not None
 

@@ -50,7 +50,6 @@ BOUNDS = BodyBounds()
 
 
 async def collect_response(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
-    """Return the text and the end of a response."""
     text, end = "", None
     async with contextlib.aclosing(
         stream_response(provider, ASK, dataclasses.replace(PACE, **pace), BOUNDS, SystemClock())
@@ -213,14 +212,11 @@ async def test_model_that_never_begins_is_unavailable(model: Model) -> None:
 
 
 class CountingProvider:
-    """A provider that counts its requests."""
-
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self.attempts = 0
 
     def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
-        """See `Provider.stream`."""
         self.attempts += 1
         return self._provider.stream(ask)
 

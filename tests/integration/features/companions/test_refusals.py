@@ -105,8 +105,6 @@ async def exchange(world: AssistantWorld, chat: ChatId, *texts: str) -> list[str
 
 
 async def wait_for_summary(world: AssistantWorld, chat: ChatId) -> None:
-    """Wait until the session has a summary."""
-
     async def is_written() -> bool:
         return await world.container.get(CompanionContainer).summaries.find(chat) is not None
 

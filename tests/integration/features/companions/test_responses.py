@@ -26,9 +26,6 @@ from tests.support.servers.processes import eventually, eventually_equal
 KEYS = CompanionKeys(1)
 
 
-# a response
-
-
 async def test_assistant_response_is_streamed_and_committed(
     world: AssistantWorld,
 ) -> None:
@@ -144,9 +141,6 @@ async def test_assistant_context_is_one_page_of_history(
     assert "Be kind." in answer.body
 
 
-# faults of the model
-
-
 FAULTS = {
     "refuse": ("refused", "I can't answer that."),
     "down": ("failed", "Sorry, I can't answer right now. Please try again later."),
@@ -240,9 +234,6 @@ async def test_assistant_does_not_answer_a_deleted_message(world: AssistantWorld
     assert "1234" not in answer.body
 
 
-# stop
-
-
 async def test_assistant_stop_commits_the_text_so_far(world: AssistantWorld) -> None:
     """The message is marked as stopped."""
     chat = await world.session("endless", answer_tokens_max=8000)
@@ -285,9 +276,6 @@ async def test_assistant_stop_without_a_response_does_nothing(world: AssistantWo
     assert [answer.ai.end for answer in answers if answer.ai] == ["done", "done"]
 
 
-# joining
-
-
 async def test_assistant_joined_response_is_complete(world: AssistantWorld) -> None:
     """The text at the join plus the later deltas is the whole response, at any time."""
     chat = await world.session("story:200")
@@ -319,13 +307,7 @@ async def test_assistant_response_stream_expires(redis_url: str, tables: Tables)
             await world.send(chat, "hello")
             await world.wait_for_responses(chat, 1)
 
-            async def is_gone() -> bool:
-                return await world.deltas.find(chat) is None
-
-            await eventually(is_gone)
-
-
-# two workers
+            await eventually_equal(lambda: world.deltas.find(chat), None)
 
 
 async def test_assistant_two_workers_respond_once(

@@ -24,7 +24,6 @@ class Killed(BaseException):
 
 @pytest.fixture
 async def opened(container: StorageContainer) -> Opened:
-    """A session of alice."""
     fields = Changes("Ada", "Be kind.", "scripted", "echo")
     await container.get(CompanionContainer).companions.create("ai-ada", fields)
     return await container.get(CompanionContainer).sessions.create(ALICE, ADA, Ref("s1"))

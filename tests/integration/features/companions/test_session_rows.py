@@ -33,7 +33,6 @@ def make_session(
 
 
 async def open_chat(tables: Tables, session: CompanionSession) -> None:
-    """Write the chat of a session, as the service does."""
     directory = Directory(tables.client)
     await directory.create_session_chat(session.chat, session.user, session.companion, "Ada", NOW_S)
 
@@ -49,9 +48,6 @@ async def begin(tables: Tables, number: int = 1) -> tuple[SessionRows, Companion
     await sessions.create(session)
     await open_chat(tables, session)
     return sessions, session
-
-
-# the five access patterns
 
 
 async def test_repeated_create_succeeds(tables: Tables) -> None:
@@ -119,9 +115,6 @@ async def test_update_version_of_an_ended_session_is_conflict(tables: Tables) ->
     assert row["ai_version"] == {"N": "1"}
 
 
-# races and lost responses
-
-
 @pytest.mark.parametrize("operation", ["delete", "renew"])
 async def test_end_with_lost_response_is_applied_once(
     tables: Tables, no_backoff: None, operation: str
@@ -162,9 +155,6 @@ async def test_delete_of_a_session_updated_after_the_read_is_conflict(tables: Ta
     assert ("alice", "#ACTIVE#ai-ada") in await rows_of(tables)
 
 
-# lists
-
-
 async def test_list_old_has_one_companion_newest_first(tables: Tables) -> None:
     """A companion whose id starts with another companion's id is not included."""
     sessions = SessionRows(tables.client)
@@ -180,9 +170,6 @@ async def test_list_old_has_one_companion_newest_first(tables: Tables) -> None:
     assert [each.chat for each in page.items] == [make_session(3).chat, make_session(1).chat]
 
 
-# the invariant
-
-
 class Actor:
     """One of several concurrent tasks that change a session, with its results."""
 
@@ -195,7 +182,6 @@ class Actor:
         self.ended: set[ChatId] = set()
 
     async def run(self) -> None:
-        """Run random operations."""
         for step in range(STEPS):
             await self._step(self._number * 1000 + step)
 
@@ -277,9 +263,6 @@ async def test_renewals_in_the_same_millisecond_have_one_winner(tables: Tables) 
         await sessions.renew(active, ours)
 
     assert await sessions.find_active(ALICE, ADA) == theirs
-
-
-# tenants
 
 
 async def test_tenants_on_the_same_tables_have_separate_sessions(tables: Tables) -> None:

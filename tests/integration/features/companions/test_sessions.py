@@ -30,13 +30,11 @@ from tests.support.stack import NewName, Stack
 
 @pytest.fixture
 async def ada(stack: Stack, new_name: NewName) -> str:
-    """A new companion."""
     return (await make_companion(stack, new_name("ai-ada"))).id
 
 
 @pytest.fixture
 async def manager(stack: Stack, caller: Caller) -> AsyncIterator[httpx.AsyncClient]:
-    """A client with an API key that manages companions."""
     client = caller("")
     key = await make_key(stack, "companions:read", "companions:write")
     client.headers["Authorization"] = f"Bearer {key}"
@@ -44,7 +42,6 @@ async def manager(stack: Stack, caller: Caller) -> AsyncIterator[httpx.AsyncClie
 
 
 async def create_session(user_id: RawChat, companion: str, ref: str = "s1") -> str:
-    """Create a session over the socket; return its chat."""
     answer = await user_id.request("create_session", companion=companion, ref=ref)
     chat: str = answer["session"]["chat"]
     await user_id.expect_frame("event", kind="chat", chat=chat)
@@ -55,9 +52,6 @@ async def get_error(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, s
     """Send a request that must be refused; return the code and message of the error."""
     refused = await get_refusal(user_id.request(type_, **fields))
     return refused.code, refused.message
-
-
-# companions
 
 
 async def test_companions_are_managed_with_an_api_key(
@@ -137,9 +131,6 @@ async def test_companions_are_managed_on_the_command_line(stack: Stack, new_name
     assert deleted.split() == ["deleted", id_] and id_ not in after
 
 
-# names
-
-
 async def test_companion_id_as_user_id_is_refused(stack: Stack, caller: Caller, ada: str) -> None:
     """Registration, creation with an API key and acting as a user are refused."""
     key = caller("")
@@ -152,9 +143,6 @@ async def test_companion_id_as_user_id_is_refused(stack: Stack, caller: Caller, 
     acted = await key.get("/v1/chats", headers={"X-Chat-As": ada})
 
     assert [problem_of(each) for each in (registered, created, acted)] == [(400, "bad_request")] * 3
-
-
-# sessions
 
 
 async def test_session_is_a_chat_of_user_and_companion(

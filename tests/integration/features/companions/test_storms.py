@@ -22,7 +22,6 @@ RENEWALS = 128
 
 @pytest.fixture
 async def ada(container: StorageContainer) -> CompanionId:
-    """A companion in the service's tables."""
     fields = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
     made = await container.get(CompanionContainer).companions.create("ai-ada", fields)
     return made.id

@@ -62,7 +62,6 @@ class Host:
 
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
-    """A running stub of the host application."""
     made, app = Host(), web.Application()
     app.router.add_post("/weather", made.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -76,7 +75,6 @@ async def host() -> AsyncIterator[Host]:
 
 @pytest.fixture
 async def models() -> AsyncIterator[ModelServer]:
-    """A stub server with the API of OpenAI."""
     async with open_model_server(SSE) as server:
         yield server
 

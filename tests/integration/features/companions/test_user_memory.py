@@ -19,13 +19,12 @@ from tests.integration.features.companions.assistant_support import (
 )
 from tests.integration.features.companions.test_worker_kill import kill_worker_at
 from tests.integration.warm.support import Tables
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 
 KEYS = CompanionKeys(1)
 
 
 async def send_and_wait(world: AssistantWorld, chat: ChatId, text: str) -> str:
-    """Send a message and return the text of the response."""
     before = len(await world.responses(chat))
     await world.send(chat, text)
     return (await world.wait_for_responses(chat, before + 1))[-1].body
@@ -97,10 +96,7 @@ async def test_memory_is_updated_within_a_long_session(redis_url: str, tables: T
             await send_and_wait(world, chat, "one")
             await send_and_wait(world, chat, "two")
 
-            async def is_updated() -> bool:
-                return len(facts(await memory_of(world, ada))) == 2
-
-            await eventually(is_updated, what="the memory has two facts")
+            await eventually_equal(lambda: memory_of(world, ada), 2, of=lambda it: len(facts(it)))
             await send_and_wait(world, chat, "three")
             await renew(world, ada)
             memory = await wait_until_extracted(world, ada, chat)
@@ -192,10 +188,8 @@ async def test_deleted_message_of_an_ended_session_is_removed_from_memory(
         await wait_until_extracted(world, ada, chat)
         await world.change(chat, 1, "delete")
 
-        async def is_removed() -> bool:
-            return facts(await memory_of(world, ada)) == ["The user wrote: I like tea"]
-
-        await eventually(is_removed, what="the deleted message is not in the memory")
+        tea = ["The user wrote: I like tea"]
+        await eventually_equal(lambda: memory_of(world, ada), tea, of=facts)
         memory = await wait_until_extracted(world, ada, chat)
     assert "4711" not in repr(memory)
 

@@ -23,7 +23,6 @@ async def make_group(store: FileStack) -> tuple[ChatId, UserId, UserId, UserId]:
 
 
 async def change(store: FileStack, user: UserId, chat: ChatId, **fields: str) -> frames.ChatInfo:
-    """Change the group with an `update_chat` frame."""
     frame = frames.UpdateChat(0, chat, new_id(), **fields)  # type: ignore[arg-type]  # str values
     return await store.api.membership.change(user, frame)
 
@@ -38,7 +37,6 @@ async def upload(store: FileStack, user: UserId, **kind: str) -> str:
 async def get_picture(
     store: FileStack, user: UserId, chat: ChatId, *, is_thumb: bool = False
 ) -> bytes:
-    """Download the group's picture by a link for the user."""
     link = await group_pictures(store.api).get_link(user, chat, is_thumb=is_thumb)
     async with store.http.get(link.url) as answer:
         return await answer.read()

@@ -14,6 +14,5 @@ __all__ = ["dynamodb", "site"]
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    """A running web site."""
     async with open_site() as opened:
         yield opened

@@ -77,7 +77,6 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def open_site() -> AsyncIterator[Site]:
-    """Start the site on a free port."""
     site, app = Site(), web.Application()
     app.router.add_get("/{path:.*}", site.respond)
     runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)

@@ -19,7 +19,6 @@ Fields = dict[str, Any]
 
 
 async def list_pinned(client: httpx.AsyncClient, chat: str, **query: Any) -> list[str]:
-    """Return the bodies of the pinned messages."""
     answer = await client.get(f"/v1/chats/{chat}/pins", params=query)
     assert answer.status_code == 200, answer.text
     return [item["message"]["body"] for item in answer.json()["items"]]
@@ -175,7 +174,6 @@ async def test_pins_are_paged(caller: Caller, alice: RawChat, pair: str) -> None
 
 @pytest.fixture(scope="module")
 def small_api(stack: Stack) -> Server:
-    """An API with a limit of two pins per chat."""
     return stack.start_api(**{"chatserver.features.pins.model.PINS_MAX": "2"})
 
 

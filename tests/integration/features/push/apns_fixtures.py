@@ -14,7 +14,6 @@ from tests.support.servers.apns_service import ApnsService, open_apns_service
 async def apns_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ApnsService]:
-    """A stub of APNs."""
     async with open_apns_service(tmp_path) as made:
         monkeypatch.setenv("SSL_CERT_FILE", str(made.certificate))
         yield made

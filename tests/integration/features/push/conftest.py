@@ -31,7 +31,6 @@ def push_warm(dynamodb: str) -> Warm:
 
 @pytest.fixture
 async def push_service() -> AsyncIterator[PushService]:
-    """A stub push service."""
     async with open_push_service() as made:
         yield made
 

@@ -56,17 +56,14 @@ class PushWorld:
     # actions
 
     async def direct(self) -> Audience:
-        """Open the direct chat of Alice and Bob."""
         chat = await make_direct(self.container, self.alice, self.bob)
         await self.container.chat_creator.open_direct(self.bob, self.alice)  # this avoids a fan-out
         return chat
 
     async def group(self) -> Audience:
-        """Create a group of all three users."""
         return await make_group(self.container, self.alice, self.bob, self.carol)
 
     async def send(self, chat: Audience, *texts: str) -> None:
-        """Send messages as Alice."""
         await self.gateway.send(chat, *texts, sender=self.alice)
 
     async def edit(self, chat: Audience, seq: int, text: str, kind: str = "edit") -> None:
@@ -96,7 +93,6 @@ class PushWorld:
         await presence.publish([GatewayPresence(user, state, 0.0)])
 
     async def read(self, user: UserId, chat: Audience, upto: int) -> None:
-        """Mark messages of a chat as read."""
         await self.container.user_loader.load_user(user)
         await self.container.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
 
@@ -110,7 +106,6 @@ class PushWorld:
         }
 
     def running_worker(self, owner: str = "n1") -> contextlib.AbstractAsyncContextManager[Any]:
-        """Run a notify worker."""
         return running(run_notify(self.container, owner), "notify")
 
     # conditions
@@ -131,7 +126,6 @@ class PushWorld:
         await eventually(lambda: self.hot.call("ZSCORE", due, chat.chat))
 
     async def end_delay(self, chat: Audience) -> None:
-        """End the delay of a due chat."""
         await self.hot.call("ZADD", KEYS.due(0), "XX", 1, chat.chat)
 
 

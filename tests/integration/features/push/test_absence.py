@@ -20,7 +20,6 @@ CHAT, OTHER = ChatId("c1"), ChatId("c2")
 
 
 async def claim_lease(hot: HotClient, work: str) -> Lease:
-    """Return a claimed lease."""
     lease = Lease(hot=hot, partition=0, work=work, owner="me", ttl_s=60, clock=SystemClock())
     assert await lease.claim()
     return lease
@@ -32,18 +31,13 @@ async def open_due_chats(hot: HotClient) -> DueChats:
 
 
 async def add_entries(hot: HotClient, *ids: str) -> None:
-    """Add entries to the backlog."""
     for name in ids:
         await hot.call("XADD", hot.keys.backlog(0), name, "g", "gw1")
 
 
 async def list_entries(hot: HotClient) -> list[str]:
-    """Return the ids of the backlog's entries."""
     reply = await hot.call("XRANGE", hot.keys.backlog(0), "-", "+")
     return [name.decode() for name, _ in reply]
-
-
-# due chats
 
 
 async def test_due_chat_keeps_its_first_time_and_seq(hot: HotClient) -> None:
@@ -113,9 +107,6 @@ async def test_due_chats_are_changed_by_the_lease_holder_only(hot: HotClient) ->
     assert await paused.get_checkpoint() == "1-0"
 
 
-# trimming of the backlog
-
-
 async def test_backlog_entries_are_kept_for_both_readers(hot: HotClient) -> None:
     """An entry is trimmed when it is persisted and scanned for pushes."""
     chats, persist = await open_due_chats(hot), await claim_lease(hot, "persist")
@@ -148,9 +139,6 @@ async def test_backlog_is_kept_a_minute_for_the_notify_worker(
     assert await Backlog(hot, 0).checkpoint(persist, last, 1)
 
     assert await list_entries(hot) == ([recent, last] if is_running else [])
-
-
-# absent users
 
 
 async def test_absent_users_have_no_foreground_client_and_may_have_devices(hot: HotClient) -> None:

@@ -44,14 +44,10 @@ def apns_error(status: int, reason: str, times: int | None = None, **more: int) 
 
 @pytest.fixture
 async def apns(apns_service: ApnsService) -> AsyncIterator[Apns]:
-    """The APNs provider."""
     settings = Notify(**apns_service.settings())
     outbound = config.Outbound(allow_private=LOOPBACK)
     async with open_http2(apns_service.url, outbound) as server:
         yield Apns(server, settings, SystemClock())
-
-
-# requests and responses
 
 
 async def test_apns_request_has_the_documented_headers_and_payload(
@@ -174,9 +170,6 @@ async def test_apns_stream_reset_has_an_outcome_by_its_code(
     assert outcomes == [Outcome.DOWN, Outcome.UNKNOWN, Outcome.SENT]
 
 
-# with the notify worker
-
-
 @pytest.fixture
 async def world_with_apns(
     redis_url: str, push_warm: Warm, push_service: PushService, apns_service: ApnsService
@@ -197,7 +190,6 @@ async def register(world: PushWorld, user: UserId, device: str | None = None) ->
 
 
 async def list_subscriptions(world: PushWorld, user: UserId) -> list[str]:
-    """Return the ids of a user's subscriptions."""
     return [
         one.id
         for one in await world.container.get(PushContainer).subscriptions.list_for_user(

@@ -22,9 +22,6 @@ KEYS = NotificationKeys(1)
 pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
 
 
-# recipients and content
-
-
 @pytest.mark.usefixtures("notifier")
 async def test_notify_absent_user_gets_an_encrypted_push(
     world: PushWorld,
@@ -260,9 +257,6 @@ async def test_notify_message_in_a_large_chat_is_pushed_to_mentioned_users(
 
     assert notice["text"].startswith(f"Hello @{world.bob}")
     assert carols.taken == []
-
-
-# subscriptions
 
 
 @pytest.mark.usefixtures("notifier")

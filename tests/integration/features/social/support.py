@@ -52,7 +52,6 @@ class SocialRows:
         return found
 
     async def make_users(self, *users: str) -> None:
-        """Create accounts."""
         directory = Directory(self.tables.client)
         for user in users:
             await directory.put_user_if_absent(user, f"Name of {user}", 1.0)
@@ -64,7 +63,6 @@ class SocialRows:
         id_: str = "",
         created_ms: int = 1_795_000_000_000,
     ) -> Post:
-        """Create a post."""
         made = Post(PostId(id_) if id_ else IDS.next(), author, content, created_ms)
         await self.posts.create_post(made)
         return made
@@ -74,7 +72,6 @@ IDS = PostIds(SystemClock())
 
 
 async def scan_all(tables: Tables, table: str) -> list[Item]:
-    """Return all items of a table, over all pages."""
     request = {"TableName": tables.settings.table_prefix + table, "ConsistentRead": True}
     found: list[Item] = []
     while True:
@@ -111,7 +108,6 @@ def ref_of(post: Post) -> PostRef:
 
 
 async def count_all(container: StorageContainer) -> None:
-    """Run the counters worker until all queued changes are counted."""
     while await make_counters_worker(container).step():
         pass
 
@@ -129,7 +125,6 @@ async def run_fanout_jobs(container: StorageContainer, owner: str = "w1") -> Non
 
 
 def make_user_ids(stem: str, count: int) -> list[UserId]:
-    """Return `count` user ids with a common stem."""
     return [UserId(f"{stem}{n:03d}") for n in range(count)]
 
 

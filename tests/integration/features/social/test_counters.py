@@ -32,7 +32,7 @@ from tests.integration.workers.support import (
     running,
     variables_of,
 )
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually_equal
 
 KEYS = SocialKeys(1)
 FAILPOINTS = ("counters.before_write", "counters.after_write", "counters.before_trim")
@@ -133,11 +133,8 @@ async def test_likes_are_counted_once_after_kills_of_the_worker_process(
             await social.like(fan, ref_of(post))
         assert await asyncio.to_thread(run, failpoint) == -9
 
-    async def is_counted() -> bool:
-        return (await rows.likes.get_counts([post.id]))[post.id] == len(fans)
-
     async with running(run_counters(container, "w2")):
-        await eventually(is_counted, what="all likes are counted")
+        await eventually_equal(lambda: rows.likes.get_counts([post.id]), {post.id: len(fans)})
     assert await rows.likes.count_likes(post.id) == len(fans)
 
 

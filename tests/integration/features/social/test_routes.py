@@ -10,7 +10,7 @@ import pytest
 from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, problem_of
 from tests.integration.features.social.support import call_api
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually_equal
 from tests.support.stack import NewName, Stack
 
 
@@ -69,10 +69,10 @@ async def test_follow_of_invalid_absent_or_blocking_user_is_refused(
     for path in ("", "/posts", "/followers", "/following", "/avatar"):
         assert problem_of(await as_bob.get(f"/v1/users/{alice}{path}")) == (403, "forbidden")
 
-    async def has_no_follower() -> bool:
-        return bool((await call_api(as_alice, "GET", f"/v1/users/{alice}"))["followers"] == 0)
-
-    await eventually(has_no_follower, what="the ended follow is counted")
+    profile = f"/v1/users/{alice}"
+    await eventually_equal(
+        lambda: call_api(as_alice, "GET", profile), 0, of=lambda found: found["followers"]
+    )
     await call_api(as_alice, "DELETE", f"/v1/me/blocks/{bob}")
     await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
 

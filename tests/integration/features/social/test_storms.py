@@ -19,7 +19,7 @@ from tests.integration.features.social.support import (
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, running
 from tests.support.servers.limits import count_refusals
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually_equal
 
 STAR = UserId("star")
 FANS = make_user_ids("fan", 128)
@@ -52,11 +52,11 @@ async def test_concurrent_follows_of_one_user_have_no_conflicts(
         await asyncio.gather(*(made.follows.follow(STAR, fan) for fan in FANS))
         await asyncio.gather(*(made.follows.unfollow(fan, STAR) for fan in FANS[:28]))
 
-        async def is_counted() -> bool:
-            counts = (await made.profiles.find_profile(STAR))[1]
-            return (counts.followers, counts.following) == (100, 128)
-
-        await eventually(is_counted, what="all follows are counted")
+        await eventually_equal(
+            lambda: made.profiles.find_profile(STAR),
+            (100, 128),
+            of=lambda found: (found[1].followers, found[1].following),
+        )
     await count_all(container)
 
     assert refused["TransactionCanceledException"] == 0
@@ -95,11 +95,7 @@ async def test_concurrent_likes_of_one_post_are_counted_once(
         await asyncio.gather(*(made.social.like(fan, ref) for fan in (*FANS, *FANS)))
         await asyncio.gather(*(made.social.unlike(fan, ref) for fan in FANS[:28]))
 
-        async def is_counted() -> bool:
-            counts = await made.likes.get_counts([post.id])
-            return counts[post.id] == 100
-
-        await eventually(is_counted, what="all likes are counted")
+        await eventually_equal(lambda: made.likes.get_counts([post.id]), {post.id: 100})
     await count_all(container)
 
     stored = await social_rows_of(tables).all()

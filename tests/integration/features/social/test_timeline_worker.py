@@ -43,7 +43,7 @@ from tests.integration.workers.support import (
     running,
     variables_of,
 )
-from tests.support.servers.processes import eventually
+from tests.support.servers.processes import eventually, eventually_equal
 
 FAILPOINTS = ("timeline.before_page", "timeline.after_page", "timeline.after_record")
 
@@ -125,11 +125,8 @@ async def test_fanout_continues_after_kills_of_the_worker_process(
     (job,) = [row for key, row in (await rows.all("directory")).items() if key[0][:6] == "fanout"]
     assert job["place"] == str(fans[3])
 
-    async def is_done() -> bool:
-        return len(await list_timeline_rows(rows)) == 1 + len(fans)
-
     async with running(run_timeline(container, "w3")):
-        await eventually(is_done, what="every follower has the post")
+        await eventually_equal(lambda: list_timeline_rows(rows), 1 + len(fans), of=len)
     assert {line for _, line in await list_timeline_rows(rows)} == {f"p#{post.id}#u#alice"}
 
 

@@ -105,7 +105,6 @@ def gateway_without_webhook(stack: Stack) -> Server:
 
 @asynccontextmanager
 async def running_host(host: Host, port: int) -> AsyncIterator[None]:
-    """Run the host application."""
     app = web.Application()
     app.router.add_post("/{path:.*}", host.handle)
     runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
@@ -119,7 +118,6 @@ async def running_host(host: Host, port: int) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def host(port: int) -> AsyncIterator[Host]:
-    """A running host application."""
     made = Host()
     async with running_host(made, port):
         yield made
@@ -288,9 +286,6 @@ async def test_before_send_unavailable_is_decided_by_the_policy(stack: Stack, po
         stack.gateways.remove(gateway)
 
 
-# events
-
-
 def events_of(host: Host, chat: str) -> list[dict[str, Any]]:
     """Return the events of a chat without repeats, by seq."""
     found = {each["id"]: each for each in host.events if each["id"].startswith(f"{chat}.")}
@@ -381,7 +376,6 @@ async def test_events_wait_while_the_host_is_down(
 
 
 def run_cli(stack: Stack, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run `chatserver webhooks`."""
     return subprocess.run(
         [sys.executable, "-m", "tests.support.cli", "webhooks", *args],
         capture_output=True,

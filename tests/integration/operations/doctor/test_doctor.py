@@ -47,9 +47,6 @@ def text_of(findings: Sequence[Finding], level: str) -> str:
     return "\n".join(f"{each.what} → {each.fix}" for each in findings if each.level == level)
 
 
-# Redis
-
-
 async def test_redis_that_is_down_is_a_problem_with_its_address() -> None:
     """The problem names the address and the setting."""
     port = free_port()
@@ -135,9 +132,6 @@ async def test_doctor_writes_nothing_into_an_empty_redis(redis_url: str) -> None
         assert client.keys() == []
 
 
-# DynamoDB
-
-
 async def test_missing_table_and_unreachable_dynamodb_are_problems(tables: Tables) -> None:
     """The fix is the command that creates the table, or the setting of the endpoint."""
     complete = await check_dynamodb(tables.settings)
@@ -175,9 +169,6 @@ async def test_missing_or_incomplete_bucket_is_reported(s3: str) -> None:
     assert "unfinished uploads" not in text_of(made, "note")
     assert left == []
     assert "CHAT_COLD_ENDPOINT" in text_of(await check_s3(unreachable), "problem")
-
-
-# the command
 
 
 @pytest.mark.parametrize("is_json", [False, True])

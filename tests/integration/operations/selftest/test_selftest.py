@@ -42,7 +42,6 @@ async def aws(dynamodb: str, s3: str) -> AsyncIterator[tuple[Any, Any]]:
 
 @pytest.fixture
 def variables(dynamodb: str, s3: str, redis_url: str) -> dict[str, str]:
-    """The environment of the command."""
     return {
         "CHAT_REDIS_URL": redis_url,
         "CHAT_REDIS_CALL_TIMEOUT_S": "20",
@@ -63,7 +62,6 @@ def variables(dynamodb: str, s3: str, redis_url: str) -> dict[str, str]:
 
 
 async def start(variables: dict[str, str], *options: str) -> asyncio.subprocess.Process:
-    """Start the command."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "selftest", *options,
         env={**os.environ, **variables},

@@ -29,37 +29,31 @@ class TerminalChat:
         )
 
     def receive(self, **frame: Any) -> None:
-        """Handle a frame from the server."""
         self.state.handle_frame(self.connection, frame, NOW)
         for event in self.state.pop_events():
             self.view.apply_event(event)
 
     def compose(self, ref: str, body: str) -> None:
-        """Send a text."""
         fields = {"type": "send", "chat": "c1", "ref": ref, "body": body}
         self.state.enqueue(OutboxEntry(ref, "c1", fields), NOW)
         self.view.record_sent(ref, body)
 
     def ack(self, ref: str, seq: int, durability: str = "hot") -> None:
-        """Receive the ack of a text."""
         position = {"seq": seq, "ts": seq * 1000, "mid": f"m{seq}"}
         self.receive(type="ack", id=0, ref=ref, dup=False, durability=durability, **position)
 
     def receive_message(self, inbox_seq: int, seq: int, chat: str = "c1", **fields: Any) -> None:
-        """Receive a message event."""
         entry = message(seq, **fields)
         self.receive_event(
             inbox_seq, kind="message", cs=seq, chat=chat, message={**entry, "chat": chat}
         )
 
     def receive_event(self, inbox_seq: int, chat: str = "c1", **fields: Any) -> None:
-        """Receive an event."""
         self.receive(type="event", epoch="e1", seq=inbox_seq, chat=chat, **fields)
 
     def receive_page(
         self, *messages: dict[str, Any], tier: str = "hot", more: bool = False
     ) -> None:
-        """Receive a page of history."""
         page = {"chat": "c1", "messages": list(messages), "tier": tier, "more": more}
         self.state.apply_history(page, is_newest=False)
         self.view.apply_page(HistoryPage([parse_entry(each) for each in messages], tier, more))

@@ -26,8 +26,6 @@ AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef"})
 
 @dataclasses.dataclass
 class StubUser:
-    """The part of a user that logins read."""
-
     banned_ms: int | None = None
     created_ms: int = 0
 

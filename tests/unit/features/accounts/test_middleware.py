@@ -72,14 +72,12 @@ class FakeRequest:
 
     @property
     def problem(self) -> Any:
-        """Return the problem document of the response."""
         return msgspec.json.decode(self.sent[1]["body"])
 
 
 def make_request(
     body: object = WRONG_PASSWORD, headers: dict[str, str] | None = None, **scope: Any
 ) -> FakeRequest:
-    """Create a request with a JSON body."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return FakeRequest(data, headers or {}, **scope)
 

@@ -83,7 +83,6 @@ def test_files_contained_in_a_compacted_one_are_ignored() -> None:
 
 
 def write_file(folder: Path, name: str, facts: FileFacts, *, is_empty: bool = False) -> None:
-    """Write a file of the date."""
     path = folder / PREFIX / f"{name}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(parquet.encode(parquet.NO_ROWS if is_empty else ROWS, facts))

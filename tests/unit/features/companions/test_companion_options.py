@@ -28,7 +28,6 @@ GUARDRAIL = {"guardrail": "gr1abc", "guardrail_version": "1"}
 
 
 def parse(fields: dict[str, Any]) -> Options:
-    """Parse and check options as the API and the command line do."""
     return check_options(parse_options(msgspec.json.encode(fields)))
 
 

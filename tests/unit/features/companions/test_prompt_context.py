@@ -26,22 +26,18 @@ ADA = CompanionId(UserId("ai-ada"))
 
 
 def companion(context: int = 1_000, answer: int = 100) -> Companion:
-    """Return a companion with these token limits."""
     return Companion(ADA, 1, "Ada", "Be kind.", "scripted", "echo", context, answer, 0)
 
 
 def user(seq: int, text: str = "hello", *, is_checked: bool = False) -> PromptMessage:
-    """Return a message of the user."""
     return PromptMessage(seq, "user", text, is_checked=is_checked)
 
 
 def ada(seq: int, reply_to: int, text: str = "yes") -> PromptMessage:
-    """Return a message of the companion."""
     return PromptMessage(seq, "assistant", text, reply_to)
 
 
 def message(seq: int, sender: str, body: str, **more: object) -> Message:
-    """Return an entry of the chat."""
     return Message(seq, seq, "c", f"M{seq}", sender, f"r{seq}", "text", body, **more)  # type: ignore[arg-type]  # valid fields
 
 

@@ -34,7 +34,6 @@ A, B = ChatId("01AAAAAAAAAAAAAAAAAAAAAAAA"), ChatId("01BBBBBBBBBBBBBBBBBBBBBBBB"
 
 
 def extract(memory: UserMemory, chat: ChatId, first: int, upto: int, *facts: str) -> UserMemory:
-    """Return the memory after facts were extracted from messages."""
     changes = [Change("add", fact) for fact in facts]
     return apply_changes(memory, changes, Source(chat, first, upto), TIMES)
 

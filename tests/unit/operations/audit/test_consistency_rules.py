@@ -31,13 +31,11 @@ class Item:
 
 
 def entry(seq: int, **changes: Any) -> Message:
-    """Return an entry of the chat."""
     names = {"mid": f"m{seq}", "sender": "alice", "ref": f"r{seq}", "kind": "text", "body": "text"}
     return Message(**{"seq": seq, "ts": seq * 10, "chat": CHAT, **names, **changes})
 
 
 def item(seq: int, **changes: Any) -> Item:
-    """Return the DynamoDB item of an entry."""
     message = entry(seq, **changes)
     return Item(message.ts, message)
 

@@ -30,12 +30,10 @@ class Received(NamedTuple):
 
 
 def received(at_ms: int, process: str, kind: Kind = "gateway", **fields: Any) -> Received:
-    """Return a snapshot of a process about the last two seconds."""
     return Received(START + at_ms, process, Snapshot(kind, "", "host", 1, START, 2.0, **fields))
 
 
 def show(history: StatsHistory, now_ms: int, after_ms: int = 0) -> Overview:
-    """Return the overview at a time."""
     history.advance(START + now_ms)
     return history.build_overview(START + now_ms, after_ms)
 
@@ -132,8 +130,6 @@ def test_chats_and_counts_cover_the_last_minute() -> None:
 
 @dataclasses.dataclass
 class Page:
-    """A page of snapshots."""
-
     snapshots: Sequence[Received]
     entry: str
     now_ms: int

@@ -33,14 +33,12 @@ LIMITS = CallLimits(20.0, 20.0, 60.0, 3, 0.001)
 
 
 def request_for(model: str, text: str = "hello", tokens: int = 100) -> ModelRequest:
-    """Return a request to the scripted model."""
     return ModelRequest(model, "", (ModelMessage("user", text),), tokens, NO_OPTIONS)
 
 
 async def collect_response(
     request: ModelRequest, limits: CallLimits = LIMITS, bounds: BodyBounds | None = None
 ) -> tuple[str, ResponseEnd]:
-    """Return the complete text of the response, and how it ended."""
     pieces = [
         piece
         async for piece in stream_response(
