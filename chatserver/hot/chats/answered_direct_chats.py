@@ -55,10 +55,9 @@ class AnsweredDirectChats:
 
     async def _has_written(self, chat: ChatId, other: UserId) -> bool | None:
         """Return whether `other` has written in the chat; None if the chat is not loaded."""
-        keys = self._hot.keys
-        gate, seq = await self._hot.call("HMGET", keys.chat(chat), "gate", f"s:{other}")
-        epoch = self._hot.get_epoch(keys.get_partition(chat))
-        return seq is not None if (gate or b"").startswith(f"{epoch}:".encode()) else None
+        key = self._hot.keys.chat(chat)
+        gate, seq = await self._hot.call("HMGET", key, "gate", f"s:{other}")
+        return seq is not None if self._hot.is_loaded(chat, gate) else None
 
     async def _load(self, chats: Collection[ChatId]) -> bool:
         if self._find_existing is not None:

@@ -221,7 +221,7 @@ class Audiences:
             if notices is not None:
                 notices[:] = parse_notices(reply[2])
             head = {n: v for n, v in zip(_HEAD, reply[0], strict=True) if v is not None}
-            if head.get(b"gate", b"").startswith(f"{epoch}:".encode()):
+            if hot.is_loaded(chat, head.get(b"gate")):
                 if is_light and not _is_large(head):
                     self.drop(chat)
                     continue

@@ -61,11 +61,9 @@ class ChatLog:
 
     async def get_head(self, chat: ChatId) -> ChatHead:
         """Return the chat's newest seq and state; not in Redis: `seq` 0 and `is_open` False."""
-        keys = self._hot.keys
-        seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
-        epoch = self.get_epoch(chat)
-        is_open = (gate or b"").startswith(f"{epoch}:".encode())
-        return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
+        key = self._hot.keys.chat(chat)
+        seq, gate, stored = await self._hot.call("HMGET", key, "seq", "gate", "stored")
+        return ChatHead(Seq(int(seq or 0)), self._hot.is_loaded(chat, gate), int(stored or 0))
 
     async def get_stored(self, chat: ChatId) -> StoredSeqs:
         """Return the seq up to which the warm tier has the chat, and its newest dead letters.
@@ -85,12 +83,10 @@ class ChatLog:
 
         None means that the chat is not loaded.
         """
-        keys = self._hot.keys
-        epoch = self.get_epoch(chat)
         (ts, gate), (seconds, micros) = await self._hot.snapshot(
-            ("HMGET", keys.chat(chat), "ts", "gate"), ("TIME",)
+            ("HMGET", self._hot.keys.chat(chat), "ts", "gate"), ("TIME",)
         )
-        if not (gate or b"").startswith(f"{epoch}:".encode()):
+        if not self._hot.is_loaded(chat, gate):
             return None
         return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
 

@@ -50,23 +50,11 @@ class Eviction:
         if not names:
             return 0
         chats = [ChatId(name.decode()) for name in names]
+        script = load_script("evict_chats")
         evicted: int = await self._hot.run(
-            load_script("evict_chats"),
-            {"idle": keys.idle(partition), "undelivered": keys.undelivered(partition)},
+            script,
+            keys.of(partition, *script.keys),
             {"idle_s": idle_s},
-            [
-                {
-                    "chat": keys.chat(chat),
-                    "members": keys.members(chat),
-                    "log": keys.log(chat),
-                    "over": keys.over(chat),
-                    "revs": keys.revs(chat),
-                    "asides": keys.unread_exclusions(chat),
-                    "expiring": keys.expiring(chat),
-                    "turnover": keys.turnover(chat),
-                    "chat_id": chat,
-                }
-                for chat in chats
-            ],
+            [keys.of(chat, *script.item_keys) | {"chat_id": chat} for chat in chats],
         )
         return evicted

@@ -74,16 +74,13 @@ class UndeliveredChats:
     def _build_calls(
         self, done: Sequence[tuple[ChatId, Seq]]
     ) -> list[tuple[list[Value], list[Value]]]:
-        names, script = self._hot.keys, load_script("finish_fan_outs")
-        groups: dict[int, list[tuple[ChatId, Seq]]] = {}
-        for chat, upto in done:
-            groups.setdefault(names.get_partition(chat), []).append((chat, upto))
+        keys, script = self._hot.keys, load_script("finish_fan_outs")
+        groups = keys.group_by_partition(done, lambda item: item[0])
         return [
             script.bind(
-                {"undelivered": names.undelivered(partition)},
+                keys.of(partition, *script.keys),
                 items=[
-                    {"chat": names.chat(chat), "chat_id": chat, "upto": upto}
-                    for chat, upto in group
+                    {"chat": keys.chat(chat), "chat_id": chat, "upto": upto} for chat, upto in group
                 ],
             )
             for partition, group in groups.items()

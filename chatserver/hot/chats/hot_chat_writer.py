@@ -103,18 +103,7 @@ class HotChatWriter:
         present = self._hot.get_epoch(partition)
         if epoch not in (None, present):
             return False
-        names: list[Value] = [
-            keys.chat(chat),
-            keys.members(chat),
-            keys.log(chat),
-            keys.over(chat),
-            keys.revs(chat),
-            keys.unread_exclusions(chat),
-            keys.epoch(partition),
-            keys.refs_even(chat),
-            keys.refs_odd(chat),
-            keys.turnover(chat),
-        ]
+        names: list[Value] = list(keys.of(chat, *script.keys).values())
         args: list[Value] = [
             present,
             *head,

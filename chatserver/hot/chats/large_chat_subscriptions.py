@@ -59,26 +59,17 @@ class LargeChatSubscriptions:
 
     async def _run(self, chats: Sequence[ChatId], ttl_ms: int, user: str) -> list[LargeHead]:
         keys, heads = self._hot.keys, dict[ChatId, LargeHead]()
-        groups: dict[int, list[ChatId]] = {}
-        for chat in chats:
-            groups.setdefault(keys.get_partition(chat), []).append(chat)
+        script = load_script("subscribe_large_chats")
+        groups = keys.group_by_partition(chats, lambda chat: chat)
 
         async def run(partition: int, group: list[ChatId]) -> None:
             epoch = self._hot.get_epoch(partition)
             for start in range(0, len(group), SUBSCRIBE_BATCH_MAX):
                 chunk = group[start : start + SUBSCRIBE_BATCH_MAX]
                 reply = await self._hot.run(
-                    load_script("subscribe_large_chats"),
+                    script,
                     args={"epoch": epoch, "gateway": self._gateway, "ttl_ms": ttl_ms},
-                    items=[
-                        {
-                            "chat": keys.chat(chat),
-                            "watchers": keys.watchers(chat),
-                            "members": keys.members(chat),
-                            "user": user,
-                        }
-                        for chat in chunk
-                    ],
+                    items=[keys.of(chat, *script.item_keys) | {"user": user} for chat in chunk],
                 )
                 for i, chat in enumerate(chunk):
                     seq, is_open, large, joined = reply[

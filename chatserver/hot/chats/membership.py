@@ -53,23 +53,11 @@ class ScriptInput(NamedTuple):
 
 def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
     """Return the input for ``change_members.lua``."""
-    keys, chat = hot.keys, change.chat
-    partition = keys.get_partition(chat)
+    chat = change.chat
     return ScriptInput(
+        hot.keys.of(chat, *load_script("change_members").keys),
         {
-            "chat": keys.chat(chat),
-            "members": keys.members(chat),
-            "log": keys.log(chat),
-            "backlog": keys.backlog(partition),
-            "checkpoint": keys.checkpoint(partition),
-            "undelivered": keys.undelivered(partition),
-            "turnover": keys.turnover(chat),
-            "refs_even": keys.refs_even(chat),
-            "asides": keys.unread_exclusions(chat),
-            "refs_odd": keys.refs_odd(chat),
-        },
-        {
-            "epoch": hot.get_epoch(partition),
+            "epoch": hot.get_epoch(hot.keys.get_partition(chat)),
             "chat_id": chat,
             "version": change.version,
             "title": change.name,
@@ -169,12 +157,9 @@ class HotMembership:
             ("HGET", self._keys.refs_even(chat), key),
             ("HGET", self._keys.refs_odd(chat), key),
         )
-        epoch = self._hot.get_epoch(self._keys.get_partition(chat))
         place = places[0] or places[1]
-        return ReferenceRecord(
-            (gate or b"").startswith(f"{epoch}:".encode()),
-            None if place is None else parse_place(place)[3],
-        )
+        digest = None if place is None else parse_place(place)[3]
+        return ReferenceRecord(self._hot.is_loaded(chat, gate), digest)
 
     async def apply(self, change: MembershipChange) -> Seq | None:
         """Apply a change; return the seq of its first entry, or None if the chat is not loaded.
@@ -225,8 +210,7 @@ class HotMembership:
             ("HMGET", self._keys.chat(chat), "gate", "seq", "stored", "changed"),
             *([("HMGET", self._keys.members(chat), *users)] if users else []),
         )
-        epoch = self._hot.get_epoch(self._keys.get_partition(chat))
-        if not (gate or b"").startswith(f"{epoch}:".encode()):
+        if not self._hot.is_loaded(chat, gate):
             return None
         values = zip(users, rows[0] if rows else [], strict=True)
         return ChangedChatHead(
@@ -274,8 +258,7 @@ class MemberCheck:
                 ("HMGET", keys.chat(chat), "gate", "seq", "history", "stored", "dead"),
                 ("HGET", keys.members(chat), user),
             )
-            epoch = hot.get_epoch(keys.get_partition(chat))
-            if not (gate or b"").startswith(f"{epoch}:".encode()):
+            if not hot.is_loaded(chat, gate):
                 await self._audiences.get(chat)
                 continue
             if member is None:

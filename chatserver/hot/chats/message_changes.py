@@ -63,27 +63,14 @@ class MessageChangeCommitter:
         """
         keys, settings = self._hot.keys, self._hot.settings
         chat, sender = change.chat, change.sender
-        partition = keys.get_partition(chat)
         script = load_script("commit_change")
         if change.kind == "delete":
             script = allow_oom(script)
         code, *rest = await self._hot.run(
             script,
+            keys.of(chat, *script.keys),
             {
-                "chat": keys.chat(chat),
-                "members": keys.members(chat),
-                "log": keys.log(chat),
-                "refs_even": keys.refs_even(chat),
-                "over": keys.over(chat),
-                "revs": keys.revs(chat),
-                "backlog": keys.backlog(partition),
-                "checkpoint": keys.checkpoint(partition),
-                "asides": keys.unread_exclusions(chat),
-                "undelivered": keys.undelivered(partition),
-                "refs_odd": keys.refs_odd(chat),
-            },
-            {
-                "epoch": self._hot.get_epoch(partition),
+                "epoch": self._hot.get_epoch(keys.get_partition(chat)),
                 "gateway": self._gateway,
                 "ref_ttl_s": REF_TTL_S,
                 "backlog_max": settings.backlog_max,
@@ -133,21 +120,16 @@ class HiddenMessages:
             TooLarge: the user has already hidden `HIDDEN_MAX` messages in the chat.
             Overloaded: the backlog is full.
         """
-        keys, settings = self._hot.keys, self._hot.settings
-        partition = keys.get_partition(user)
+        script = load_script("hide_message")
         code: int = await self._hot.run(
-            load_script("hide_message"),
-            {
-                "hidden": keys.hidden(user),
-                "backlog": keys.backlog(partition),
-                "checkpoint": keys.checkpoint(partition),
-            },
+            script,
+            self._hot.keys.of(user, *script.keys),
             {
                 "chat_id": chat,
                 "user": user,
                 "seq": seq,
                 "hidden_max": HIDDEN_MAX,
-                "backlog_max": settings.backlog_max,
+                "backlog_max": self._hot.settings.backlog_max,
             },
         )
         if code == _HIDES_TOO_MANY:

@@ -29,7 +29,7 @@ from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import parse_entry_id
-from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.redis.scripts import Value, load_script
 
 DEAD_MAX = 100_000
 PAGE = 200  # maximum entries per read of `has_entry`; an entry has up to 128 messages
@@ -176,18 +176,23 @@ class Backlog:
         self._partition = partition
         self._key = hot.keys.backlog(partition)
 
+    def _get_keys(self, *names: str) -> dict[str, Value]:
+        """Return the keys for a script that checks the ``persist`` lease."""
+        keys = self._hot.keys
+        return {"lease": keys.lease(self._partition, "persist"), **keys.of(self._partition, *names)}
+
     async def get_checkpoint(self) -> str:
         """Return the id of the last persisted entry, or ``0-0``."""
-        value: bytes | None = await self._hot.call(
-            "HGET", self._hot.keys.checkpoint(self._partition), "id"
-        )
+        return await self._get_checkpoint_field("id")
+
+    async def _get_checkpoint_field(self, name: str) -> str:
+        key = self._hot.keys.checkpoint(self._partition)
+        value: bytes | None = await self._hot.call("HGET", key, name)
         return value.decode() if value else "0-0"
 
     async def get_persisting_id(self) -> str:
         """Return the id last stored by `record_persisting_id`; ``0-0`` if there is none."""
-        key = self._hot.keys.checkpoint(self._partition)
-        value: bytes | None = await self._hot.call("HGET", key, "ahead")
-        return value.decode() if value else "0-0"
+        return await self._get_checkpoint_field("ahead")
 
     async def record_persisting_id(self, lease: Lease, entry_id: str) -> bool:
         """Record that entries after the checkpoint, up to `entry_id`, are being persisted.
@@ -196,10 +201,7 @@ class Backlog:
         """
         recorded: int = await self._hot.run(
             load_script("record_persisting_id"),
-            {
-                "lease": self._hot.keys.lease(self._partition, "persist"),
-                "checkpoint": self._hot.keys.checkpoint(self._partition),
-            },
+            self._get_keys("checkpoint"),
             {"token": lease.token, "id": entry_id},
         )
         return bool(recorded)
@@ -218,10 +220,7 @@ class Backlog:
         """
         recorded: int = await self._hot.run(
             load_script("record_persisted_seqs"),
-            {
-                "lease": self._hot.keys.lease(self._partition, "persist"),
-                "progress": self._hot.keys.progress(self._partition),
-            },
+            self._get_keys("progress"),
             {"token": lease.token},
             [{"chat": chat, "upto": upto} for chat, upto in tops.items()],
         )
@@ -285,12 +284,7 @@ class Backlog:
         """
         moved: int = await self._hot.run(
             load_script("move_checkpoint"),
-            {
-                "lease": self._hot.keys.lease(self._partition, "persist"),
-                "checkpoint": self._hot.keys.checkpoint(self._partition),
-                "backlog": self._key,
-                "progress": self._hot.keys.progress(self._partition),
-            },
+            self._get_keys("checkpoint", "backlog", "progress"),
             {
                 "token": lease.token,
                 "id": entry_id,
@@ -344,14 +338,8 @@ class Backlog:
                 script,
                 args={"log_max": log_max},
                 items=[
-                    {
-                        "chat": keys.chat(chat),
-                        "log": keys.log(chat),
-                        "over": keys.over(chat),
-                        "revs": keys.revs(chat),
-                        "upto": upto,
-                        "dead": ",".join(map(str, sorted(dead.get(chat, ())))),
-                    }
+                    keys.of(chat, *script.item_keys)
+                    | {"upto": upto, "dead": ",".join(map(str, sorted(dead.get(chat, ()))))}
                     for chat, upto in chats[start : start + 200]
                 ],
             )

@@ -1,6 +1,6 @@
 """Unread counts of the chat list and of push badges.
 
-Data: ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread:
+Data: ``{pN}:uncounted:<chat>`` has the seqs of the newest 500 entries that never count as unread:
 deleted messages, and entries that are not messages.
 """
 
@@ -39,7 +39,7 @@ class UnreadCounts:
     async def _count_exclusions(
         self, chat: ChatId, after: int, top: int, now_s: float, hidden: Collection[int]
     ) -> int:
-        key = self._hot.keys.unread_exclusions(chat)
+        key = self._hot.keys.uncounted(chat)
         count, expired = await asyncio.gather(
             self._hot.call("ZCOUNT", key, f"({after}", top),
             self._expiring.list_expired(chat, now_s),

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 
 from chatserver import config
 from chatserver.domain.aligned_sleep import sleep_aligned
-from chatserver.domain.ids import Epoch
+from chatserver.domain.ids import ChatId, Epoch
 from chatserver.errors import REDIS_DOWN, ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis import epochs
 from chatserver.hot.redis.connection_setup import Address
@@ -142,11 +142,7 @@ class HotClient(abc.ABC):
             Unavailable: Redis does not respond, or is in another epoch and may have lost the write.
         """
         script, upto, pause_s = load_script("read_persisted"), (0, 0), PERSISTED_POLL_S
-        inputs = {
-            "epoch": self.keys.epoch(partition),
-            "checkpoint": self.keys.checkpoint(partition),
-            "backlog": self.keys.backlog(partition),
-        }
+        inputs = self.keys.of(partition, *script.keys)
         while True:
             current, persisted, newest = await self.run(script, inputs)
             if current != epoch.encode():
@@ -281,6 +277,11 @@ class HotClient(abc.ABC):
 
     def get_epoch(self, partition: int) -> Epoch:
         return self.epochs[partition]
+
+    def is_loaded(self, chat: ChatId, gate: bytes | None) -> bool:
+        """Return whether field `gate` of a chat shows that it was loaded in the current epoch."""
+        epoch = self.get_epoch(self.keys.get_partition(chat))
+        return gate is not None and gate.startswith(f"{epoch}:".encode())
 
     @property
     def whole_epoch(self) -> Epoch:

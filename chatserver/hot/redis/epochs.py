@@ -81,11 +81,7 @@ async def load_epoch(
     """
     script = load_script("get_or_create_epoch")
     names, args = script.bind(
-        {
-            "epoch": keys.epoch(partition),
-            "seqs": keys.seqs(partition),
-            "where": keys.where(partition),
-        },
+        keys.of(partition, *script.keys),
         {
             "replid": replid,
             "came_from": came_from,

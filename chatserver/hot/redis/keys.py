@@ -28,7 +28,7 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:over:<chat>``    | hash   | seq → current state of an entry that was changed or lost    |
 |                         |        | its text                                                    |
 | ``{pN}:revs:<chat>``    | zset   | seq of an entry in ``over`` → seq of its last change        |
-| ``{pN}:asides:<chat>``  | zset   | seqs of the newest entries that never count as unread       |
+| ``{pN}:uncounted:<chat>`` | zset | seqs of the newest entries that never count as unread       |
 | ``{pN}:expiring:<chat>`` | zset  | seq of a message → its expiry (Unix seconds)                |
 | ``{pN}:hidden:<user>``  | hash   | chat → seqs that the user deleted for themselves            |
 | ``{pN}:backlog``        | stream | committed entries that are not persisted yet                |
@@ -90,10 +90,14 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 from __future__ import annotations
 
 import binascii
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 
+T = TypeVar("T")
 SLOTS = 16_384  # number of slots in a Redis Cluster
+_PER_PARTITION: set[str] = set()  # names of the keys of a partition
 
 
 def get_slot(key: str | bytes) -> int:
@@ -118,6 +122,39 @@ def parse_entry_id(entry_id: str) -> tuple[int, int]:
     return int(ms), int(n)
 
 
+def per_partition(name: str) -> Callable[[Keys, int], str]:
+    """Return the method for a key ``{pN}:<name>``, which `Keys.of` finds by its name."""
+    _PER_PARTITION.add(name)
+
+    def build(keys: Keys, partition: int) -> str:
+        return f"{{p{partition}}}:{name}"
+
+    return build
+
+
+def per_chat(name: str) -> Callable[[Keys, ChatId], str]:
+    """Return the method for a key ``{pN}:<name>:<chat>``."""
+
+    def build(keys: Keys, chat: ChatId) -> str:
+        return f"{{p{keys.get_partition(chat)}}}:{name}:{chat}"
+
+    return build
+
+
+def per_user(name: str) -> Callable[[Keys, UserId], str]:
+    """Return the method for a key ``{pN}:<name>:<user>``."""
+
+    def build(keys: Keys, user: UserId) -> str:
+        return f"{{p{keys.get_partition(user)}}}:{name}:{user}"
+
+    return build
+
+
+def unpartitioned(key: str) -> Callable[[Keys], str]:
+    """Return the method for a key that exists once."""
+    return lambda keys: key
+
+
 class Keys:
     """Builds keys for a fixed number of partitions."""
 
@@ -131,132 +168,77 @@ class Keys:
         # CRC-16/XMODEM, as Redis Cluster uses for slots
         return binascii.crc_hqx(name.encode(), 0) % self.partitions
 
-    # per partition
+    def group_by_partition(
+        self, items: Iterable[T], get_subject: Callable[[T], ChatId | UserId]
+    ) -> dict[int, list[T]]:
+        """Return `items` by the partition of their chat or user."""
+        groups: dict[int, list[T]] = {}
+        for item in items:
+            groups.setdefault(self.get_partition(get_subject(item)), []).append(item)
+        return groups
 
-    def epoch(self, partition: int) -> str:
-        return f"{{p{partition}}}:epoch"
+    def of(self, subject: ChatId | UserId | int, *names: str) -> dict[str, str | bytes | int]:
+        """Return keys of a partition, or of a chat or user and its partition, by method name.
 
-    def backlog(self, partition: int) -> str:
-        return f"{{p{partition}}}:backlog"
+        For scripts, whose headers use the same names.
+        """
+        partition = subject if isinstance(subject, int) else self.get_partition(subject)
+        return {
+            name: getattr(self, name)(partition if name in _PER_PARTITION else subject)
+            for name in names
+        }
 
-    def dead(self, partition: int) -> str:
-        return f"{{p{partition}}}:dead"
-
-    def undelivered(self, partition: int) -> str:
-        return f"{{p{partition}}}:undelivered"
-
-    def idle(self, partition: int) -> str:
-        return f"{{p{partition}}}:idle"
+    epoch = per_partition("epoch")
+    backlog = per_partition("backlog")
+    dead = per_partition("dead")
+    undelivered = per_partition("undelivered")
+    idle = per_partition("idle")
+    checkpoint = per_partition("checkpoint")
+    progress = per_partition("progress")
+    gateways = per_partition("gateways")
+    changing = per_partition("changing")
+    seqs = per_partition("seqs")
+    where = per_partition("where")
 
     def lease(self, partition: int, work: str) -> str:
         return f"{{p{partition}}}:lease:{work}"
 
-    def checkpoint(self, partition: int) -> str:
-        return f"{{p{partition}}}:checkpoint"
+    chat = per_chat("chat")
+    members = per_chat("members")
+    turnover = per_chat("turnover")
+    log = per_chat("log")
+    over = per_chat("over")
+    revs = per_chat("revs")
+    expiring = per_chat("expiring")
+    uncounted = per_chat("uncounted")
+    watchers = per_chat("watchers")
+    refs_even = per_chat("refs-even")
+    refs_odd = per_chat("refs-odd")
 
-    def progress(self, partition: int) -> str:
-        return f"{{p{partition}}}:progress"
-
-    def gateways(self, partition: int) -> str:
-        return f"{{p{partition}}}:gateways"
-
-    def changing(self, partition: int) -> str:
-        return f"{{p{partition}}}:changing"
-
-    def seqs(self, partition: int) -> str:
-        return f"{{p{partition}}}:seqs"
-
-    def where(self, partition: int) -> str:
-        return f"{{p{partition}}}:where"
-
-    # per chat
-
-    def chat(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:chat:{chat}"
-
-    def members(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:members:{chat}"
-
-    def turnover(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:turnover:{chat}"
-
-    def log(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:log:{chat}"
-
-    def over(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:over:{chat}"
-
-    def revs(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:revs:{chat}"
-
-    def expiring(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:expiring:{chat}"
-
-    def unread_exclusions(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:asides:{chat}"
-
-    def watchers(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:watchers:{chat}"
-
-    def refs_even(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:refs-even:{chat}"
-
-    def refs_odd(self, chat: ChatId) -> str:
-        return f"{{p{self.get_partition(chat)}}}:refs-odd:{chat}"
-
-    # per user
-
-    def inbox(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:inbox:{user}"
-
-    def box(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:box:{user}"
-
-    def hidden(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:hidden:{user}"
-
-    def blocks(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:blocks:{user}"
-
-    def online(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:online:{user}"
-
-    def seen(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:seen:{user}"
-
-    def watched(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:watched:{user}"
-
-    def revoked(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:revoked:{user}"
-
-    def job(self, job: UserId) -> str:
-        return f"{{p{self.get_partition(job)}}}:job:{job}"
-
-    # per user or address
-
-    def limit(self, kind: str, subject: str) -> str:
-        return f"{{p{self.get_partition(UserId(subject))}}}:limit:{kind}:{subject}"
-
-    def room(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:room:{user}"
-
-    def login_attempts(self, user: UserId, source: str) -> str:
-        return f"{{p{self.get_partition(user)}}}:login-attempts:{user}:{source}"
-
-    def guesses(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:guesses:{user}"
+    inbox = per_user("inbox")
+    box = per_user("box")
+    hidden = per_user("hidden")
+    blocks = per_user("blocks")
+    online = per_user("online")
+    seen = per_user("seen")
+    watched = per_user("watched")
+    revoked = per_user("revoked")
+    room = per_user("room")
+    guesses = per_user("guesses")
+    answers = per_user("answers")
+    large = per_user("large")
 
     def answer(self, name: UserId) -> str:
         return f"{{p{self.get_partition(name)}}}:answer:{name}"
 
-    def answers(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:answers:{user}"
+    def job(self, job: UserId) -> str:
+        return f"{{p{self.get_partition(job)}}}:job:{job}"
 
-    def large(self, user: UserId) -> str:
-        return f"{{p{self.get_partition(user)}}}:large:{user}"
+    def limit(self, kind: str, subject: str) -> str:
+        return f"{{p{self.get_partition(UserId(subject))}}}:limit:{kind}:{subject}"
 
-    # per file
+    def login_attempts(self, user: UserId, source: str) -> str:
+        return f"{{p{self.get_partition(user)}}}:login-attempts:{user}:{source}"
 
     def cost_units(self, day: str) -> str:
         return f"{{cost}}:units:{day}"
@@ -270,31 +252,14 @@ class Keys:
     def cost_flushes(self, day: str) -> str:
         return f"{{cost}}:flushes:{day}"
 
-    # per process, or shared
-
     def gateway_stream(self, gateway: GatewayId) -> str:
         return f"{{gw:{gateway}}}:stream"
 
-    def jwks(self) -> str:
-        return "{jwks}:keys"
-
-    def jwks_fetching(self) -> str:
-        return "{jwks}:fetching"
-
-    def hook_calls(self) -> str:
-        return "{hook}:calls"
-
-    def rpc_calls(self) -> str:
-        return "{rpc}:calls"
-
-    def search_calls(self) -> str:
-        return "{search}:calls"
-
-    def figures(self) -> str:
-        return "{figures}:log"
-
-    def audit_rounds(self) -> str:
-        return "{audit}:rounds"
-
-    def audit_findings(self) -> str:
-        return "{audit}:findings"
+    jwks = unpartitioned("{jwks}:keys")
+    jwks_fetching = unpartitioned("{jwks}:fetching")
+    hook_calls = unpartitioned("{hook}:calls")
+    rpc_calls = unpartitioned("{rpc}:calls")
+    search_calls = unpartitioned("{search}:calls")
+    figures = unpartitioned("{figures}:log")
+    audit_rounds = unpartitioned("{audit}:rounds")
+    audit_findings = unpartitioned("{audit}:findings")

@@ -18,7 +18,7 @@
 --                           small
 -- key refs_even    hash     digest of sender and `ref` to the entry's seq, ts, mid and request
 --                           digest
--- key asides       zset     seqs of entries that never count as unread, the newest 500
+-- key uncounted zset  seqs of entries that never count as unread, the newest 500
 -- key refs_odd     hash     like `refs_even`; see `phase`
 -- arg epoch        string   current epoch of the partition
 -- arg chat_id      string

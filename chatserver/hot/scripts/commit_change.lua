@@ -21,7 +21,7 @@
 -- key backlog      stream  entries that are not persisted yet
 -- key checkpoint   hash    `waiting`: number of entries in the backlog
 -- key undelivered  zset    chats with an unfinished fan-out
--- key asides       zset    seqs of entries that never count as unread, the newest 500
+-- key uncounted zset  seqs of entries that never count as unread, the newest 500
 -- key refs_odd     hash    like `refs_even`; see `phase`
 -- arg epoch        string  current epoch of the partition
 -- arg gateway      string  calling gateway

@@ -12,7 +12,7 @@
 -- item key log       stream
 -- item key over      hash    current state of changed entries
 -- item key revs      zset    last changes of these entries
--- item key asides    zset    seqs of entries that never count as unread
+-- item key uncounted zset  seqs of entries that never count as unread
 -- item key expiring  zset    seqs of messages that expire
 -- item key turnover  hash    pending notices of joins and leaves
 -- item arg chat_id   string

@@ -11,7 +11,7 @@
 -- key log      stream  committed entries, entry id "<seq>-0"
 -- key over     hash    seq to current state of the entry
 -- key revs     zset    seq of an entry in `over`, score: seq of its last change
--- key asides   zset    seqs of entries that never count as unread
+-- key uncounted zset  seqs of entries that never count as unread
 -- key epoch    hash    `epoch`: epoch that this Redis holds
 -- key refs_even hash   digest of sender and `ref` to the entry's seq, ts, mid and request
 --                      digest

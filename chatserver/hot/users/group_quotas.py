@@ -8,7 +8,6 @@ again before a join is refused.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from chatserver.domain.ids import UserId
@@ -67,7 +66,4 @@ class GroupQuotas:
         )
 
     def _by_partition(self, users: Collection[UserId]) -> list[list[UserId]]:
-        groups: defaultdict[int, list[UserId]] = defaultdict(list)
-        for user in users:
-            groups[self._hot.keys.get_partition(user)].append(user)
-        return list(groups.values())
+        return list(self._hot.keys.group_by_partition(users, lambda user: user).values())

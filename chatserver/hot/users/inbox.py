@@ -30,8 +30,8 @@ from chatserver.hot.redis.scripts import Value, load_script
 _OTHER_EPOCH = 3
 
 
-# maximum users per script call when a chat becomes large, or is no longer large
-USERS_PER_CALL = 500
+USERS_PER_CALL = 500  # maximum users per script call that appends to inboxes
+_Item = Mapping[str, Value]  # inputs of a script for one user
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
@@ -78,34 +78,43 @@ class Inboxes:
             Idempotent: entries are appended once, whatever the order of calls.
             Cost: one script call per partition.
         """
-        script = load_script("append_to_inboxes")
-        places: list[AppendResult] = []
-        for partition, group in self._by_partition([d.user for d in deliveries]):
-            group_deliveries = [deliveries[i] for i in group]
-            reply = await self._hot.run(
-                script,
-                self._shared_keys(partition),
-                {"inbox_max": self._hot.settings.inbox_max},
-                [
-                    {
-                        "box": self._keys.box(d.user),
-                        "inbox": self._keys.inbox(d.user),
-                        "user": d.user,
-                        "chat_id": d.chat,
-                        "after": d.after,
-                        "upto": d.upto,
-                        "epoch": d.epoch,
-                    }
-                    for d in group_deliveries
-                ],
-            )
-            places += [
-                AppendResult(
-                    d.user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
+        return await self._run_append(
+            "append_to_inboxes",
+            {},
+            [
+                (
+                    d.user,
+                    {"chat_id": d.chat, "after": d.after, "upto": d.upto, "epoch": d.epoch},
                 )
-                for i, d in enumerate(group_deliveries)
-            ]
-        return places
+                for d in deliveries
+            ],
+        )
+
+    async def _run_append(
+        self, name: str, args: Mapping[str, Value], items: Sequence[tuple[UserId, _Item]]
+    ) -> list[AppendResult]:
+        """Run a script that appends to the inboxes of `items`, with some inputs for each user."""
+        script, appended = load_script(name), list[AppendResult]()
+        args = {"inbox_max": self._hot.settings.inbox_max, **args}
+        for partition, group in self._keys.group_by_partition(items, lambda item: item[0]).items():
+            for start in range(0, len(group), USERS_PER_CALL):
+                chunk = group[start : start + USERS_PER_CALL]
+                reply = await self._hot.run(
+                    script,
+                    self._keys.of(partition, *script.keys),
+                    args,
+                    [
+                        {**self._keys.of(user, *script.item_keys), "user": user, **item}
+                        for user, item in chunk
+                    ],
+                )
+                appended += [
+                    AppendResult(
+                        user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
+                    )
+                    for i, (user, _) in enumerate(chunk)
+                ]
+        return appended
 
     async def append_event(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
@@ -115,8 +124,9 @@ class Inboxes:
         `is_listed`: the event adds the chat to the user's chat list; users who already have it in
         the list are skipped.
         """
-        return await self._append(
-            users=users, chat=chat, body=body, is_listed="1" if is_listed else "", mark="", level=0
+        args = {"chat_id": chat, "body": body, "is_listed": "1" if is_listed else ""}
+        return await self._run_append(
+            "append_event", {**args, "mark": "", "level": 0}, [(user, {}) for user in users]
         )
 
     async def append_marks(
@@ -131,46 +141,10 @@ class Inboxes:
         Guarantees:
             Order: an inbox never gets such an event after a newer one.
         """
-        return await self._append(
-            users=users, chat=chat, body=body, is_listed="", mark=f"m:{chat}:{reader}", level=level
+        args = {"chat_id": chat, "body": body, "is_listed": "", "mark": f"m:{chat}:{reader}"}
+        return await self._run_append(
+            "append_event", {**args, "level": level}, [(user, {}) for user in users]
         )
-
-    async def _append(
-        self,
-        users: Sequence[UserId],
-        chat: ChatId,
-        body: bytes,
-        is_listed: str,
-        mark: str,
-        level: int,
-    ) -> list[AppendResult]:
-        script = load_script("append_event")
-        places: list[AppendResult] = []
-        for partition, group in self._by_partition(users):
-            group_users = [users[i] for i in group]
-            reply = await self._hot.run(
-                script,
-                self._shared_keys(partition),
-                {
-                    "inbox_max": self._hot.settings.inbox_max,
-                    "chat_id": chat,
-                    "body": body,
-                    "is_listed": is_listed,
-                    "mark": mark,
-                    "level": level,
-                },
-                [
-                    {"box": self._keys.box(user), "inbox": self._keys.inbox(user), "user": user}
-                    for user in group_users
-                ],
-            )
-            places += [
-                AppendResult(
-                    user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
-                )
-                for i, user in enumerate(group_users)
-            ]
-        return places
 
     async def append_transition(
         self,
@@ -194,51 +168,20 @@ class Inboxes:
             Atomic: a user's large chats and inbox change together.
             Idempotent: a change that is not newer than the last one has no effect.
         """
-        script = load_script("notify_large_chat_transition")
-        places: list[AppendResult] = []
-        for partition, group in self._by_partition([user for user, *_ in entries]):
-            group_entries = [entries[i] for i in group]
-            for start in range(0, len(group_entries), USERS_PER_CALL):
-                chunk = group_entries[start : start + USERS_PER_CALL]
-                reply = await self._hot.run(
-                    script,
-                    self._shared_keys(partition),
-                    {
-                        "inbox_max": self._hot.settings.inbox_max,
-                        "chat_id": chat,
-                        "version": version,
-                        "is_large": "1" if is_large else "",
-                        "epoch": epoch,
-                    },
-                    [
-                        {
-                            "box": self._keys.box(user),
-                            "inbox": self._keys.inbox(user),
-                            "large": self._keys.large(user),
-                            "user": user,
-                            "since": since,
-                            "field": field,
-                            "value": value,
-                        }
-                        for user, since, field, value in chunk
-                    ],
-                )
-                places += [
-                    AppendResult(
-                        user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
-                    )
-                    for i, (user, *_) in enumerate(chunk)
-                ]
-        return places
-
-    def _shared_keys(self, partition: int) -> dict[str, Value]:
-        return {"seqs": self._keys.seqs(partition), "where": self._keys.where(partition)}
-
-    def _by_partition(self, names: Sequence[UserId | ChatId]) -> list[tuple[int, list[int]]]:
-        groups: dict[int, list[int]] = {}
-        for index, name in enumerate(names):
-            groups.setdefault(self._keys.get_partition(name), []).append(index)
-        return list(groups.items())
+        args: _Item = {
+            "chat_id": chat,
+            "version": version,
+            "is_large": "1" if is_large else "",
+            "epoch": epoch,
+        }
+        return await self._run_append(
+            "notify_large_chat_transition",
+            args,
+            [
+                (user, {"since": since, "field": field, "value": value})
+                for user, since, field, value in entries
+            ],
+        )
 
     async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
         """Move the user's read and received marks forward; the persist worker stores them.
@@ -249,15 +192,11 @@ class Inboxes:
         Raises:
             NotFound: the user is not a member of the chat.
         """
-        partition = self._keys.get_partition(user)
+        script = load_script("move_read_marks")
         top, _, own, _ = await self._read_head(user, chat)
         reply = await self._hot.run(
-            load_script("move_read_marks"),
-            {
-                "box": self._keys.box(user),
-                "backlog": self._keys.backlog(partition),
-                "checkpoint": self._keys.checkpoint(partition),
-            },
+            script,
+            self._keys.of(user, *script.keys),
             {
                 "chat_id": chat,
                 "user": user,
@@ -328,13 +267,13 @@ class Inboxes:
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
         """Return the gateways on which each user is online, in the order of `users`."""
-        gateways: list[tuple[GatewayId, ...]] = [()] * len(users)
-        for partition, group in self._by_partition(users):
-            names = [users[i] for i in group]
-            reply = await self._hot.call("HMGET", self._keys.where(partition), *names)
-            for i, value in zip(group, reply, strict=True):
-                gateways[i] = parse_gateways(value or b"")
-        return gateways
+        gateways: dict[UserId, tuple[GatewayId, ...]] = {}
+        for partition, group in self._keys.group_by_partition(users, lambda user: user).items():
+            reply = await self._hot.call("HMGET", self._keys.where(partition), *group)
+            gateways |= {
+                user: parse_gateways(value or b"") for user, value in zip(group, reply, strict=True)
+            }
+        return [gateways[user] for user in users]
 
     async def is_listed(self, user: UserId, chat: ChatId) -> bool:
         return bool(await self._hot.call("HEXISTS", self._keys.box(user), f"c:{chat}"))
@@ -364,12 +303,8 @@ class Inboxes:
             }
             for listed in chats
         ]
-        partition = self._keys.get_partition(user)
-        keys: dict[str, Value] = {
-            "box": self._keys.box(user),
-            "large": self._keys.large(user),
-            "epoch": self._keys.epoch(partition),
-        }
-        reply = await self._hot.run(load_script("load_user"), keys, {"epoch": epoch}, items)
+        script = load_script("load_user")
+        keys = self._keys.of(user, *script.keys)
+        reply = await self._hot.run(script, keys, {"epoch": epoch}, items)
         if reply == _OTHER_EPOCH:
-            self._hot.raise_epoch_lost(partition, epoch)
+            self._hot.raise_epoch_lost(self._keys.get_partition(user), epoch)

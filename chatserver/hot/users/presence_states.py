@@ -154,9 +154,7 @@ class PresenceStates:
         return records
 
     def _split_by_partition(self, users: Sequence[UserId]) -> Iterator[tuple[int, list[UserId]]]:
-        groups: dict[int, list[UserId]] = {}
-        for user in users:
-            groups.setdefault(self._keys.get_partition(user), []).append(user)
+        groups = self._keys.group_by_partition(users, lambda user: user)
         for partition, group in groups.items():
             for start in range(0, len(group), BATCH_MAX):
                 yield partition, group[start : start + BATCH_MAX]
@@ -170,7 +168,6 @@ class PresenceStates:
         gate, roles = await self._hot.snapshot(
             ("HGET", self._keys.chat(chat), "gate"), ("HMGET", self._keys.members(chat), *users)
         )
-        epoch = self._hot.get_epoch(self._keys.get_partition(chat))
-        if gate is None or not gate.startswith(f"{epoch}:".encode()):
+        if not self._hot.is_loaded(chat, gate):
             return None
         return {user for user, role in zip(users, roles, strict=True) if role is not None}

@@ -39,31 +39,18 @@ class UserGateways:
         self, users: Sequence[UserId], ttl_ms: int, gateway: GatewayId
     ) -> list[InboxState]:
         keys, states = self._hot.keys, dict[UserId, InboxState]()
-        groups: dict[int, list[UserId]] = {}
-        for user in users:
-            groups.setdefault(keys.get_partition(user), []).append(user)
+        script = load_script("set_online")
+        groups = keys.group_by_partition(users, lambda user: user)
 
         async def run(partition: int, group: list[UserId]) -> None:
             epoch = self._hot.get_epoch(partition)
             for start in range(0, len(group), REFRESH_BATCH_MAX):
                 chunk = group[start : start + REFRESH_BATCH_MAX]
                 reply = await self._hot.run(
-                    load_script("set_online"),
-                    {"seqs": keys.seqs(partition), "where": keys.where(partition)},
-                    {
-                        "epoch": epoch,
-                        "gateway": gateway,
-                        "ttl_ms": ttl_ms,
-                    },
-                    [
-                        {
-                            "user": user,
-                            "box": keys.box(user),
-                            "online": keys.online(user),
-                            "inbox": keys.inbox(user),
-                        }
-                        for user in chunk
-                    ],
+                    script,
+                    keys.of(partition, *script.keys),
+                    {"epoch": epoch, "gateway": gateway, "ttl_ms": ttl_ms},
+                    [keys.of(user, *script.item_keys) | {"user": user} for user in chunk],
                 )
                 for i, user in enumerate(chunk):
                     seq, first, is_known = reply[3 * i : 3 * i + 3]

@@ -67,6 +67,7 @@ class Sessions:
             Unavailable: Redis does not respond. Sessions may have been registered; repeat the call.
         """
         keys, claimed = self._hot.keys, dict[SessionId, Claimed]()
+        groups = keys.group_by_partition(claims, lambda claim: claim.user)
 
         async def run(partition: int, group: list[Claim]) -> None:
             for start in range(0, len(group), CLAIM_BATCH_MAX):
@@ -100,14 +101,8 @@ class Sessions:
                     claimed[claim.session] = Claimed(started, replaced)
                     index += 2 + 2 * count
 
-        await asyncio.gather(*(run(*group) for group in self._by_partition(claims).items()))
+        await asyncio.gather(*(run(*group) for group in groups.items()))
         return [claimed[claim.session] for claim in claims]
-
-    def _by_partition(self, claims: Sequence[Claim]) -> dict[int, list[Claim]]:
-        groups: dict[int, list[Claim]] = {}
-        for claim in claims:
-            groups.setdefault(self._hot.keys.get_partition(claim.user), []).append(claim)
-        return groups
 
     def release(self, user: UserId, session: SessionId) -> None:
         """Remove a session without waiting for Redis.

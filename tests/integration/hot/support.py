@@ -232,14 +232,14 @@ class Scripts:
         large: int = 0,
         newest: Mapping[tuple[UserId, str], str] | None = None,
         redis_epoch: str | None = None,
-        asides: Sequence[str] = (),
+        uncounted: Sequence[str] = (),
         deleted: Sequence[str] = (),
         changed: str = "",
     ) -> int:
         """Load a chat with the state of the warm tier; `newest` maps (sender, ref) to a place.
 
-        `redis_epoch`: the epoch of Redis, by default `epoch`. `asides`: places of entries that are
-        not messages. `deleted`: places of deleted messages of the first member.
+        `redis_epoch`: the epoch of Redis, by default `epoch`. `uncounted`: places of entries
+        that are not messages. `deleted`: places of deleted messages of the first member.
         """
         script = load_script("load_chat")
         self.set_epoch(epoch if redis_epoch is None else redis_epoch)
@@ -270,7 +270,7 @@ class Scripts:
         for (sender, ref), place in (newest or {}).items():
             author = "" if ref.startswith("change-") else sender  # the entry of a membership change
             arg_list += [reference_key(sender, ref), packed(place), author]
-        for place in asides:
+        for place in uncounted:
             arg_list += [reference_key("any", f"a{place.split(':')[0]}"), packed(place), ""]
         opened: int = self.evaluate(script, key_list, arg_list)
         return opened

@@ -201,22 +201,22 @@ def test_open_chat_restores_read_marks_and_non_messages_of_newest_entries(
         seq=9,
         ts=900,
         newest={(ALICE, "a"): "5:5:m:dd", (BOB, "b"): "7:7:m:dd", (ALICE, "c"): "8:8:m:dd"},
-        asides=("9:9:m:dd",),
+        uncounted=("9:9:m:dd",),
         deleted=("6:6:m:dd",),
     )
 
     assert (scripts.head()["s:alice"], scripts.head()["s:bob"]) == ("8", "7")
-    assert scripts.redis.zrange(scripts.keys.unread_exclusions(CHAT), 0, -1) == [b"6", b"9"]
+    assert scripts.redis.zrange(scripts.keys.uncounted(CHAT), 0, -1) == [b"6", b"9"]
 
 
-def test_open_chat_in_next_epoch_drops_asides_above_the_head(scripts: Scripts) -> None:
+def test_open_chat_in_next_epoch_drops_uncounted_seqs_above_the_head(scripts: Scripts) -> None:
     """Other entries will get their seqs."""
     scripts.open_chat(ALICE, BOB, seq=3)
-    scripts.redis.zadd(scripts.keys.unread_exclusions(CHAT), {"2": 2, "4": 4})
+    scripts.redis.zadd(scripts.keys.uncounted(CHAT), {"2": 2, "4": 4})
 
     scripts.open_chat(ALICE, BOB, epoch="E2", seq=3)
 
-    assert scripts.redis.zrange(scripts.keys.unread_exclusions(CHAT), 0, -1) == [b"2"]
+    assert scripts.redis.zrange(scripts.keys.uncounted(CHAT), 0, -1) == [b"2"]
 
 
 def test_open_chat_in_next_epoch_drops_transitions_and_keeps_joins_and_leaves(

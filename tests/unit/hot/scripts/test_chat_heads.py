@@ -68,7 +68,7 @@ def evict(scripts: ScriptRunner) -> int:
                 "log": keys.log(CHAT),
                 "over": keys.over(CHAT),
                 "revs": keys.revs(CHAT),
-                "asides": keys.unread_exclusions(CHAT),
+                "uncounted": keys.uncounted(CHAT),
                 "expiring": keys.expiring(CHAT),
                 "turnover": keys.turnover(CHAT),
                 "chat_id": CHAT,
