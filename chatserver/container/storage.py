@@ -47,6 +47,7 @@ from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.history.message_context import MessageContext
 from chatserver.service.history.message_queries import MessageQueries
+from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.messages_of_all_chats import MessagesOfAllChats
 from chatserver.service.history.sent_and_received import SentAndReceived
 from chatserver.service.membership.former_members import FormerMembers
@@ -64,7 +65,6 @@ from chatserver.warm.chats.restrictions import RestrictionRows
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.encryption.key_rows import require_provider
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.schema.active_version import watch_schema
 
 STORED_POLL_S = 0.1  # interval for checking whether a message is stored
@@ -319,18 +319,17 @@ class StorageContainer(TierContainer):
     @cached_property
     def message_queries(self) -> MessageQueries:
         return MessageQueries(
+            sources=self._query_sources, members=self.members, users=self.user_positions
+        )
+
+    @cached_property
+    def _query_sources(self) -> QuerySources:
+        return QuerySources(
             messages=self.message_indexes,
-            files=ChatFiles(
-                self.dynamodb.for_feature("patterns"),
-                self.clock,
-                self.long_bodies,
-            ),
-            members=self.members,
             memberships=self.memberships,
             log=self.chat_log,
             older=self.older_tiers,
             cold=self.cold_log,
-            users=self.user_positions,
             views=self.views,
             clock=self.clock,
         )
@@ -338,15 +337,7 @@ class StorageContainer(TierContainer):
     @cached_property
     def messages_of_all_chats(self) -> MessagesOfAllChats:
         return MessagesOfAllChats(
-            chats=self.chats,
-            days=self.active_days,
-            messages=self.message_indexes,
-            memberships=self.memberships,
-            log=self.chat_log,
-            older=self.older_tiers,
-            cold=self.cold_log,
-            views=self.views,
-            clock=self.clock,
+            chats=self.chats, days=self.active_days, sources=self._query_sources
         )
 
     @cached_property

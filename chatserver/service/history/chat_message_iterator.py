@@ -16,8 +16,6 @@ import collections
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import attrs
-
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.messages import ChatHead
 from chatserver.errors import Unavailable
@@ -25,27 +23,13 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec
 from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.service.history.chat_query_pages import ChatQueryPage, TimeRange
-from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.dynamo.paging import Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
-from chatserver.warm.messages.message_indexes import MessageIndexes
 
 FIRST_READ: Final = 8  # number of messages in a chat's first read; doubles with each read
 _HOT_READ: Final = 100  # maximum log entries per read
 _ATTEMPTS_MAX: Final = 5
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class ChatTiers:
-    """The tiers that streams read, and the `QueryFilter` that renders entries for the reader."""
-
-    messages: MessageIndexes
-    log: ChatLog
-    older: WarmAndColdLog
-    cold: ColdLog
-    view: QueryFilter
 
 
 class ChatMessageIterator:
@@ -104,7 +88,7 @@ class ChatMessageIterator:
         """Remove and return the next message. Call it only if `is_exact`."""
         return self._buffer.popleft()
 
-    async def read(self, tiers: ChatTiers, wanted: int) -> int:
+    async def read(self, view: QueryFilter, wanted: int) -> int:
         """Read more entries and update `bound`; return the number of entries read.
 
         Raises:
@@ -113,23 +97,23 @@ class ChatMessageIterator:
         size = min(PAGE_MAX, max(self._size, wanted))
         self._size = min(PAGE_MAX, 2 * self._size)
         if not self._is_open:
-            await self._open(tiers)
+            await self._open(view)
         if self._reads_log:
-            count = await self._read_log(tiers)
+            count = await self._read_log(view)
         else:
-            count = await self._read_stored(tiers, size)
+            count = await self._read_stored(view, size)
         self._skip()
         return count
 
-    async def _open(self, tiers: ChatTiers) -> None:
+    async def _open(self, view: QueryFilter) -> None:
         self._is_open = True
-        head = tiers.view.heads[self.chat]
+        head = view.heads[self.chat]
         if not head.is_open or head.stored >= head.seq:
             return  # all entries are stored, or the chat is not in Redis
         self._has_log, self._stored = True, head.stored
         self._seq = head.seq + 1 if self._is_descending else head.stored
         if head.seq - head.stored > _HOT_READ:
-            self._seq = await self._find_start_seq(tiers.log, head)
+            self._seq = await self._find_start_seq(view.sources.log, head)
         self._reads_log = self._is_descending or self._stored == 0
 
     async def _find_start_seq(self, log: ChatLog, head: ChatHead) -> Seq:
@@ -175,19 +159,16 @@ class ChatMessageIterator:
 
     # the warm tier and the archive
 
-    async def _read_stored(self, tiers: ChatTiers, size: int) -> int:
+    async def _read_stored(self, view: QueryFilter, size: int) -> int:
         assert self._next is not None
         low, high = (self._from, self._next) if self._is_descending else (self._next, self._to)
         page = ChatQueryPage(
-            query=tiers.messages.list_chat,
+            query=view.sources.messages.list_chat,
             is_match=self._is_match,
-            older=tiers.older,
-            cold=tiers.cold,
-            view=tiers.view,
+            view=view,
             chat=self.chat,
-            first=_get_first_seq(tiers.view, self.chat),
             limit=size,
-            newest_first=self._is_descending,
+            is_descending=self._is_descending,
         )
         rows = await page.read(TimeRange(low, high, self._is_descending), self._token)
         items = rows.items
@@ -206,16 +187,16 @@ class ChatMessageIterator:
 
     # the hot log
 
-    async def _read_log(self, tiers: ChatTiers) -> int:
+    async def _read_log(self, view: QueryFilter) -> int:
         """Read the next entries of the hot log. Return their number; 0 at the end of the log."""
         for _ in range(_ATTEMPTS_MAX):
             following = self._seq - 1 if self._is_descending else self._seq + 1
-            if following <= self._stored or following > tiers.view.heads[self.chat].seq:
+            if following <= self._stored or following > view.heads[self.chat].seq:
                 self._end_log()
                 return 0
-            entries = await self._list_log(tiers.log)
+            entries = await self._list_log(view.sources.log)
             if not entries or entries[0].seq != following:
-                await self._refresh(tiers)  # the entries were stored and trimmed during the read
+                await self._refresh(view)  # the entries were stored and trimmed during the read
                 if not self._reads_log:
                     return 0
                 continue
@@ -223,7 +204,7 @@ class ChatMessageIterator:
             self._seq = entries[-1].seq
             self._move_past(entries[-1].ts)
             wanted = [entry for entry in entries if self._from <= entry.ts <= self._to]
-            messages = await tiers.view.render_committed(self.chat, wanted) if wanted else []
+            messages = await view.render_committed(self.chat, wanted) if wanted else []
             self._buffer.extend(
                 message for message in messages if message is not None and self._is_match(message)
             )
@@ -251,9 +232,9 @@ class ChatMessageIterator:
         if not self._is_descending:
             self._next = None
 
-    async def _refresh(self, tiers: ChatTiers) -> None:
-        head = await tiers.log.get_head(self.chat)
-        tiers.view.heads[self.chat] = head
+    async def _refresh(self, view: QueryFilter) -> None:
+        head = await view.sources.log.get_head(self.chat)
+        view.heads[self.chat] = head
         if head.stored <= self._stored:
             raise Unavailable(f"chat {self.chat}: Redis lost entries during the read; try again")
         self._stored = head.stored
@@ -261,11 +242,6 @@ class ChatMessageIterator:
             self._reads_log = self._seq - 1 > head.stored
         else:
             self._reads_log = False  # the next entries are now in the warm tier or the archive
-
-
-def _get_first_seq(view: QueryFilter, chat: ChatId) -> int:
-    oldest = view.spans[chat].find_period_after(0)
-    return 1 if oldest is None else oldest.first
 
 
 def _cut_at_gap(entries: Sequence[Message]) -> Sequence[Message]:

@@ -19,13 +19,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import attrs
+
 from chatserver.domain.archive_segments import ArchiveTop
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.message_indexes import ReaderView
 
@@ -68,38 +68,27 @@ class ChatQuery(Protocol):
     ) -> Page[Message]: ...
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ChatQueryPage:
     """Reads one page. Use an instance only once.
 
     `is_match` selects archived messages; it has the same criteria as `query`, which reads the warm
-    tier. `first` is the first seq that the reader may read.
+    tier.
     """
 
-    def __init__(
-        self,
-        *,
-        query: ChatQuery,
-        is_match: Callable[[Message], bool],
-        older: WarmAndColdLog,
-        cold: ColdLog,
-        view: QueryFilter,
-        chat: ChatId,
-        first: int,
-        limit: int,
-        newest_first: bool,
-    ) -> None:
-        self._query = query
-        self._is_match = is_match
-        self._older = older
-        self._cold = cold
-        self._view = view
-        self._chat = chat
-        self._first = first
-        self._limit = limit
-        self._is_descending = newest_first
-        self._items: list[Message] = []
-        self._evaluated = 0  # number of archived entries evaluated so far
-        self._after: Token | None = None  # token of the last evaluated entry
+    _query: ChatQuery
+    _is_match: Callable[[Message], bool]
+    _view: QueryFilter
+    _chat: ChatId
+    _limit: int
+    _is_descending: bool
+    _first: int = attrs.field(init=False)  # the first seq that the reader may read
+    _items: list[Message] = attrs.field(factory=list, init=False)
+    _evaluated: int = attrs.field(default=0, init=False)  # number of archived entries evaluated
+    _after: Token | None = attrs.field(default=None, init=False)  # of the last evaluated entry
+
+    def __attrs_post_init__(self) -> None:
+        self._first = self._view.get_first_seq(self._chat)
 
     async def read(self, times: TimeRange, start: Token | None) -> Page[Message]:
         """Return the page that follows `start`.
@@ -127,10 +116,10 @@ class ChatQueryPage:
             return Page(self._items, self._after)
 
     async def _read_descending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
-        top = self._older.get_cached_top(self._chat)
+        top = self._view.sources.older.get_cached_top(self._chat)
         if to_ts > _get_end_ts(top):
             page = await self._read_warm(max(from_ts, _get_end_ts(top) + 1), to_ts, self._limit)
-            top = await self._older.get_shared_top(self._chat)
+            top = await self._view.sources.older.get_shared_top(self._chat)
             end = _get_end_ts(top)
             if page.next is not None and page.next["ts"] > end:
                 return page
@@ -142,7 +131,7 @@ class ChatQueryPage:
         return Page(self._items, None)
 
     async def _read_ascending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
-        top = self._older.get_cached_top(self._chat)
+        top = self._view.sources.older.get_cached_top(self._chat)
         for _ in range(_ATTEMPTS_MAX):
             if from_ts <= (end := _get_end_ts(top)):
                 if full := await self._read_cold(top, from_ts, min(to_ts, end), seq):
@@ -151,7 +140,7 @@ class ChatQueryPage:
                 if from_ts > to_ts:
                     return Page(self._items, None)
             page = await self._read_warm(from_ts, to_ts, max(1, self._limit - len(self._items)))
-            top = await self._older.get_shared_top(self._chat)
+            top = await self._view.sources.older.get_shared_top(self._chat)
             if _get_end_ts(top) < from_ts:
                 items = [*self._items, *page.items]
                 if len(items) > self._limit:
@@ -189,7 +178,7 @@ class ChatQueryPage:
             first, last = seq, min(top.seq, seq + size - 1)
             if self._is_descending:
                 first, last = max(self._first, seq - size + 1), seq
-            run = await self._view.render_archived(self._chat, first, last, self._cold)
+            run = await self._view.render_archived(self._chat, first, last)
             for entry in run[::-1] if self._is_descending else run:
                 if not from_ts <= entry.ts <= to_ts:
                     return None
@@ -208,9 +197,10 @@ class ChatQueryPage:
 
     async def _find_start(self, top: ArchiveTop, from_ts: int, to_ts: int) -> int:
         """Return the seq of the time range's first entry, in the page's direction."""
+        cold = self._view.sources.cold
         if self._is_descending:
-            return await self._cold.find_first_at(self._chat, top, to_ts + 1) - 1
-        return max(self._first, await self._cold.find_first_at(self._chat, top, from_ts))
+            return await cold.find_first_at(self._chat, top, to_ts + 1) - 1
+        return max(self._first, await cold.find_first_at(self._chat, top, from_ts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,21 +21,13 @@ from typing import NamedTuple
 
 import attrs
 
-from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import ChatQuery, ChatQueryPage, TimeRange
-from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.reader_views import ReaderViews
-from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
+from chatserver.service.history.message_query_filter import QueryFilter, QuerySources
 from chatserver.warm.archive.user_archive_positions import Direction, UserArchivePositions
-from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
-from chatserver.warm.messages.chat_files import ChatFiles
-from chatserver.warm.messages.message_indexes import MessageIndexes
 
 
 class UserMessages(NamedTuple):
@@ -56,16 +48,9 @@ class MessageQueries:
     `start` is the previous page's `next`, or None for the first page.
     """
 
-    _messages: MessageIndexes
-    _files: ChatFiles
+    _sources: QuerySources
     _members: MemberCheck
-    _memberships: Memberships
-    _log: ChatLog
-    _older: WarmAndColdLog
-    _cold: ColdLog
     _users: UserArchivePositions
-    _views: ReaderViews
-    _clock: Clock
 
     async def list_chat(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -88,15 +73,8 @@ class MessageQueries:
             NotFound: the chat does not exist, or the reader is not a member.
             Unavailable: the tier with the next messages does not respond.
         """
-        return await self._query_chat(
-            query=self._messages.list_chat,
-            is_match=_is_any,
-            reader=reader,
-            chat=chat,
-            times=times,
-            limit=limit,
-            start=start,
-        )
+        query = self._sources.messages.list_chat
+        return await self._query_chat(query, reader, chat, times, limit, start)
 
     async def list_active(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -106,16 +84,8 @@ class MessageQueries:
         Same guarantees and errors as `list_chat`. Additional cost: an index Query and a
         BatchGetItem.
         """
-        query = self._messages.list_active
-        return await self._query_chat(
-            query=query,
-            is_match=_is_any,
-            reader=reader,
-            chat=chat,
-            times=times,
-            limit=limit,
-            start=start,
-        )
+        query = self._sources.messages.list_active
+        return await self._query_chat(query, reader, chat, times, limit, start)
 
     async def list_files(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -125,44 +95,33 @@ class MessageQueries:
         Same guarantees, costs and errors as `list_active`. While the file index is incomplete, the
         cost grows with the length of the chat.
         """
-        query = self._files.list_with_files
+        query = self._sources.messages.list_with_files
         return await self._query_chat(
-            query=query,
-            is_match=_has_files,
-            reader=reader,
-            chat=chat,
-            times=times,
-            limit=limit,
-            start=start,
+            query, reader, chat, times, limit, start, is_match=lambda each: bool(each.attachments)
         )
 
     async def _query_chat(
         self,
         query: ChatQuery,
-        is_match: Callable[[Message], bool],
         reader: UserId | None,
         chat: ChatId,
         times: TimeRange,
         limit: int,
         start: Token | None,
+        is_match: Callable[[Message], bool] = lambda _message: True,
     ) -> Page[Message]:
         check_limit(limit)
         view = await self._open_chat_view(reader, chat)
-        oldest = view.spans[chat].find_period_after(0)
-        first = 1 if oldest is None else oldest.first
-        from_ts = max(times.from_ts, await self._find_first_ts(chat, first))
+        from_ts = max(times.from_ts, await self._find_first_ts(chat, view.get_first_seq(chat)))
         if from_ts > times.to_ts:
             return Page([], None)
         page = ChatQueryPage(
             query=query,
             is_match=is_match,
-            older=self._older,
-            cold=self._cold,
             view=view,
             chat=chat,
-            first=first,
             limit=limit,
-            newest_first=times.is_newest_first,
+            is_descending=times.is_newest_first,
         )
         return await page.read(dataclasses.replace(times, from_ts=from_ts), start)
 
@@ -176,17 +135,13 @@ class MessageQueries:
             Cost: an index Query, a BatchGetItem per 50 chats and per 100 messages, two Redis calls
                 per chat on the page, and a GetItem.
         """
-        return await self._query_user(
-            direction="sent", reader=reader, user=user, times=times, limit=limit, start=start
-        )
+        return await self._query_user("sent", reader, user, times, limit, start)
 
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> UserMessages:
         """Return the direct messages that a user received. Same guarantees as `list_sent`."""
-        return await self._query_user(
-            direction="received", reader=reader, user=user, times=times, limit=limit, start=start
-        )
+        return await self._query_user("received", reader, user, times, limit, start)
 
     async def _query_user(
         self,
@@ -197,8 +152,8 @@ class MessageQueries:
         limit: int,
         start: Token | None,
     ) -> UserMessages:
-        is_sent = direction == "sent"
-        query = self._messages.list_sent if is_sent else self._messages.list_received
+        messages = self._sources.messages
+        query = messages.list_sent if direction == "sent" else messages.list_received
         page = await query(
             user,
             times.from_ts,
@@ -206,7 +161,7 @@ class MessageQueries:
             limit=limit,
             start=start,
             newest_first=times.is_newest_first,
-            view=self._open_view(reader),
+            view=QueryFilter(self._sources, reader),
         )
         # Read the newest archived ts after the index, to cover messages archived during that read.
         newest = await self._users.find(direction, user)
@@ -214,20 +169,10 @@ class MessageQueries:
             return UserMessages(page, None)
         return UserMessages(page, newest + 1)
 
-    def _open_view(self, reader: UserId | None) -> QueryFilter:
-        return QueryFilter(
-            reader,
-            memberships=self._memberships,
-            log=self._log,
-            views=self._views,
-            messages=self._messages,
-            now_s=self._clock.time(),
-        )
-
     async def _open_chat_view(self, reader: UserId | None, chat: ChatId) -> QueryFilter:
-        view = self._open_view(reader)
+        view = QueryFilter(self._sources, reader)
         if reader is None:
-            await self._memberships.get_chat(chat)
+            await self._sources.memberships.get_chat(chat)
         else:
             span = await self._members.get_reader(chat, reader)
             view.spans[chat] = await self._members.add_periods(chat, reader, span)
@@ -239,15 +184,8 @@ class MessageQueries:
 
         The query starts there, because earlier messages would be filtered out.
         """
-        if first <= 1 or first <= self._older.get_cached_top(chat).seq:
+        older = self._sources.older
+        if first <= 1 or first <= older.get_cached_top(chat).seq:
             return 0
-        entries = await self._older.list_after(chat, first - 1, 1)
+        entries = await older.list_after(chat, first - 1, 1)
         return entries[0].ts if entries else 0
-
-
-def _is_any(_message: Message) -> bool:
-    return True
-
-
-def _has_files(message: Message) -> bool:
-    return bool(message.attachments)

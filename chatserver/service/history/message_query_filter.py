@@ -11,6 +11,9 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import attrs
+
+from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Periods, Reader
 from chatserver.domain.messages import ChatHead
@@ -19,10 +22,24 @@ from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.reader_views import ReaderViews, View
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.messages.message_indexes import MessageIndexes
 
 Place = tuple[str, int]  # key of a message: chat and ts
+
+
+@attrs.frozen(eq=False, repr=False, kw_only=True)
+class QuerySources:
+    """The tiers that queries read, and the readers' access to chats."""
+
+    messages: MessageIndexes
+    memberships: Memberships
+    log: ChatLog
+    older: WarmAndColdLog
+    cold: ColdLog
+    views: ReaderViews
+    clock: Clock
 
 
 class ArchivedEntry(NamedTuple):
@@ -37,24 +54,13 @@ class QueryFilter:
     """Implements `ReaderView` for one query. It caches the reader's access to each chat."""
 
     def __init__(
-        self,
-        reader: UserId | None,
-        *,
-        memberships: Memberships,
-        log: ChatLog,
-        views: ReaderViews,
-        messages: MessageIndexes,
-        now_s: float,
-        member: UserId | None = None,
+        self, sources: QuerySources, reader: UserId | None, member: UserId | None = None
     ) -> None:
         """With `member`, only messages from that user's membership periods are visible."""
+        self.sources = sources
         self._reader = reader
         self._member = member
-        self._memberships = memberships
-        self._log = log
-        self._views = views
-        self._messages = messages
-        self._now_s = now_s
+        self._now_s = sources.clock.time()
         self._checked: set[str] = set()
         self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
         self.spans: dict[str, Reader] = {}  # readable seqs of each readable chat
@@ -67,7 +73,7 @@ class QueryFilter:
             self._checked |= new
             self.spans |= await self._find_spans(new - self.spans.keys())
             readable = [ChatId(chat) for chat in new if chat in self.spans]
-            heads = await asyncio.gather(*(self._log.get_head(chat) for chat in readable))
+            heads = await asyncio.gather(*(self.sources.log.get_head(chat) for chat in readable))
             for chat, head in zip(readable, heads, strict=True):
                 self.heads[chat] = head
                 if head.stored < head.seq:
@@ -76,17 +82,22 @@ class QueryFilter:
 
     async def _find_spans(self, chats: Collection[str]) -> dict[str, Reader]:
         spans: Mapping[str, tuple[int, Periods]]
+        find = self.sources.memberships.find_spans
         if self._member is not None:
-            find = self._memberships.find_spans
             spans = await find(self._member, chats, as_member=True) if chats else {}
         elif self._reader is None:
             spans = dict.fromkeys(chats, (1, ()))
         else:
-            spans = await self._memberships.find_spans(self._reader, chats) if chats else {}
+            spans = await find(self._reader, chats) if chats else {}
         return {
             chat: Reader(Seq(first), Seq(INT_MAX), periods=periods)
             for chat, (first, periods) in spans.items()
         }
+
+    def get_first_seq(self, chat: ChatId) -> int:
+        """Return the first seq that the reader may read in a chat from `select_chats`."""
+        oldest = self.spans[chat].find_period_after(0)
+        return 1 if oldest is None else oldest.first
 
     async def filter_messages(self, messages: Sequence[Message]) -> list[Message | None]:
         """Return the messages as the reader sees them now; None for messages that are not visible.
@@ -101,7 +112,7 @@ class QueryFilter:
             seqs.setdefault(ChatId(message.chat), []).append(message.seq)
         views = await self._open_views(seqs)
         late = [(m.chat, m.ts) for m in wanted if m.chat in self._unstored]
-        reread = await self._messages.get_many(late) if late else {}
+        reread = await self.sources.messages.get_many(late) if late else {}
         by_place: dict[Place, Message] = {}
         for message in wanted:
             place = (message.chat, message.ts)
@@ -119,9 +130,7 @@ class QueryFilter:
         view = (await self._open_views({chat: [entry.seq for entry in entries]}))[chat]
         return [self._render(entry, view) for entry in entries]
 
-    async def render_archived(
-        self, chat: ChatId, first: int, last: int, cold: ColdLog
-    ) -> list[ArchivedEntry]:
+    async def render_archived(self, chat: ChatId, first: int, last: int) -> list[ArchivedEntry]:
         """Return the archived entries in ``[first, last]`` (seqs) as the reader sees them now.
 
         Every change acked before the call is included.
@@ -130,7 +139,7 @@ class QueryFilter:
             Unavailable: the entries cannot be read now.
         """
         view = (await self._open_views({chat: list(range(first, last + 1))}))[chat]
-        entries = await cold.read(chat, first, last)
+        entries = await self.sources.cold.read(chat, first, last)
         return [ArchivedEntry(entry.seq, entry.ts, self._render(entry, view)) for entry in entries]
 
     def _render(self, entry: Message, view: View) -> Message | None:
@@ -144,10 +153,11 @@ class QueryFilter:
         return is_message(message) and span.is_readable(message.seq)
 
     async def _open_views(self, seqs: Mapping[ChatId, Sequence[int]]) -> dict[str, View]:
-        opened = await asyncio.gather(*(self._views.open_shared(chat, seqs[chat]) for chat in seqs))
+        views = self.sources.views
+        opened = await asyncio.gather(*(views.open_shared(chat, seqs[chat]) for chat in seqs))
         hidden: Mapping[ChatId, frozenset[int]] = {}
         if self._reader is not None:
-            hidden = await self._views.list_hidden(self._reader, list(seqs))
+            hidden = await views.list_hidden(self._reader, list(seqs))
         return {
             chat: dataclasses.replace(view, hidden=hidden.get(chat, frozenset()))
             for chat, view in zip(seqs, opened, strict=True)

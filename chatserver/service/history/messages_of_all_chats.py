@@ -20,7 +20,6 @@ if the chat's history shows them.
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import heapq
 from collections.abc import Callable, Collection, Sequence
@@ -28,23 +27,17 @@ from typing import Final, Literal, NamedTuple
 
 import attrs
 
-from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, UserId
 from chatserver.domain.inboxes import UserChat
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import Message
 from chatserver.service.chats.user_chats import Chats
-from chatserver.service.history.chat_message_iterator import ChatMessageIterator, ChatTiers
+from chatserver.service.history.chat_message_iterator import ChatMessageIterator
 from chatserver.service.history.chat_query_pages import TimeRange
-from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.service.history.reader_views import ReaderViews
-from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
-from chatserver.warm.chats.memberships import Memberships
+from chatserver.service.history.message_query_filter import QueryFilter, QuerySources
+from chatserver.task_groups import open_task_group
 from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, ActiveDaysRepository
-from chatserver.warm.messages.message_indexes import MessageIndexes
 
 Direction = Literal["sent", "received"]
 PASSED: Final = "passed"  # in a page token: chat ids, separated by spaces
@@ -91,13 +84,7 @@ class MessagesOfAllChats:
 
     _chats: Chats
     _days: ActiveDaysRepository
-    _messages: MessageIndexes
-    _memberships: Memberships
-    _log: ChatLog
-    _older: WarmAndColdLog
-    _cold: ColdLog
-    _views: ReaderViews
-    _clock: Clock
+    _sources: QuerySources
     _cached: collections.OrderedDict[str, _CachedDays] = attrs.field(
         factory=collections.OrderedDict, init=False
     )
@@ -140,25 +127,8 @@ class MessagesOfAllChats:
         if is_direct:
             chats = [each for each in chats if each.chat.startswith(DIRECT_PREFIX)]
         streams = await self._make_streams(chats, times, position, is_match)
-        tiers = ChatTiers(
-            messages=self._messages,
-            log=self._log,
-            older=self._older,
-            cold=self._cold,
-            view=self._open_view(reader, user),
-        )
-        return await _Merge(streams, tiers, limit, is_descending=times.is_newest_first).read()
-
-    def _open_view(self, reader: UserId | None, user: UserId) -> QueryFilter:
-        return QueryFilter(
-            reader,
-            memberships=self._memberships,
-            log=self._log,
-            views=self._views,
-            messages=self._messages,
-            now_s=self._clock.time(),
-            member=user,
-        )
+        view = QueryFilter(self._sources, reader, member=user)
+        return await _Merge(streams, view, limit, is_descending=times.is_newest_first).read()
 
     async def _make_streams(
         self,
@@ -188,7 +158,7 @@ class MessagesOfAllChats:
         """Return the days with messages, for each chat whose entries are all in the warm tier."""
         days: dict[str, ActiveDays] = {}
         unknown: dict[str, int] = {}
-        oldest_s = self._clock.monotonic() - DAYS_CACHED_S
+        oldest_s = self._sources.clock.monotonic() - DAYS_CACHED_S
         for chat in chats:
             if chat.stored < chat.top:
                 continue  # the days of unstored messages are not recorded yet
@@ -199,7 +169,7 @@ class MessagesOfAllChats:
                 unknown[chat.chat] = chat.top
         if unknown:
             stored = await self._days.find_many(unknown)
-            now_s = self._clock.monotonic()
+            now_s = self._sources.clock.monotonic()
             for name, top in unknown.items():
                 days[name] = stored.get(name, ANY_DAY)
                 self._cached[name] = _CachedDays(days[name], top, now_s)
@@ -215,12 +185,12 @@ class _Merge:
     def __init__(
         self,
         streams: Sequence[ChatMessageIterator],
-        tiers: ChatTiers,
+        view: QueryFilter,
         limit: int,
         *,
         is_descending: bool,
     ) -> None:
-        self._tiers = tiers
+        self._view = view
         self._limit = limit
         self._is_descending = is_descending
         # Two heaps, ordered by `ChatMessageIterator.bound`: streams to be read (`_waiting`), and
@@ -293,17 +263,15 @@ class _Merge:
             if len(wave) >= (_WAVE_MAX if self._waiting[0][0] == first else size):
                 break
             wave.append(heapq.heappop(self._waiting)[2])
-        readable = set(
-            await self._tiers.view.select_chats([chat_stream.chat for chat_stream in wave])
-        )
+        readable = set(await self._view.select_chats([stream.chat for stream in wave]))
         wave = [chat_stream for chat_stream in wave if chat_stream.chat in readable]
         wanted = -(-(self._limit + 1 - len(self._items)) // max(1, len(wave)))
-        reads = (chat_stream.read(self._tiers, wanted) for chat_stream in wave)
-        outcomes = await asyncio.gather(*reads, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            self._entries += outcome
+        async with open_task_group() as group:
+            reads = [
+                group.create_task(stream.read(self._view, wanted), name="read-chat")
+                for stream in wave
+            ]
+        self._entries += sum(read.result() for read in reads)
         self._reads += len(wave)
         for stream in wave:
             self._put(stream)

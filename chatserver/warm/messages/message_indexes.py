@@ -1,4 +1,4 @@
-"""Queries on the `messages` table: by chat, sender, receiver, or status, within a time range.
+"""Queries on the `messages` table: by chat, sender, receiver, status or files, in a time range.
 
 | query                             | on               | condition                                |
 |-----------------------------------|------------------|------------------------------------------|
@@ -6,6 +6,7 @@
 | sent by a user                    | index `sender`   | `sender_id`, `ts` between                |
 | received by a user (direct chats) | index `receiver` | `receiver_id`, `ts` between              |
 | active messages of a chat         | index `status`   | `chatid`, `status_ts` begins `active#`   |
+| messages of a chat with files     | index `files`    | `files_of`, `ts` between                 |
 | messages by key                   | the table        | `chatid` and `ts`                        |
 
 Times are in microseconds; ranges are inclusive. Each query runs in either direction, page by page.
@@ -37,6 +38,7 @@ from chatserver.warm.messages.message_repository import (
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.tables import (
+    FILES_INDEX,
     MESSAGES,
     RECEIVER_INDEX,
     SENDER_INDEX,
@@ -113,6 +115,13 @@ class MessageIndexes:
         else:
             low, high = (get_status_ts(STATUS_ACTIVE, ts) for ts in _range(from_ts, to_ts))
             span = Span(MESSAGES, chat, STATUS_INDEX, between=(low, high))
+        return await self._list(span, **paging)
+
+    async def list_with_files(
+        self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
+    ) -> Page[Message]:
+        """Return a page of a chat's messages that have attachments."""
+        span = Span(MESSAGES, chat, FILES_INDEX, _range(from_ts, to_ts))
         return await self._list(span, **paging)
 
     async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:

@@ -15,11 +15,11 @@ from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history import chat_message_iterator, messages_of_all_chats
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_queries import MessageQueries
+from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.messages_of_all_chats import Direction, MessagesOfAllChats
 from chatserver.service.history.sent_and_received import SentAndReceived
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.support import message
@@ -176,26 +176,20 @@ class Chats:
         core = self.world.container
         indexes = ArchivingIndexes(core.message_indexes, self)
         queries = MessageQueries(
-            messages=indexes,  # type: ignore[arg-type]  # a wrapper
-            files=ChatFiles(self.world.client, core.clock),
-            members=core.members,
-            memberships=core.memberships,
-            log=core.chat_log,
-            older=self.world.reader(),
-            cold=core.cold_log,
-            users=core.user_positions,
-            views=core.views,
-            clock=core.clock,
+            sources=self.sources(indexes), members=core.members, users=core.user_positions
         )
         return SentAndReceived(queries, self.lists()), indexes
 
     def lists(self) -> MessagesOfAllChats:
         """Create the use case with an empty cache, like another process."""
         core = self.world.container
-        return MessagesOfAllChats(
-            chats=core.chats,
-            days=core.active_days,
-            messages=PersistingQueries(core.message_indexes, self),  # type: ignore[arg-type]  # a wrapper
+        sources = self.sources(PersistingQueries(core.message_indexes, self))
+        return MessagesOfAllChats(chats=core.chats, days=core.active_days, sources=sources)
+
+    def sources(self, messages: Any) -> QuerySources:
+        core = self.world.container
+        return QuerySources(
+            messages=messages,
             memberships=core.memberships,
             log=core.chat_log,
             older=self.world.reader(),

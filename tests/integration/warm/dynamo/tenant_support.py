@@ -31,7 +31,6 @@ from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.chats.muted_chats import MutedChats
 from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
@@ -58,7 +57,6 @@ class World:
         self.member_state = MemberState(self.client, self.directory)
         self.messages = MessageRepository(self.client, clock)
         self.queries = MessageIndexes(self.client, clock)
-        self.files = ChatFiles(self.client, clock)
         self.changes = MessageChanges(self.client)
         self.archivable = ArchivableEntries(self.client, clock)
         self.manifests = Manifests(self.client)
@@ -116,7 +114,7 @@ async def change_message(world: World, rng: random.Random) -> Any:
 
 async def page(world: World, rng: random.Random) -> Any:
     query = rng.choice(
-        (world.queries.list_chat, world.queries.list_active, world.files.list_with_files,
+        (world.queries.list_chat, world.queries.list_active, world.queries.list_with_files,
          world.queries.list_sent, world.queries.list_received)
     )  # fmt: skip
     of = rng.choice(CHATS + USERS)
@@ -262,7 +260,7 @@ async def archive(world: World, rng: random.Random) -> Any:
     return [
         await world.manifests.list_covering(chat, 1, 99),
         await world.manifests.list_orphans(chat),
-        await world.manifests.list_late(),
+        await world.manifests.late.list_all(),
         await world.manifests.find_at(chat, 2),
         top == NOTHING_ARCHIVED,
     ]

@@ -18,7 +18,6 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages import long_bodies
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.messages.long_bodies_support import LONG, LongBodyWorld
@@ -60,8 +59,7 @@ async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBody
     }
     for name, found in lists.items():
         assert encoded(list(found)) == encoded(sent), name
-    with_files = ChatFiles(world.client, clock, bodies=world.container.long_bodies)
-    assert encoded((await with_files.list_with_files(world.chat, limit=9)).items) == encoded(
+    assert encoded((await patterns.list_with_files(world.chat, limit=9)).items) == encoded(
         sent[1:2]
     )
     assert encoded(list((await patterns.get_many([(world.chat, sent[2].ts)])).values())) == encoded(

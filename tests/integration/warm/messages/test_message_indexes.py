@@ -14,7 +14,6 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.dynamo.batches import put_items
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Page
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import EVER, MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem, encode_item
@@ -461,7 +460,7 @@ async def test_files_are_listed_by_their_index_until_they_are_deleted(
     )
     changes = MessageChanges(tables.client)
     await changes.apply("d-1", message(3).ts, [message(9, kind="delete", body="", target=3)])
-    files = ChatFiles(tables.client, FixedClock(NOW_S))
+    files = MessageIndexes(tables.client, FixedClock(NOW_S))
     tables.faults.requests.clear()
 
     found = await list_pages(files.list_with_files, "d-1", limit=2)

@@ -14,7 +14,6 @@ from chatserver.errors import BadRequest
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
@@ -134,7 +133,7 @@ async def test_queries_list_each_message_once_in_order(
 ) -> None:
     """Tested by chat, status, sender, receiver and files, in both directions."""
     every = list(range(1, COUNT + 1))
-    files = ChatFiles(tables.client, FixedClock(NOW_S))
+    files = MessageIndexes(tables.client, FixedClock(NOW_S))
     wanted = {
         "chat": (queries.list_chat, "d-1", every),
         "active": (queries.list_active, "d-1", every),

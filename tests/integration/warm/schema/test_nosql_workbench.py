@@ -35,7 +35,6 @@ from chatserver.warm.chats.invitations import InvitationRows
 from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.active_version import SchemaRows
@@ -107,7 +106,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
             messages.list_active("g-team", limit=50), 2
         ),
         "Index files: messages of a chat with files, by time": lambda: has_items(
-            ChatFiles(client, clock).list_with_files("d-alice-bob", limit=50), 1
+            messages.list_with_files("d-alice-bob", limit=50), 1
         ),
         "Index GSI1_chat: the session of a chat": lambda: SessionRows(client).find_by_chat(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
@@ -152,8 +151,8 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Uploads of a user": names("bob", "uploads#"),
         "Like of a user": names("bob", LIKED_PREFIX),
         "Archive of a chat": lambda: manifests.get_top("g-archived"),
-        "Chat with restored ranges": RestoredRows(client).list_due,
-        "Chat with late changes": manifests.list_late,
+        "Chat with restored ranges": RestoredRows(client).due.list_all,
+        "Chat with late changes": manifests.late.list_all,
         "Archive position of a user": lambda: UserArchivePositions(client).find("sent", "alice"),
         "Archived segments of a user": names("alice", "archived#"),
     }

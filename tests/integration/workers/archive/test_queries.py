@@ -22,10 +22,10 @@ from chatserver.service.history import chat_query_pages
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_queries import MessageQueries
+from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.paging import Page, Token
-from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.archive.support import World
@@ -82,17 +82,15 @@ class Tiers:
         client = self.world.client
         parts: dict[str, Any] = {
             "messages": ArchivingQueries(MessageIndexes(client, core.clock), self.move),
-            "files": ArchivingQueries(ChatFiles(client, core.clock), self.move),
-            "members": core.members,
             "memberships": core.memberships,
             "log": core.chat_log,
             "older": older or self.world.reader(),
             "cold": core.cold_log,
-            "users": core.user_positions,
             "views": core.views,
             "clock": core.clock,
         }
-        return MessageQueries(**parts | changes)
+        sources = QuerySources(**parts | changes)
+        return MessageQueries(sources=sources, members=core.members, users=core.user_positions)
 
     def expected(self, kind: Kind, times: TimeRange) -> list[int]:
         """Return the expected seqs of a query."""

@@ -19,6 +19,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_queries import MessageQueries
+from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.reader_views import ReaderViews
 from chatserver.warm.dynamo.paging import Page
 from tests.unit.service.builders import ALICE, BOB
@@ -49,18 +50,16 @@ class World:
 
     def queries(self) -> MessageQueries:
         """Return the use cases on these fakes."""
-        return MessageQueries(
+        sources = QuerySources(
             messages=self,
-            files=self,
-            members=self,
             memberships=self,
             log=self,
             older=self,
             cold=self,
-            users=self,
             views=ReaderViews(self, self),
             clock=self,
         )
+        return MessageQueries(sources=sources, members=self, users=self)
 
     def time(self) -> float:
         return NOW_S
