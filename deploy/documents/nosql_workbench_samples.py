@@ -28,11 +28,14 @@ from chatserver.warm.api_keys import KEY, KeyRow
 from chatserver.warm.archive import manifests, restored_ranges
 from chatserver.warm.chats import directory_items, legal_holds
 from chatserver.warm.chats.directory_items import (
+    MEMBER,
     READY,
+    USER,
     Chat,
     Member,
     User,
     describe_origin,
+    encode_chat,
     row_key,
     user_key,
 )
@@ -151,7 +154,7 @@ def _make_group_messages() -> Iterable[Item]:
 
 def _make_users() -> Iterable[Item]:
     for user, name in (("alice", "Alice"), ("bob", None), ("eve", "Eve")):
-        yield User(user, name, MS).encode()
+        yield USER.encode(User(user, name, MS))
     yield LOGIN.encode(Login("alice", "phone", "Phone", MS, MS + 60_000, "c2VlZA", S + 2_592_000))
     key = KeyRow("k1", "billing", MS, frozenset({"chats:read", "users:read"}), "9f86d081884c7d65")
     yield KEY.encode(key)
@@ -178,9 +181,9 @@ def _make_chats() -> Iterable[Item]:
         roles: dict[str, Any] = dict.fromkeys(users, "member")
         if chat.kind == "group":
             roles["alice"] = "owner"
-        yield chat.encode(READY, describe_origin(chat.kind, chat.name, roles))
+        yield encode_chat(chat, READY, describe_origin(chat.kind, chat.name, roles))
         for user, role in roles.items():
-            yield Member(chat.chat, user, role, joined=1, read=2, received=2).encode()
+            yield MEMBER.encode(Member(chat.chat, user, role, joined=1, read=2, received=2))
         yield encode_days(chat.chat, ActiveDays(day - 6).add(day - 6).add(day - 1).add(day))
 
 

@@ -28,7 +28,7 @@ from chatserver.domain.membership_rules import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
 from chatserver.warm.chats import directory_items
-from chatserver.warm.chats.directory_items import Chat, Member, User
+from chatserver.warm.chats.directory_items import CHAT, MEMBER, USER, Chat, Member, User
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr
@@ -76,7 +76,7 @@ class Directory:
         """
         key = directory_items.user_key(user)
         if items := await self._reads.get([directory_items.row_key(key, key)]):
-            return User.decode(items[0]), False
+            return USER.decode(items[0]), False
         wanted = User(user, None, int(now * 1000))
         stored = await self._put_if_absent(wanted)
         return stored, stored is wanted
@@ -93,10 +93,10 @@ class Directory:
     async def _put_if_absent(self, wanted: User) -> User:
         is_absent = Attr(Field.PK).is_absent
         try:
-            await self._table.put(wanted.encode(), if_=is_absent, keeps_stored=True)
+            await self._table.put(USER.encode(wanted), if_=is_absent, keeps_stored=True)
         except ConditionFailed as exc:
             stored = exc.stored[0]
-            return User.decode(stored) if stored else await self.get_user(wanted.user)
+            return USER.decode(stored) if stored else await self.get_user(wanted.user)
         return wanted
 
     async def get_user(self, user: str) -> User:
@@ -106,7 +106,7 @@ class Directory:
             NotFound: the user does not exist.
         """
         item = await self._find_row(directory_items.user_key(user))
-        record = None if item is None else User.decode(item)
+        record = None if item is None else USER.decode(item)
         if record is None or record.erased_ms is not None:
             raise NotFound(f"user {user}: does not exist")
         return record
@@ -115,7 +115,7 @@ class Directory:
         """Return which of `users` exist. Strongly consistent. Cost: one call per 100 users."""
         names = map(directory_items.user_key, set(users))
         items = await self._table.get_items([(name, name) for name in names])
-        stored = [User.decode(item) for item in items]
+        stored = [USER.decode(item) for item in items]
         return {user.user for user in stored if user.erased_ms is None}
 
     async def check(self) -> None:
@@ -173,7 +173,7 @@ class Directory:
         is_absent = Attr(Field.PK).is_absent
         actions = [
             self._table.check_action((key, key), if_=Attr(Field.USERS).contains(user)),
-            self._table.put_action(Member(chat, user, "member").encode(), if_=is_absent),
+            self._table.put_action(MEMBER.encode(Member(chat, user, "member")), if_=is_absent),
         ]
         try:
             await self._client.transact(actions)
@@ -249,12 +249,14 @@ class Directory:
         roles_with_invited |= roles
         origin = directory_items.describe_origin(chat.kind, chat.name, roles_with_invited)
         users = sorted(roles if listed is None else listed)
-        members = [Member(chat.chat, user, roles[user]).encode() for user in users]
+        members = [MEMBER.encode(Member(chat.chat, user, roles[user])) for user in users]
         starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
         async with self._client.deadline():
             for index in starts:
                 state = directory_items.READY if index == starts[-1] else directory_items.FORMING
-                actions = [self._put_if_forming(chat.encode(state, origin), origin)]
+                actions = [
+                    self._put_if_forming(directory_items.encode_chat(chat, state, origin), origin)
+                ]
                 batch = members[index : index + MEMBERS_IN_TRANSACTION]
                 actions += map(self._table.put_action, batch)
                 started_s = time.monotonic()
@@ -280,7 +282,7 @@ class Directory:
             raise Unavailable(f"chat {chat}: changed while being created; try again")
         if directory_items.get_origin(row) != origin:
             raise Conflict(f"chat {chat}: exists with another kind, name or membership")
-        return Chat.decode(row)
+        return CHAT.decode(row)
 
     async def get_chat(self, chat: str) -> Chat:
         """Return a chat. Strongly consistent.
@@ -291,7 +293,7 @@ class Directory:
         row = await self._find_row(directory_items.chat_key(chat))
         if row is None or not directory_items.is_ready(row):
             raise NotFound(f"chat {chat}: does not exist")
-        return Chat.decode(row)
+        return CHAT.decode(row)
 
     async def list_members(self, chat: str) -> list[Member]:
         """Return all members of a chat, sorted by user id; see `get_chat_with_members`."""
@@ -323,8 +325,8 @@ class Directory:
                 members = [row for row in rows[1:] if _is_member(row)]
                 if len(members) > MEMBERS_READ_MAX:
                     raise CorruptData(f"chat {chat}: has more than {MEMBERS_READ_MAX} members")
-        chat_row = Chat.decode(rows[0])
-        listed = [Member.decode(row) for row in members]
+        chat_row = CHAT.decode(rows[0])
+        listed = [MEMBER.decode(row) for row in members]
         return chat_row, directory_items.with_unlisted(chat_row, listed)
 
     async def list_memberships(
@@ -387,7 +389,7 @@ class Directory:
             if chat is None or member is None or not directory_items.is_ready(chat):
                 memberships.append(None)
             else:
-                memberships.append(Membership(Chat.decode(chat), Member.decode(member)))
+                memberships.append(Membership(CHAT.decode(chat), MEMBER.decode(member)))
         return memberships
 
     async def _find_row(self, key: str) -> Item | None:

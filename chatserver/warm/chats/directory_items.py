@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from chatserver.domain.membership_periods import (
     FormerMember,
@@ -33,12 +33,12 @@ from chatserver.domain.membership_periods import (
 from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.conditions import Attributes, encode_item
 from chatserver.warm.dynamo.item_attributes import (
     find_number,
     find_text,
-    find_texts,
     format_key,
-    get_number,
     get_text,
 )
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -83,28 +83,20 @@ class User:
     is_restricted: bool = False  # there may be ended logins or blocks; see `restriction_flag`
     words: tuple[str, ...] = ()  # words that find the user in a search; see feature `accounts`
 
-    def encode(self) -> Item:
-        item = row_key(user_key(self.user), user_key(self.user))
-        item[Field.CREATED] = {"N": str(self.created_ms)}
-        item[Field.RESTRICTED] = {"BOOL": self.is_restricted}
-        if self.name is not None:
-            item[Field.NAME] = {"S": self.name}
-        return item
 
-    @classmethod
-    def decode(cls, item: Item) -> User:
-        """Decode a user. Raises CorruptData."""
-        return cls(
-            user=_decode_id(item, Field.PK, "u#"),
-            name=find_text(item, Field.NAME),
-            created_ms=get_number(item, Field.CREATED),
-            about=find_text(item, Field.ABOUT),
-            banned_ms=get_number(item, Field.BANNED) if Field.BANNED in item else None,
-            before=get_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
-            erased_ms=get_number(item, Field.ERASED) if Field.ERASED in item else None,
-            is_restricted=item.get(Field.RESTRICTED, {"BOOL": True})["BOOL"],
-            words=find_texts(item, Field.WORDS),
-        )
+USER: Final = Codec(
+    User,
+    "u#{user}",
+    "u#{user}",
+    name=Field.NAME,
+    created_ms=Field.CREATED,
+    about=Field.ABOUT,
+    banned_ms=Field.BANNED,
+    before=Stored(Field.BEFORE, absent=0),
+    erased_ms=Field.ERASED,
+    is_restricted=Stored(Field.RESTRICTED, absent=True),
+    words=Stored(Field.WORDS, absent=()),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,52 +130,34 @@ class Chat:
     picture: str | None = None  # id of a file
     users: tuple[str, ...] = ()
 
-    def encode(self, state: str, origin: str) -> Item:
-        """Encode a chat as an item with `state` and the creation request digest `origin`."""
-        item = row_key(chat_key(self.chat), chat_key(self.chat))
-        item[Field.KIND] = {"S": self.kind}
-        item[Field.VERSION] = {"N": str(self.version)}
-        item[Field.CREATED] = {"N": str(self.created_ms)}
-        item[Field.STATE] = {"S": state}
-        item[Field.ORIGIN] = {"S": origin}
-        if self.count is not None:
-            item[Field.MEMBERS] = {"N": str(self.count)}
-        if self.users:
-            item[Field.USERS] = {"SS": list(self.users)}
-        if self.large:
-            item[Field.LARGE] = {"N": str(self.large)}
-        if self.change is not None:
-            item[Field.CHANGE] = {"S": self.change}
-        if self.name is not None:
-            item[Field.NAME] = {"S": self.name}
-        return item
 
-    @classmethod
-    def decode(cls, item: Item) -> Chat:
-        """Decode a chat. Raises CorruptData."""
-        kind = get_text(item, Field.KIND)
-        if kind not in {"direct", "group", "companion"}:
-            raise CorruptData(f"table directory: {format_key(item)} has the unknown kind {kind!r}")
-        return cls(
-            chat=_decode_id(item, Field.PK, "c#"),
-            kind=cast(ChatKind, kind),
-            name=find_text(item, Field.NAME),
-            version=get_number(item, Field.VERSION),
-            created_ms=get_number(item, Field.CREATED),
-            joining="open" if find_text(item, Field.JOINING) == "open" else "invited",
-            history="all" if find_text(item, Field.HISTORY) == "all" else "joined",
-            change=find_text(item, Field.CHANGE),
-            unstored=find_text(item, Field.UNSTORED),
-            large=get_number(item, Field.LARGE) if Field.LARGE in item else 0,
-            count=get_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
-            slow_s=get_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
-            retention_s=get_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
-            blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
-            ended_ms=get_number(item, Field.ENDED) if Field.ENDED in item else None,
-            topic=find_text(item, Field.TOPIC) or None,
-            picture=find_text(item, Field.PICTURE) or None,
-            users=tuple(sorted(item.get(Field.USERS, {"SS": ()})["SS"])),
-        )
+CHAT: Final = Codec(
+    Chat,
+    "c#{chat}",
+    "c#{chat}",
+    kind=Field.KIND,
+    name=Field.NAME,
+    version=Field.VERSION,
+    created_ms=Field.CREATED,
+    joining=Stored(Field.JOINING, absent="invited"),
+    history=Stored(Field.HISTORY, absent="joined"),
+    change=Field.CHANGE,
+    unstored=Field.UNSTORED,
+    large=Stored(Field.LARGE, absent=0),
+    count=Field.MEMBERS,
+    slow_s=Stored(Field.SLOW_S, absent=0),
+    retention_s=Stored(Field.RETENTION_S, absent=0),
+    blockers=Stored(Field.BLOCKED, absent=frozenset()),
+    ended_ms=Field.ENDED,
+    topic=Stored(Field.TOPIC, absent=None, load=lambda text: text or None),
+    picture=Stored(Field.PICTURE, absent=None, load=lambda file: file or None),
+    users=Stored(Field.USERS, absent=(), load=lambda users: tuple(sorted(users)), dump=frozenset),
+)
+
+
+def encode_chat(chat: Chat, state: str, origin: str) -> Item:
+    """Encode a chat as an item with `state` and the creation request digest `origin`."""
+    return CHAT.encode(chat) | {Field.STATE: {"S": state}, Field.ORIGIN: {"S": origin}}
 
 
 def is_ready(item: Item) -> bool:
@@ -224,32 +198,24 @@ class Member:
     quiet_until: int | None = None  # ms since 1970: push notifications are muted until then
     periods: Periods = ()
 
-    def encode(self) -> Item:
-        item = row_key(chat_key(self.chat), member_key(self.user))
-        item[Field.ROLE] = {"S": self.role}
-        item[Field.JOINED] = {"N": str(self.joined)}
-        item[Field.READ] = {"N": str(self.read)}
-        item[Field.RECEIVED] = {"N": str(self.received)}
-        return item | _encode_kept(self)
 
-    @classmethod
-    def decode(cls, item: Item) -> Member:
-        """Decode a member. Raises CorruptData."""
-        role = get_text(item, Field.ROLE)
-        if role not in {"owner", "admin", "member"}:
-            raise CorruptData(f"table directory: {format_key(item)} has the unknown role {role!r}")
-        return cls(
-            chat=_decode_id(item, Field.PK, "c#"),
-            user=_decode_id(item, Field.SK, MEMBER_PREFIX),
-            role=cast(Role, role),
-            joined=get_number(item, Field.JOINED),
-            read=get_number(item, Field.READ),
-            received=get_number(item, Field.RECEIVED),
-            hidden=_decode_hidden(item),
-            muted_until=find_number(item, Field.MUTED_UNTIL),
-            quiet_until=find_number(item, Field.QUIET),
-            periods=_decode_periods(item),
-        )
+def _load_seqs(seqs: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted(map(int, seqs)))
+
+
+MEMBER: Final = Codec(
+    Member,
+    "c#{chat}",
+    MEMBER_PREFIX + "{user}",
+    role=Field.ROLE,
+    joined=Field.JOINED,
+    read=Field.READ,
+    received=Field.RECEIVED,
+    hidden=Stored(Field.HIDDEN, absent=(), load=_load_seqs, dump=frozenset),
+    muted_until=Field.MUTED_UNTIL,
+    quiet_until=Field.QUIET,
+    periods=Stored(Field.PERIODS, absent=(), load=parse_periods, dump=format_periods),
+)
 
 
 def left_key(chat: str, user: str) -> Item:
@@ -258,51 +224,34 @@ def left_key(chat: str, user: str) -> Item:
 
 
 def encode_former(chat: str, user: str, former: FormerMember) -> Item:
-    item = left_key(chat, user)
-    item[Field.JOINED] = {"N": str(former.last.first)}
-    item[Field.LEFT] = {"N": str(former.last.last)}
-    item[Field.MID] = {"S": former.mid}
-    item[Field.STORED] = {"N": str(former.stored)}
-    return item | _encode_kept(former)
+    kept: Attributes = {
+        Field.JOINED: former.last.first,
+        Field.LEFT: former.last.last,
+        Field.MID: former.mid,
+        Field.STORED: former.stored,
+        Field.HIDDEN: frozenset(former.hidden) or None,
+        Field.QUIET: former.quiet_until,
+        Field.MUTED_UNTIL: former.muted_until,
+        Field.PERIODS: format_periods(former.periods) or None,
+    }
+    return left_key(chat, user) | encode_item(kept)
 
 
 def decode_former(item: Item) -> tuple[str, FormerMember]:
     """Decode a former membership; return `(user, former)`. Raises CorruptData."""
-    former = FormerMember(
-        last=Period(find_number(item, Field.JOINED) or 1, find_number(item, Field.LEFT) or 0),
-        mid=find_text(item, Field.MID) or "",
-        stored=find_number(item, Field.STORED) or 0,
-        periods=_decode_periods(item),
-        hidden=_decode_hidden(item),
-        quiet_until=find_number(item, Field.QUIET),
-        muted_until=find_number(item, Field.MUTED_UNTIL),
-    )
-    return _decode_id(item, Field.PK, "u#"), former
-
-
-def _encode_kept(member: Member | FormerMember) -> Item:
-    """Return the attributes that a member keeps after leaving and rejoining."""
-    item: Item = {}
-    if member.hidden:
-        item[Field.HIDDEN] = {"NS": [str(seq) for seq in member.hidden]}
-    if member.quiet_until is not None:
-        item[Field.QUIET] = {"N": str(member.quiet_until)}
-    if member.muted_until is not None:
-        item[Field.MUTED_UNTIL] = {"N": str(member.muted_until)}
-    if member.periods:
-        item[Field.PERIODS] = {"S": format_periods(member.periods)}
-    return item
-
-
-def _decode_hidden(item: Item) -> tuple[int, ...]:
-    return tuple(sorted(map(int, item.get(Field.HIDDEN, {"NS": ()})["NS"])))
-
-
-def _decode_periods(item: Item) -> Periods:
     try:
-        return parse_periods(get_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
+        former = FormerMember(
+            last=Period(find_number(item, Field.JOINED) or 1, find_number(item, Field.LEFT) or 0),
+            mid=find_text(item, Field.MID) or "",
+            stored=find_number(item, Field.STORED) or 0,
+            periods=parse_periods(find_text(item, Field.PERIODS) or ""),
+            hidden=_load_seqs(item.get(Field.HIDDEN, {"NS": ()})["NS"]),
+            quiet_until=find_number(item, Field.QUIET),
+            muted_until=find_number(item, Field.MUTED_UNTIL),
+        )
     except ValueError as exc:
         raise CorruptData(f"table directory: {format_key(item)} has invalid periods") from exc
+    return get_text(item, Field.PK).removeprefix("u#"), former
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
@@ -310,12 +259,3 @@ def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
     listed = {member.user for member in members}
     unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members
-
-
-def _decode_id(item: Item, name: str, prefix: str) -> str:
-    text = get_text(item, name)
-    if not text.startswith(prefix):
-        raise CorruptData(
-            f"table directory: {format_key(item)}: {name} does not begin with {prefix}"
-        )
-    return text.removeprefix(prefix)

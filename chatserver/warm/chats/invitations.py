@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Final
 
 from chatserver.domain.invitations import Invitation, ListedKind
-from chatserver.warm.chats.directory_items import User, chat_key, member_key, user_key
+from chatserver.warm.chats.directory_items import USER, chat_key, member_key, user_key
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.codecs import Codec
 from chatserver.warm.dynamo.conditions import Attr
@@ -112,7 +112,7 @@ class InvitationRows:
     async def find_created_since(self, users: Collection[str], since_ms: int) -> set[str]:
         """Return which of `users` were created after `since_ms`. Cost: one call per 100 users."""
         keys = [(user_key(user), user_key(user)) for user in users]
-        found = map(User.decode, await self._table.get_items(keys))
+        found = map(USER.decode, await self._table.get_items(keys))
         return {user.user for user in found if user.created_ms > since_ms}
 
     async def count_chats(self, user: str, kind: ListedKind, limit: int) -> int:

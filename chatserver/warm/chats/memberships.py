@@ -12,7 +12,6 @@ another process can complete it after a crash.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -22,9 +21,10 @@ from chatserver.domain.ids import DIRECT_PREFIX, Seq, UserId
 from chatserver.domain.membership_periods import FormerMember, Periods
 from chatserver.domain.membership_rules import Role
 from chatserver.errors import NotFound
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats import directory_items, moderation
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.directory_items import Chat, Member
+from chatserver.warm.chats.directory_items import CHAT, MEMBER, Chat, Member
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.conditions import Add, Attr, Change, Changes
 from chatserver.warm.dynamo.paging import Span
@@ -33,7 +33,7 @@ from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 CHANGED_MAX: Final = 99  # maximum members per change: a transaction has at most 100 actions
-_FIXES_IN_FLIGHT_MAX = 16
+_FIXES_IN_FLIGHT_MAX: Final = 16
 
 
 class Memberships:
@@ -64,7 +64,7 @@ class Memberships:
         if row.count is None:
             row = dataclasses.replace(row, count=len(await self._directory.list_members(chat)))
         items = await self._table.get_items([_member_row(chat, user) for user in set(users)])
-        members = [Member.decode(item) for item in items]
+        members = [MEMBER.decode(item) for item in items]
         return row, {member.user: member for member in members}
 
     async def list_seniority(self, chat: str) -> list[tuple[str, Role]]:
@@ -86,8 +86,8 @@ class Memberships:
         rows = await self._table.query(span, limit=limit + 1)
         if not rows or rows[0][Field.SK]["S"] != key or not directory_items.is_ready(rows[0]):
             raise NotFound(f"chat {chat}: does not exist")
-        chat_row = Chat.decode(rows[0])
-        listed = [Member.decode(row) for row in rows[1:]]
+        chat_row = CHAT.decode(rows[0])
+        listed = [MEMBER.decode(row) for row in rows[1:]]
         return chat_row, directory_items.with_unlisted(chat_row, listed)[:limit]
 
     async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
@@ -102,7 +102,7 @@ class Memberships:
         span = Span(DIRECTORY, key, between=(first, directory_items.AFTER_MEMBERS))
         # Read one more, because bounds are inclusive and `after` itself is dropped.
         rows = await self._table.query(span, limit=limit + 1)
-        members = [Member.decode(row) for row in rows if row[Field.SK]["S"] != first]
+        members = [MEMBER.decode(row) for row in rows if row[Field.SK]["S"] != first]
         return members[:limit]
 
     async def find_known(self, users: Collection[str]) -> set[str]:
@@ -127,7 +127,7 @@ class Memberships:
     async def find_periods(self, chat: str, user: str) -> Periods:
         """Return a member's earlier membership periods; may be empty. Strongly consistent."""
         row = await self._table.find(_member_row(chat, user))
-        return () if row is None else Member.decode(row).periods
+        return () if row is None else MEMBER.decode(row).periods
 
     async def find_spans(
         self, user: str, chats: Collection[str], *, as_member: bool = False
@@ -150,10 +150,10 @@ class Memberships:
         joined: dict[str, tuple[int, Periods]] = {}
         for item in items:
             if item[Field.PK] != item[Field.SK]:
-                member = Member.decode(item)
+                member = MEMBER.decode(item)
                 joined[member.chat] = (max(1, member.joined), member.periods)
             elif directory_items.is_ready(item):
-                chat = Chat.decode(item)
+                chat = CHAT.decode(item)
                 is_earlier_history_readable[chat.chat] = chat.history == "all"
                 if user in chat.users:
                     joined.setdefault(chat.chat, (1, ()))
@@ -213,7 +213,7 @@ class Memberships:
         try:
             await self._client.transact(actions)
         except ConditionFailed as exc:
-            stored = Chat.decode(exc.stored[0]) if exc.stored and exc.stored[0] else None
+            stored = CHAT.decode(exc.stored[0]) if exc.stored and exc.stored[0] else None
             if stored is None or (stored.version, stored.change) != (after.version, change):
                 return None
         return after
@@ -276,7 +276,7 @@ class Memberships:
                 quiet_until=former_member.quiet_until,
                 periods=former_member.periods,
             )
-            actions.append(self._table.put_action(row.encode()))
+            actions.append(self._table.put_action(MEMBER.encode(row)))
         actions += [
             self._change_member(chat, user, {Field.ROLE: role}) for user, role in roles.items()
         ]
@@ -300,18 +300,17 @@ class Memberships:
         Guarantees:
             Idempotent. A seq never decreases. Users who are no longer members are skipped.
         """
-        for start in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
-            batch = joined[start : start + _FIXES_IN_FLIGHT_MAX]
-            fixes = [self._record_join_seq(chat, user, seq) for user, seq in batch]
-            # Await all before raising the first error, so that no task is left running.
-            for outcome in await asyncio.gather(*fixes, return_exceptions=True):
-                if isinstance(outcome, BaseException) and not isinstance(outcome, ConditionFailed):
-                    raise outcome
 
-    async def _record_join_seq(self, chat: str, user: str, seq: int) -> None:
-        # If the item does not exist, its attribute is missing, so the condition is false too.
-        is_lower = Attr(Field.JOINED) < seq
-        await self._table.update(_member_row(chat, user), {Field.JOINED: seq}, if_=is_lower)
+        async def record(user_seq: tuple[str, int]) -> None:
+            user, seq = user_seq
+            # If the item does not exist, its attribute is missing, so the condition is false too.
+            is_lower = Attr(Field.JOINED) < seq
+            key = _member_row(chat, user)
+            await try_write(self._table.update(key, {Field.JOINED: seq}, if_=is_lower))
+
+        await map_concurrently(
+            record, joined, in_flight_max=_FIXES_IN_FLIGHT_MAX, name="record-join-seq"
+        )
 
     async def record_leave_seq(
         self, chat: str, user: str, mid: str, seq: int, joined: int | None = None

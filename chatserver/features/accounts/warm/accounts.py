@@ -18,7 +18,7 @@ from chatserver.features.accounts.search_words import list_search_words
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.social_items import EXISTS, INFO_ITEM
-from chatserver.warm.chats.directory_items import User, user_key
+from chatserver.warm.chats.directory_items import USER, User, user_key
 from chatserver.warm.chats.logins import IS_ACTIVE, LOGIN, LoginRows
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.codecs import Codec
@@ -68,7 +68,7 @@ class AccountRows(LoginRows):
             Conflict: a user with this name exists.
             Unavailable: the user may have been created.
         """
-        wanted = [User(user, name, now_ms).encode()]
+        wanted = [USER.encode(User(user, name, now_ms))]
         if hash_ is not None:
             wanted.append(CREDENTIAL.encode(Credential(user, hash_, now_ms)))
         if login is not None:
@@ -86,7 +86,7 @@ class AccountRows(LoginRows):
     async def list_users(self, users: Collection[str]) -> list[User]:
         """Return the existing users among `users`, sorted by id. Strongly consistent."""
         rows = await self._table.get_items([(user_key(user), user_key(user)) for user in users])
-        return sorted(map(User.decode, rows), key=lambda user: user.user)
+        return sorted(map(USER.decode, rows), key=lambda user: user.user)
 
     async def put_profile(
         self, user: str, changes: Mapping[str, str | None], *, is_discoverable: bool | None = None

@@ -83,7 +83,7 @@ class SocialProfiles:
         for _ in range(TRIES_MAX):
             key = directory_items.user_key(user), directory_items.user_key(user)
             row = await self._table.directory.find(key)
-            record = None if row is None else directory_items.User.decode(row)
+            record = None if row is None else directory_items.USER.decode(row)
             if record is None or record.erased_ms is not None:
                 break
             info = Info(user, record.name, record.about)

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.errors import BadRequest, Conflict, NotFound
 from chatserver.warm.chats.directory import Directory, Membership
-from chatserver.warm.chats.directory_items import Chat, Member, User
+from chatserver.warm.chats.directory_items import MEMBER, Chat, Member, User, encode_chat
 from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
 from chatserver.warm.dynamo.paging import Page
 from tests.integration.warm.support import Faults, Tables, refuse, reply
@@ -363,9 +363,9 @@ async def test_members_are_read_over_several_query_pages(
     """A Query returns at most 1 MB."""
     chat = Chat("g-1", "group", None, 1, NOW_MS)
     root, first, second = (
-        chat.encode("ready", "o"),
-        Member("g-1", "alice", "owner").encode(),
-        Member("g-1", "bob", "member").encode(),
+        encode_chat(chat, "ready", "o"),
+        MEMBER.encode(Member("g-1", "alice", "owner")),
+        MEMBER.encode(Member("g-1", "bob", "member")),
     )
     cut = {"PK": first["PK"], "SK": first["SK"]}
     tables.faults.add(

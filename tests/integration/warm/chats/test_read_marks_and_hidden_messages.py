@@ -9,7 +9,7 @@ import pytest
 
 from chatserver.errors import Unavailable
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.directory_items import Member
+from chatserver.warm.chats.directory_items import MEMBER, Member
 from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from tests.integration.warm.support import Tables, refuse
@@ -129,7 +129,7 @@ async def test_mark_with_endless_conflicts_is_unavailable(
     state: MemberState, directory: Directory, tables: Tables
 ) -> None:
     """The number of retries after conflicts is limited."""
-    item = Member("d-1", "alice", "member", read=0, received=10**6).encode()
+    item = MEMBER.encode(Member("d-1", "alice", "member", read=0, received=10**6))
     moved = {"__type": "x#ConditionalCheckFailedException", "Item": item}
 
     def conflict(_: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from chatserver.warm.messages.active_days import (
     decode_days,
     encode_days,
 )
-from chatserver.warm.schema.migrations.cost_estimate import compute_item_size
+from chatserver.warm.tenant_item_scans import compute_item_bytes
 
 DAYS = st.integers(20_000, 20_400)
 
@@ -65,4 +65,4 @@ def test_twenty_years_of_days_take_one_write_unit() -> None:
 
     item = encode_days("g-" + "x" * 32, days)
 
-    assert compute_item_size(item) - len(item["days"]["B"]) + 913 < 1024
+    assert compute_item_bytes(item) - len(item["days"]["B"]) + 913 < 1024

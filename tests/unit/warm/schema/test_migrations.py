@@ -21,8 +21,8 @@ from chatserver.warm.schema.active_version import (
 )
 from chatserver.warm.schema.migrations import MIGRATIONS
 from chatserver.warm.schema.migrations.backfill import build_condition
-from chatserver.warm.schema.migrations.cost_estimate import compute_item_size
 from chatserver.warm.schema.migrations.migration import Migration, Repair
+from chatserver.warm.tenant_item_scans import compute_item_bytes
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 
 ORDER = ("expand", "fill", "contract")
@@ -136,4 +136,4 @@ def test_size_of_an_item_counts_names_and_values() -> None:
     """The sizes are those documented by DynamoDB: a number takes about half its digits."""
     item = {"ab": {"S": "äb"}, "n": {"N": "123456"}, "m": {"M": {"k": {"BOOL": True}}}}
 
-    assert compute_item_size(item) == (2 + 3) + (1 + 5) + (1 + 3 + 1 + 1 + 1)
+    assert compute_item_bytes(item) == (2 + 3) + (1 + 5) + (1 + 3 + 1 + 1 + 1)

@@ -31,7 +31,12 @@ from chatserver.features.social.warm import social_items as social
 from chatserver.warm.api_keys import KEY
 from chatserver.warm.archive.manifests import ORPHAN, SEGMENT
 from chatserver.warm.archive.restored_ranges import RANGE
-from chatserver.warm.chats.directory_items import Chat, Member, User, decode_former
+from chatserver.warm.chats.directory_items import (
+    CHAT,
+    MEMBER,
+    USER,
+    decode_former,
+)
 from chatserver.warm.chats.invitations import INVITATION
 from chatserver.warm.chats.legal_holds import decode_copy
 from chatserver.warm.chats.logins import LOGIN
@@ -223,13 +228,13 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Likelist": social.decode_like,
     "Favorite": favorites._decode,
     "Timeline": social.decode_entry,
-    "User": User.decode,
+    "User": USER.decode,
     "Login": LOGIN.decode,
     "API key": KEY.decode,
     "Invitation": INVITATION.decode,
     "Chat that a user left": decode_former,
-    "Chat": Chat.decode,
-    "Member": Member.decode,
+    "Chat": CHAT.decode,
+    "Member": MEMBER.decode,
     "Data key of the tenant": decode_key,
     "Re-encryption": decode_progress,
     "Version of a companion": VERSION.decode,
