@@ -5,7 +5,6 @@ It runs in `workers.rpc` on behalf of gateways, and in the API on demand.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 import attrs
@@ -18,6 +17,7 @@ from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.membership.unstored_membership_changes import is_large_in_inboxes
+from chatserver.task_groups import open_task_group
 from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
@@ -91,15 +91,12 @@ class UserLoader:
         listing = self._directory.list_all_memberships(record.user, COMPANION_CHATS_MAX)
         if not record.is_restricted:
             return await listing, Restrictions()
-        memberships, restrictions = await asyncio.gather(
-            listing, self._restrictions.read(record.user), return_exceptions=True
-        )
-        # Both reads have ended before an error is raised, so no task is left running.
-        if isinstance(memberships, BaseException):
-            raise memberships
-        if isinstance(restrictions, BaseException):
-            raise restrictions
-        return memberships, restrictions
+        async with open_task_group() as group:
+            restrictions = group.create_task(
+                self._restrictions.read(record.user), name="read-restrictions"
+            )
+            memberships = await listing
+        return memberships, restrictions.result()
 
 
 def _list_chat(membership: Membership) -> ListedChat:

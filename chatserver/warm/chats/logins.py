@@ -15,13 +15,13 @@ Invariant: a conditional write increments `generation` with each token issued.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from typing import Final
 
 from chatserver.domain.access.logins import Login
 from chatserver.errors import CorruptData, NotFound
-from chatserver.warm.chats.directory_items import User, user_key
+from chatserver.task_groups import map_concurrently
+from chatserver.warm.chats.directory_items import USER, User, user_key
 from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.codecs import Codec, Stored
@@ -65,7 +65,7 @@ class LoginRows:
     async def find_user(self, user: str) -> User | None:
         """Return a user, even if erased; None if there is none. Strongly consistent."""
         item = await self._table.find((user_key(user), user_key(user)))
-        return None if item is None else User.decode(item)
+        return None if item is None else USER.decode(item)
 
     async def restrict_user(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
@@ -144,18 +144,11 @@ class LoginRows:
         names = sorted(logins)
         if names:
             await mark_restricted(self._table, user)
-        for start in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
-            ends = [
-                self._end(user, login, now_ms, until)
-                for login in names[start : start + _ENDS_IN_FLIGHT_MAX]
-            ]
-            # Wait for all calls before raising the first error, so that none is left running.
-            for outcome in await asyncio.gather(*ends, return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-
-    async def _end(self, user: str, login: str, now_ms: int, until: int) -> None:
         is_live = Attr(Field.PK).exists & Attr(Field.ENDED).is_absent
         changes: Changes = {Field.ENDED: now_ms, Field.EXPIRES_AT: until, Field.SEED: None}
-        key = LOGIN.key(user=user, login=login)
-        await try_write(self._table.update(key, changes, if_=is_live))
+
+        async def end(login: str) -> None:
+            key = LOGIN.key(user=user, login=login)
+            await try_write(self._table.update(key, changes, if_=is_live))
+
+        await map_concurrently(end, names, in_flight_max=_ENDS_IN_FLIGHT_MAX, name="end-login")

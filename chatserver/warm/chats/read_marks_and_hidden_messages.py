@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from chatserver.domain.ids import DIRECT_PREFIX
 from chatserver.errors import Unavailable
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.directory_items import Member
+from chatserver.warm.chats.directory_items import MEMBER
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.conditions import Add, Attr
 from chatserver.warm.dynamo.table import Key, Table, try_write
@@ -51,20 +51,15 @@ class MemberState:
         Raises:
             Unavailable: some markers may not have moved.
         """
-        furthest: dict[tuple[str, str], tuple[int, int]] = {}
+        by_member: dict[tuple[str, str], tuple[int, int]] = {}
         for chat, user, read, received in marks:
-            previous = furthest.get((chat, user), (0, 0))
-            furthest[chat, user] = (max(previous[0], read), max(previous[1], received))
-        wanted = [Mark(*key, *value) for key, value in furthest.items()]
+            previous = by_member.get((chat, user), (0, 0))
+            by_member[chat, user] = (max(previous[0], read), max(previous[1], received))
+        furthest = [Mark(*member, *seqs) for member, seqs in by_member.items()]
         async with self._client.deadline():
-            for start in range(0, len(wanted), MARKS_IN_FLIGHT_MAX):
-                moves = [
-                    self._put_mark(mark) for mark in wanted[start : start + MARKS_IN_FLIGHT_MAX]
-                ]
-                # Await all before raising the first error, so that no task is left running.
-                for outcome in await asyncio.gather(*moves, return_exceptions=True):
-                    if isinstance(outcome, BaseException):
-                        raise outcome
+            await map_concurrently(
+                self._put_mark, furthest, in_flight_max=MARKS_IN_FLIGHT_MAX, name="put-mark"
+            )
 
     async def _put_mark(self, mark: Mark) -> None:
         for _ in range(MARK_TRIES_MAX):
@@ -76,7 +71,7 @@ class MemberState:
                     if is_direct and await self._directory.add_to_chat_list(mark.chat, mark.user):
                         continue
                     return  # not a member
-                stored = Member.decode(exc.stored[0])
+                stored = MEMBER.decode(exc.stored[0])
                 further = mark._replace(
                     read=max(mark.read, stored.read), received=max(mark.received, stored.received)
                 )

@@ -8,8 +8,7 @@ the Queries.
 
 from __future__ import annotations
 
-import asyncio
-
+from chatserver.task_groups import open_task_group
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.table import Table, try_write
@@ -24,15 +23,10 @@ async def mark_restricted(table: Table, *users: str) -> None:
     Raises:
         Unavailable: the flag of some users may not have been set.
     """
-    # Await all before raising the first error, so that no task is left running.
-    marks = [_mark(table, user) for user in users]
-    for outcome in await asyncio.gather(*marks, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
-
-
-async def _mark(table: Table, user: str) -> None:
     # If the user or the attribute does not exist, the condition is false too.
     is_unmarked = Attr(Field.RESTRICTED) == False  # noqa: E712  # compared by DynamoDB
-    key = (user_key(user), user_key(user))
-    await try_write(table.update(key, {Field.RESTRICTED: True}, if_=is_unmarked))
+    async with open_task_group() as group:
+        for user in users:
+            key = (user_key(user), user_key(user))
+            update = table.update(key, {Field.RESTRICTED: True}, if_=is_unmarked)
+            group.create_task(try_write(update), name="mark-restricted")

@@ -5,11 +5,11 @@ Owns no rows; `chatserver.warm.chats.logins` and `chatserver.warm.chats.moderati
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final, NamedTuple
 
 from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import CorruptData
+from chatserver.task_groups import open_task_group
 from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.logins import AFTER_LOGINS, LOGIN_PREFIX, LOGINS_READ_MAX
 from chatserver.warm.chats.moderation import BLOCK_PREFIX, Moderation
@@ -48,16 +48,10 @@ class RestrictionRows:
         Raises:
             CorruptData: the user has more than `LOGINS_READ_MAX` logins.
         """
-        outcomes = await asyncio.gather(
-            self._read_own(user), self._moderation.list_blockers(user), return_exceptions=True
-        )
-        # Await both before raising an error, so that no task is left running.
-        own, blockers = outcomes
-        if isinstance(own, BaseException):
-            raise own
-        if isinstance(blockers, BaseException):
-            raise blockers
-        return own._replace(blocks=own.blocks.union(blockers))
+        async with open_task_group() as group:
+            blockers = group.create_task(self._moderation.list_blockers(user), name="list-blockers")
+            own = await self._read_own(user)
+        return own._replace(blocks=own.blocks.union(blockers.result()))
 
     async def _read_own(self, user: str) -> Restrictions:
         span = Span(DIRECTORY, directory_items.user_key(user), between=_SPAN)
