@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
 
+import attrs
+
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.errors import NotFound
 from chatserver.hot.redis.client import HotClient
@@ -19,6 +21,7 @@ _ATTEMPTS_MAX = 2
 FindExisting = Callable[[Collection[ChatId]], Awaitable[Collection[ChatId]]]
 
 
+@attrs.define(eq=False, repr=False)
 class AnsweredDirectChats:
     """Finds a user's answered direct chats.
 
@@ -26,15 +29,9 @@ class AnsweredDirectChats:
     given chats exist.
     """
 
-    def __init__(
-        self,
-        hot: HotClient,
-        open_chat: Callable[[ChatId], Awaitable[object]],
-        find_existing: FindExisting | None = None,
-    ) -> None:
-        self._hot = hot
-        self._open_chat = open_chat
-        self._find_existing = find_existing
+    _hot: HotClient
+    _open_chat: Callable[[ChatId], Awaitable[object]]
+    _find_existing: FindExisting | None = None
 
     async def find_answered(self, user: UserId, others: Collection[UserId]) -> set[UserId]:
         """Return the users among `others` who have written to `user` in their direct chat.

@@ -12,6 +12,8 @@ import collections
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import attrs
+
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership_change_types import (
     ChangedChatHead,
@@ -227,20 +229,18 @@ class PeriodSource(Protocol):
     async def find_periods(self, chat: ChatId, user: UserId) -> Periods: ...
 
 
+@attrs.define(eq=False, repr=False)
 class MemberCheck:
     """Checks members' read access. Without `periods`, earlier memberships are ignored."""
 
-    def __init__(
-        self, hot: HotClient, audiences: Audiences, periods: PeriodSource | None = None
-    ) -> None:
-        self._hot = hot
-        self._audiences = audiences
-        self._periods = periods
-        # The key has the first seq of the current membership: until it ends, the periods of
-        # earlier memberships do not change.
-        self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
-            collections.OrderedDict()
-        )
+    _hot: HotClient
+    _audiences: Audiences
+    _periods: PeriodSource | None = None
+    # The key has the first seq of the current membership: until it ends, the periods of
+    # earlier memberships do not change.
+    _cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = attrs.field(
+        factory=collections.OrderedDict, init=False
+    )
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         """Return the range of entries that a member is allowed to read.

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import attrs
 import structlog
 
 from chatserver.errors import ChatError, Unavailable
@@ -20,6 +21,7 @@ PRESSURE_SHARE = 0.70
 LOW_SHARE = 0.85
 
 
+@attrs.define(eq=False, repr=False)
 class ServerHealth:
     """The last known state of the servers, read by `check`.
 
@@ -27,20 +29,16 @@ class ServerHealth:
     those of `HotClient`.
     """
 
-    def __init__(
-        self,
-        get_keys_by_server: Callable[[], dict[str, str]],
-        send: Callable[..., None],
-        run: Callable[..., Awaitable[Any]],
-    ) -> None:
-        # Server → reason, for servers that respond but refuse writes (for example: disk full).
-        self.refusals: dict[str, str] = {}
-        self.refusal = ""  # if all servers refuse writes: the first reason, for probes
-        # `used_memory` / `maxmemory` of the fullest server; 0 while unknown or without `maxmemory`.
-        self.memory_share = 0.0
-        self._get_keys_by_server = get_keys_by_server
-        self._send = send
-        self._run = run
+    _get_keys_by_server: Callable[[], dict[str, str]]
+    _send: Callable[..., None]
+    _run: Callable[..., Awaitable[Any]]
+    # Server → reason, for servers that respond but refuse writes (for example: disk full).
+    refusals: dict[str, str] = attrs.field(factory=dict, init=False)
+    refusal: str = attrs.field(
+        default="", init=False
+    )  # if all servers refuse writes: the first reason, for probes
+    # `used_memory` / `maxmemory` of the fullest server; 0 while unknown or without `maxmemory`.
+    memory_share: float = attrs.field(default=0.0, init=False)
 
     @property
     def is_under_memory_pressure(self) -> bool:

@@ -124,7 +124,7 @@ class Inboxes:
         `is_listed`: the event adds the chat to the user's chat list; users who already have it in
         the list are skipped.
         """
-        args = {"chat_id": chat, "body": body, "is_listed": "1" if is_listed else ""}
+        args: _Item = {"chat_id": chat, "body": body, "is_listed": "1" if is_listed else ""}
         return await self._run_append(
             "append_event", {**args, "mark": "", "level": 0}, [(user, {}) for user in users]
         )
@@ -141,9 +141,11 @@ class Inboxes:
         Guarantees:
             Order: an inbox never gets such an event after a newer one.
         """
-        args = {"chat_id": chat, "body": body, "is_listed": "", "mark": f"m:{chat}:{reader}"}
+        args: _Item = {"chat_id": chat, "body": body, "is_listed": ""}
         return await self._run_append(
-            "append_event", {**args, "level": level}, [(user, {}) for user in users]
+            "append_event",
+            {**args, "mark": f"m:{chat}:{reader}", "level": level},
+            [(user, {}) for user in users],
         )
 
     async def append_transition(

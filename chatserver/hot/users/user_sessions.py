@@ -12,6 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+import attrs
 import structlog
 
 from chatserver.domain.ids import DeviceId, GatewayId, SessionId, UserId
@@ -42,16 +43,14 @@ class Claimed:
     replaced: tuple[tuple[SessionId, GatewayId], ...]
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Sessions:
     """Registers the sessions of one gateway."""
 
-    def __init__(
-        self, *, hot: HotClient, gateway: GatewayId, sessions_max: int, keep_s: float
-    ) -> None:
-        self._hot = hot
-        self._gateway = gateway
-        self._sessions_max = sessions_max
-        self._keep_s = keep_s
+    _hot: HotClient
+    _gateway: GatewayId
+    _sessions_max: int
+    _keep_s: float
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
         """Register sessions.

@@ -75,27 +75,21 @@ class KeyFetcher:
         return copy.body
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class HostKeyring:
     """One process's key set. `fetch` returns the current key set; `activate` puts it into use."""
 
-    def __init__(
-        self,
-        *,
-        settings: Auth,
-        cache: JwksCache,
-        fetch: Callable[[], Awaitable[bytes]],
-        activate: Callable[[bytes | None], None],
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._cache = cache
-        self._fetch = fetch
-        self._activate = activate
-        self._clock = clock
-        self._body: bytes | None = None
-        self._confirmed_at = float("-inf")  # when the active keys were last known to be current
-        self._refreshed_at = float("-inf")
-        self._refreshing: asyncio.Task[bool] | None = None
+    _settings: Auth
+    _cache: JwksCache
+    _fetch: Callable[[], Awaitable[bytes]]
+    _activate: Callable[[bytes | None], None]
+    _clock: Clock
+    _body: bytes | None = attrs.field(default=None, init=False)
+    _confirmed_at: float = attrs.field(
+        default=float("-inf"), init=False
+    )  # when the active keys were last known to be current
+    _refreshed_at: float = attrs.field(default=float("-inf"), init=False)
+    _refreshing: asyncio.Task[bool] | None = attrs.field(default=None, init=False)
 
     async def check_for_newer(self) -> bool:
         """Check for newer keys when a token names an unknown key; return True if keys changed.

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+import attrs
 import msgspec
 
 from chatserver.domain.clock import Clock, SystemClock
@@ -63,37 +64,22 @@ class ChatDirectory(Protocol):
         """Create and load a group; the same creator and `ref` return the same group."""
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Chats:
     """Opens, creates and lists the chats of users."""
 
-    def __init__(
-        self,
-        *,
-        inboxes: Inboxes,
-        audiences: Audiences,
-        log: ChatLog,
-        unread_counts: UnreadCounts,
-        older: WarmHistory,
-        directory: ChatDirectory,
-        load_user: Callable[[UserId], Awaitable[None]],
-        devices: DeviceDelivery,
-        clock: Clock | None = None,
-        views: ReaderViews | None = None,
-        pages: PageBounds = WIDEST,
-        charge: Charge = charge_nobody,
-    ) -> None:
-        self._inboxes = inboxes
-        self._audiences = audiences
-        self._log = log
-        self._unread_counts = unread_counts
-        self._older = older
-        self._directory = directory
-        self._load_user = load_user
-        self._devices = devices
-        self._clock = clock or SystemClock()
-        self._views = views
-        self._pages = pages
-        self._charge = charge
+    _inboxes: Inboxes
+    _audiences: Audiences
+    _log: ChatLog
+    _unread_counts: UnreadCounts
+    _older: WarmHistory
+    _directory: ChatDirectory
+    _load_user: Callable[[UserId], Awaitable[None]]
+    _devices: DeviceDelivery
+    _clock: Clock = attrs.field(factory=SystemClock)
+    _views: ReaderViews | None = None
+    _pages: PageBounds = WIDEST
+    _charge: Charge = charge_nobody
 
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False

@@ -15,6 +15,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol, TypeVar
 
+import attrs
+
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Reader
@@ -74,25 +76,16 @@ class _Row:
     json: bytes
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class History:
     """Reads pages of a chat's history."""
 
-    def __init__(
-        self,
-        *,
-        log: ChatLog,
-        older: WarmHistory,
-        members: MemberCheck,
-        clock: Clock | None = None,
-        views: ReaderViews | None = None,
-        pages: PageBounds = WIDEST,
-    ) -> None:
-        self._log = log
-        self._older = older
-        self._members = members
-        self._clock = clock or SystemClock()
-        self._views = views
-        self._pages = pages
+    _log: ChatLog
+    _older: WarmHistory
+    _members: MemberCheck
+    _clock: Clock = attrs.field(factory=SystemClock)
+    _views: ReaderViews | None = None
+    _pages: PageBounds = WIDEST
 
     async def get_page(self, reader: UserId, frame: frames.History) -> Page:
         """Return a page of the chat before or after a seq, or its newest page.

@@ -15,6 +15,7 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+import attrs
 import structlog
 
 from chatserver.domain.ids import ChatId, Seq, UserId
@@ -102,15 +103,13 @@ class View:
 NO_CHANGES = View({}, frozenset())
 
 
+@attrs.define(eq=False, repr=False)
 class ReaderViews:
     """Opens readers' views of chats. Without `members`, read access is not checked."""
 
-    def __init__(
-        self, log: ChatLog, hidden: HiddenMessages, members: MemberCheck | None = None
-    ) -> None:
-        self._log = log
-        self._hidden = hidden
-        self._members = members
+    _log: ChatLog
+    _hidden: HiddenMessages
+    _members: MemberCheck | None = None
 
     async def open(
         self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL

@@ -11,6 +11,8 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import attrs
+
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.domain.inboxes import InboxEntry
@@ -38,25 +40,16 @@ class Missed:
     body: bytes
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Sync:
     """Reads the events after a cursor."""
 
-    def __init__(
-        self,
-        *,
-        inboxes: Inboxes,
-        log: ChatLog,
-        older: WarmHistory | None = None,
-        clock: Clock | None = None,
-        views: ReaderViews | None = None,
-        pages: PageBounds = WIDEST,
-    ) -> None:
-        self._inboxes = inboxes
-        self._log = log
-        self._older = older
-        self._clock = clock or SystemClock()
-        self._views = views
-        self._pages = pages
+    _inboxes: Inboxes
+    _log: ChatLog
+    _older: WarmHistory | None = None
+    _clock: Clock = attrs.field(factory=SystemClock)
+    _views: ReaderViews | None = None
+    _pages: PageBounds = WIDEST
 
     async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Missed]:
         """Return up to `limit` contiguous events after `after`, within the page limits.

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final
 
+import attrs
+
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_change_types import ChangedChatHead, ChangeEntry, MembershipChange
@@ -39,23 +41,15 @@ def make_former_member(
     )
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class FormerMembers:
     """Stores and restores former members."""
 
-    def __init__(
-        self,
-        *,
-        memberships: Memberships,
-        log: ChatLog,
-        older: WarmAndColdLog,
-        hidden: HiddenMessages,
-        clock: Clock | None = None,
-    ) -> None:
-        self._memberships = memberships
-        self._log = log
-        self._older = older
-        self._hidden = hidden
-        self._clock = clock or SystemClock()
+    _memberships: Memberships
+    _log: ChatLog
+    _older: WarmAndColdLog
+    _hidden: HiddenMessages
+    _clock: Clock = attrs.field(factory=SystemClock)
 
     async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
         """Return the stored state of the former members among `users`, who are rejoining.
