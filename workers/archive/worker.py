@@ -85,7 +85,7 @@ class ArchiveWorker:
         return moved
 
     async def _merge_late(self) -> None:
-        for late in await self._container.manifests.list_late():
+        for late in await self._container.manifests.late.list_all():
             if self._container.hot.keys.get_partition(late.chat) != self._partition:
                 continue
             await self._hold_lease()
@@ -97,16 +97,16 @@ class ArchiveWorker:
                     # the newest archived entry (`workers.archive.ttl_removal_checks`).
                     await self._archiver.archive_chat(late.chat)
                 if is_settled:
-                    await self._container.manifests.delete_late(late)
+                    await self._container.manifests.late.delete(late)
 
     async def _end_restored(self) -> None:
-        for due in await self._container.restored.list_due():
+        for due in await self._container.restored.due.list_all():
             if self._container.hot.keys.get_partition(due.chat) != self._partition:
                 continue
             await self._hold_lease()
             with _skip_failed_chat(due.chat):
                 if await self._archiver.end_restored(due.chat):
-                    await self._container.restored.delete_due(due)
+                    await self._container.restored.due.delete(due)
 
     async def _hold_lease(self) -> None:
         if not await self._lease.hold():

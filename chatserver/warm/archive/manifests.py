@@ -26,7 +26,6 @@ begin just after the top or replace an unchanged segment.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
@@ -40,6 +39,7 @@ from chatserver.domain.archive_segments import (
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import Conflict, CorruptData
 from chatserver.warm.archive import restored_ranges
+from chatserver.warm.archive.restored_ranges import PendingChats
 from chatserver.warm.chats.chat_scan import IS_CHAT, get_scanned_chat
 from chatserver.warm.chats.directory_items import chat_key, row_key, user_key
 from chatserver.warm.dynamo.batched_reads import BatchedReads
@@ -73,14 +73,6 @@ SEGMENT: Final = Codec(Segment, "a#{chat}", "s#{last:020d}#{chat}", **_ATTRIBUTE
 ORPHAN: Final = Codec(Segment, "a#{chat}", "x#{first:020d}#{last:020d}#{tag}", **_ATTRIBUTES)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LateChat:
-    """A chat whose archived entries have changed, most recently at `at_ms`."""
-
-    chat: ChatId
-    at_ms: int
-
-
 def _partition(chat: str) -> str:
     return f"a#{chat}"
 
@@ -92,6 +84,7 @@ class Manifests:
         self._client = client
         self._table = Table(client, DIRECTORY)
         self._reads = BatchedReads(client, self._table.name)
+        self.late = PendingChats(self._table, _LATE)
 
     # Reads. All are strongly consistent.
 
@@ -229,27 +222,9 @@ class Manifests:
         """Delete an orphan whose object has been deleted. Idempotent."""
         await self._table.delete(_orphan_key(segment))
 
-    # Late records: chats whose archived entries have changed.
-
     async def record_late(self, chat: str, at_ms: int) -> None:
         """Record that archived entries of a chat will change. Call this before the change."""
-        await self._table.put((_LATE, f"{_LATE}#{chat}"), {Field.AT: at_ms})
-
-    async def list_late(self) -> list[LateChat]:
-        """Return the chats whose archived entries have changed."""
-        return [
-            LateChat(
-                ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_LATE}#")),
-                get_number(row, Field.AT),
-            )
-            async for rows in self._table.iter_query(Span(DIRECTORY, _LATE))
-            for row in rows
-        ]
-
-    async def delete_late(self, late: LateChat) -> None:
-        """Remove a chat from `list_late`, unless its entries have changed since `late` was read."""
-        is_unchanged = Attr(Field.AT) == late.at_ms
-        await try_write(self._table.delete((_LATE, f"{_LATE}#{late.chat}"), if_=is_unchanged))
+        await self._table.put(*self.late.build_record(chat, at_ms))
 
     # Trails: which segments have messages from a user.
 

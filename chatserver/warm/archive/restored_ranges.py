@@ -17,14 +17,15 @@ chat. Cleanup deletes the due record only if no range has been added since it re
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, NamedTuple
 
 from chatserver.domain.archive_segments import Restored
 from chatserver.domain.ids import ChatId
 from chatserver.errors import Conflict, LostRace
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, Stored
-from chatserver.warm.dynamo.conditions import Attr
+from chatserver.warm.dynamo.conditions import Attr, Attributes
+from chatserver.warm.dynamo.item_attributes import get_number
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
@@ -35,12 +36,39 @@ _PREFIX: Final = "r#"
 RANGES_END: Final = "r$"  # '$' sorts right after '#'
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DueChat:
-    """A chat with restored ranges, the last of which was added at `at_ms`."""
+class PendingChat(NamedTuple):
+    """A chat in a `PendingChats`, last recorded at `at_ms`."""
 
     chat: ChatId
     at_ms: int
+
+
+class PendingChats:
+    """Chats that the archive worker has to process: one partition, with a record for each chat."""
+
+    def __init__(self, table: Table, partition: str) -> None:
+        self._table = table
+        self._partition = partition
+
+    def build_record(self, chat: str, at_ms: int) -> tuple[Key, Attributes]:
+        """Return the key and attributes that list a chat."""
+        return (self._partition, f"{self._partition}#{chat}"), {Field.AT: at_ms}
+
+    async def list_all(self) -> list[PendingChat]:
+        pages = self._table.iter_query(Span(DIRECTORY, self._partition))
+        prefix = f"{self._partition}#"
+        return [
+            PendingChat(
+                ChatId(row[DirectoryField.SK]["S"].removeprefix(prefix)), get_number(row, Field.AT)
+            )
+            async for rows in pages
+            for row in rows
+        ]
+
+    async def delete(self, listed: PendingChat) -> None:
+        """Delete a chat's record, unless it has been recorded again since `listed` was read."""
+        key, _ = self.build_record(listed.chat, listed.at_ms)
+        await try_write(self._table.delete(key, if_=Attr(Field.AT) == listed.at_ms))
 
 
 def is_range(row: Item) -> bool:
@@ -68,6 +96,7 @@ class RestoredRows:
     def __init__(self, client: DynamoClient) -> None:
         self._client = client
         self._table = Table(client, DIRECTORY)
+        self.due = PendingChats(self._table, _DUE)
 
     async def begin(self, chat: str, wanted: Restored, at_ms: int) -> Restored:
         """Create a range, or extend an existing one; return the resulting range.
@@ -93,7 +122,7 @@ class RestoredRows:
             )
         actions = [
             self._table.put_action(RANGE.encode(wanted, chat=chat), if_=is_unchanged),
-            self._table.put_action((_DUE, f"{_DUE}#{chat}"), {Field.AT: at_ms}),
+            self._table.put_action(*self.due.build_record(chat, at_ms)),
         ]
         try:
             await self._client.transact(actions)
@@ -122,20 +151,6 @@ class RestoredRows:
         """Delete an ending range whose items have been deleted. Idempotent."""
         key, is_ending = _build_key(chat, restored), Attr(Field.IS_ENDING).exists
         await try_write(self._table.delete(key, if_=is_ending))
-
-    async def list_due(self) -> list[DueChat]:
-        """Return the chats that have restored ranges."""
-        due: list[DueChat] = []
-        async for rows in self._table.iter_query(Span(DIRECTORY, _DUE)):
-            for row in rows:
-                chat = ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_DUE}#"))
-                due.append(DueChat(chat, int(row[Field.AT]["N"])))
-        return due
-
-    async def delete_due(self, due: DueChat) -> None:
-        """Remove a chat from `list_due`, unless a range has been added since `due` was read."""
-        is_unchanged = Attr(Field.AT) == due.at_ms
-        await try_write(self._table.delete((_DUE, f"{_DUE}#{due.chat}"), if_=is_unchanged))
 
 
 def _build_key(chat: str, restored: Restored) -> Key:

@@ -87,7 +87,7 @@ class TtlWorld:
 
     async def is_recorded_late(self) -> bool:
         """Return whether the archive has recorded that the chat must be checked."""
-        late = await self.world.container.manifests.list_late()
+        late = await self.world.container.manifests.late.list_all()
         return self.world.chat in {each.chat for each in late}
 
 

@@ -121,7 +121,7 @@ async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_
     await world.apply(sent[8], reaction)
     await world.apply(sent[6], edit)  # this is a retry
     at_once = await world.read_backward()
-    late = [each.chat for each in await world.container.manifests.list_late()]
+    late = [each.chat for each in await world.container.manifests.late.list_all()]
     await world.merge_changes()
 
     assert seqs(at_once) == seqs(before)

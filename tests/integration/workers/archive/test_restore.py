@@ -140,7 +140,7 @@ async def test_restored_range_is_removed_when_it_expires(world: World) -> None:
 
     first = await later.end_restored(world.chat)
     kept = await world.warm_seqs()
-    due = [each.chat for each in await world.container.restored.list_due()]
+    due = [each.chat for each in await world.container.restored.due.list_all()]
 
     assert (first, kept) == (False, [6, 7, 8])
     assert world.chat in due
@@ -162,7 +162,7 @@ async def test_archive_worker_removes_expired_ranges(world: World) -> None:
         mine = with_attributes(container, settings=still, clock=clock)
         vars(mine.get(ArchiveContainer))["archiver"] = archiver
         await ArchiveWorker(mine, 0, "w1").sweep()
-        due = [each.chat for each in await container.restored.list_due()]
+        due = [each.chat for each in await container.restored.due.list_all()]
         return await world.warm_seqs(), world.chat in due
 
     assert await sweep(container.clock) == ([2, 3, 4, 5, 6, 7], True)
@@ -176,15 +176,15 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(
     """The changes are readable at once. The next run rewrites the segment and keeps the items."""
     sent = await make_archived(world)
     await world.apply(sent[4], edit_of(world, 5, "before that"))
-    for late in await world.container.manifests.list_late():
-        await world.container.manifests.delete_late(late)
+    for late in await world.container.manifests.late.list_all():
+        await world.container.manifests.late.delete(late)
     await restore(world)
 
     await world.apply(sent[2], edit_of(world, 3, "new"))
     await world.apply(sent[3], edit_of(world, 4, "", kind="delete"))
     await world.apply(sent[2], edit_of(world, 9, "newer"))
     seen = await world.read_backward(5)
-    noted = [each.chat for each in await world.container.manifests.list_late()]
+    noted = [each.chat for each in await world.container.manifests.late.list_all()]
     await world.merge_changes()
 
     assert [seen[n].body for n in (2, 3, 4)] == ["newer", "", "before that"]

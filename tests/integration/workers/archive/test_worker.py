@@ -75,12 +75,12 @@ async def test_sweep_writes_late_changes_to_their_segments(world: World) -> None
 
     assert await world.warm_seqs() == []
     assert b"text 3 " not in await world.archived()
-    late = {each.chat: each for each in await world.container.manifests.list_late()}
+    late = {each.chat: each for each in await world.container.manifests.late.list_all()}
     await world.container.manifests.record_late(world.chat, 7)
-    await world.container.manifests.delete_late(late[world.chat])
-    assert world.chat in [each.chat for each in await world.container.manifests.list_late()]
+    await world.container.manifests.late.delete(late[world.chat])
+    assert world.chat in [each.chat for each in await world.container.manifests.late.list_all()]
     await worker.sweep()  # a record of 1970 is due
-    assert world.chat not in [each.chat for each in await world.container.manifests.list_late()]
+    assert world.chat not in [each.chat for each in await world.container.manifests.late.list_all()]
 
 
 async def test_completely_archived_chat_continues_with_the_next_seq(world: World) -> None:
