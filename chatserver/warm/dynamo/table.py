@@ -21,7 +21,6 @@ from chatserver.warm.dynamo.conditions import (
     Expressions,
     encode_item,
 )
-from chatserver.warm.dynamo.items import iter_pages
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema import tables
 
@@ -156,7 +155,7 @@ class Table:
 
     def iter_query(self, span: Span, **options: Unpack[ReadOptions]) -> AsyncIterator[list[Item]]:
         """Yield the pages of a Query; a page may be empty."""
-        return iter_pages(self.client, "query", self.build_query(span, **options))
+        return self._iter_pages("query", self.build_query(span, **options))
 
     async def count(self, span: Span, **options: Unpack[ReadOptions]) -> int:
         """Return the number of items in a key range, at most `limit`. Reads all that it counts."""
@@ -187,7 +186,18 @@ class Table:
         self, part: int = 0, parts: int = 1, **options: Unpack[ReadOptions]
     ) -> AsyncIterator[list[Item]]:
         """Yield the pages of a Scan; a page may be empty. See `build_scan`."""
-        return iter_pages(self.client, "scan", self.build_scan(part, parts, **options))
+        return self._iter_pages("scan", self.build_scan(part, parts, **options))
+
+    async def _iter_pages(
+        self, operation: str, request: dict[str, Any]
+    ) -> AsyncIterator[list[Item]]:
+        start: Item | None = None
+        while True:
+            page = request if start is None else request | {"ExclusiveStartKey": start}
+            response = await self.client.call(operation, page)
+            yield response["Items"]
+            if (start := response.get("LastEvaluatedKey")) is None:
+                return
 
     def _build_read(self, expressions: Expressions, options: ReadOptions) -> dict[str, Any]:
         expressions.add_condition("FilterExpression", options.get("where"))
