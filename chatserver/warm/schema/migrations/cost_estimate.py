@@ -11,12 +11,13 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.online_changes import describe_table
+from chatserver.warm.tenant_item_scans import compute_item_bytes
 
 SAMPLE_SEGMENTS: Final = 32
 SAMPLE_ITEMS: Final = 32
@@ -80,7 +81,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     pages = await asyncio.gather(*(_sample(client, name, n) for n in range(SAMPLE_SEGMENTS)))
     sample = [item for page, _ in pages for item in page]
     is_exact = all(is_whole for _, is_whole in pages)
-    sizes = [compute_item_size(item) for item in sample]
+    sizes = [compute_item_bytes(item) for item in sample]
     missing = [bytes_ for item, bytes_ in zip(sample, sizes, strict=True) if migration.repair(item)]
     if is_exact:
         items, size = len(sample), sum(sizes)
@@ -112,29 +113,3 @@ async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[I
     }
     response = await client.call("scan", request)
     return response["Items"], "LastEvaluatedKey" not in response
-
-
-def compute_item_size(item: Item) -> int:
-    """Return an item's approximate size in bytes, as DynamoDB counts it: names and values."""
-    return sum(len(name.encode()) + _compute_value_size(value) for name, value in item.items())
-
-
-def _compute_value_size(value: dict[str, Any]) -> int:
-    ((kind, content),) = value.items()
-    match kind:
-        case "S":
-            return len(content.encode())
-        case "N":
-            return len(content) // 2 + 2
-        case "B":
-            return len(content)
-        case "M":
-            return 3 + sum(len(k.encode()) + 1 + _compute_value_size(v) for k, v in content.items())
-        case "L":
-            return 3 + sum(1 + _compute_value_size(element) for element in content)
-        case "SS":
-            return sum(len(text.encode()) for text in content)
-        case "NS":
-            return sum(len(number) // 2 + 2 for number in content)
-        case _:
-            return 1  # BOOL, NULL
