@@ -19,6 +19,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
+from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr, Change, Raw
 from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
@@ -51,14 +52,6 @@ class Archived(Protocol):
     async def record_late(self, chat: str) -> None: ...
 
 
-class VersionCopies(Protocol):
-    """Storage for copies of message versions, for chats under a legal hold."""
-
-    async def is_held(self, chat: str) -> bool: ...
-
-    async def copy_versions(self, versions: Sequence[Message]) -> None: ...
-
-
 Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
 ReleasePin = Callable[[str, int, int], Awaitable[None]]
 
@@ -71,7 +64,7 @@ class MessageChanges:
         client: DynamoClient,
         release: Release | None = None,
         archived: Archived | None = None,
-        holds: VersionCopies | None = None,
+        holds: Holds | None = None,
         shards: ShardedChats | None = None,
         retention: ItemRetention = NO_EXPIRY,
         clock: Clock | None = None,
@@ -198,18 +191,8 @@ class MessageChanges:
         is_late: bool,
     ) -> None:
         """Write the changed message to its item. Raises ConditionFailed if `item` is outdated."""
-        receiver, old = item.get(Field.RECEIVER), get_object_key(item)
-        user = None if receiver is None else str(receiver["S"])
-        wanted = encode_item(PersistItem(changed, user))
-        has_its_text = not changed.deleted and changed.edited_seq == message.edited_seq
-        if old is not None and has_its_text:
-            # The body was not loaded. Keep the pointer to its object.
-            pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
-            wanted |= {name: item[name] for name in pointer}
-            # Remove the checksum: it covers the body, which is not available here.
-            wanted.pop(Field.SUM, None)
-        else:
-            (wanted,) = await self._bodies.offload([wanted])
+        old = get_object_key(item)
+        wanted = await encode_changed(item, message, changed, self._bodies)
         is_unchanged = Attr(Field.REV) == Raw(item[Field.REV])
         await self._table.update(
             key, _build_changes(item, wanted, is_late=is_late), if_=is_unchanged
@@ -235,6 +218,24 @@ class MessageChanges:
         (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
         entry = await self._rows.add_partition_key(short)
         await self._table.put(entry, if_=Attr(Field.CHAT).is_absent)
+
+
+async def encode_changed(item: Item, message: Message, changed: Message, bodies: Bodies) -> Item:
+    """Return the item of `changed`, which was `message` with `item`. Its body may be in S3.
+
+    A body that has not changed was not loaded, so the item keeps the pointer to its object.
+    """
+    receiver = item.get(Field.RECEIVER)
+    user = None if receiver is None else str(receiver["S"])
+    encoded = encode_item(PersistItem(changed, user))
+    has_its_text = not changed.deleted and changed.edited_seq == message.edited_seq
+    if get_object_key(item) is None or not has_its_text:
+        (encoded,) = await bodies.offload([encoded])
+        return encoded
+    pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
+    encoded |= {name: item[name] for name in pointer}
+    encoded.pop(Field.SUM, None)  # the checksum covers the body, which is not available here
+    return encoded
 
 
 def _build_changes(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Change]:

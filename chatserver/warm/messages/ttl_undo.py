@@ -15,12 +15,8 @@ from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr, Raw
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
-from chatserver.warm.messages.message_repository import (
-    PersistItem,
-    decode_item,
-    decode_items,
-    encode_item,
-)
+from chatserver.warm.messages.message_changes import encode_changed
+from chatserver.warm.messages.message_repository import decode_item, decode_items
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -68,17 +64,7 @@ class RemovedItems:
         if has_its_text and not message.deleted:
             message = msgspec.structs.replace(message, body="")
         if was != message:
-            receiver = item.get(Field.RECEIVER)
-            user = None if receiver is None else str(receiver["S"])
-            wanted = encode_item(PersistItem(message, user))
-            if has_its_text and not message.deleted:
-                # Keep the pointer to the body. Drop the item's checksum: it cannot be recomputed
-                # without the body.
-                pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
-                wanted |= {name: item[name] for name in pointer}
-                wanted.pop(Field.SUM, None)
-            else:
-                (wanted,) = await self._bodies.offload([wanted])
+            wanted = await encode_changed(item, was, message, self._bodies)
             wanted[Field.CHAT] = item[Field.CHAT]  # the item stays in its shard
         if Field.EXPIRES_AT not in wanted:
             wanted.pop(Field.TTL, None)
