@@ -20,7 +20,7 @@ import asyncio
 import collections
 import dataclasses
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import structlog
 
@@ -30,6 +30,7 @@ from chatserver.errors import CorruptData
 from chatserver.protocol import expired_messages
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry
+from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
@@ -93,20 +94,6 @@ class TtlRemovalClassifier:
         return False
 
 
-class Entries(Protocol):
-    """Reader of entries by seq, from all tiers."""
-
-    async def list_after(
-        self, chat: str, after: int, limit: int, ts_hint: int | None = None
-    ) -> list[Message]: ...
-
-
-class RemovedItemsHandler(Protocol):
-    """Handler for items that TTL removed, called by the Stream reader."""
-
-    async def handle(self, removed: Sequence[Item]) -> None: ...
-
-
 @dataclasses.dataclass(kw_only=True)
 class TtlRemovalHandler:
     """Handles TTL removals. `settle_s` is the longest duration of a concurrent write."""
@@ -116,7 +103,7 @@ class TtlRemovalHandler:
     archivable: ArchivableEntries
     items: RemovedItems
     changes: MessageChanges
-    entries: Entries
+    entries: WarmAndColdLog
     clock: Clock
     settle_s: float
 

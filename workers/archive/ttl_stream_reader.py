@@ -35,7 +35,7 @@ from chatserver.warm.streams.reader import Record, StreamReader
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
-from workers.archive.ttl_removal_checks import RemovedItemsHandler
+from workers.archive.ttl_removal_checks import TtlRemovalHandler
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ class TtlStreamReader:
 
     _streams: StreamReader
     _rows: StreamCheckpoints
-    _handler: RemovedItemsHandler
+    _handler: TtlRemovalHandler
     _name: str
     _clock: Clock
     _poll_s: float

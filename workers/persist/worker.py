@@ -33,14 +33,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 import msgspec
-import redis.asyncio
-import redis.exceptions
 import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq
-from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
+from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import StoredUpdate
+from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.persist_backlog import (
@@ -109,7 +108,8 @@ class PersistWorker:
         self._moved = asyncio.Event()
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self._loading = asyncio.Lock()
-        self._client: redis.asyncio.Redis | None = None  # for blocking reads
+        key = container.hot.keys.backlog(partition)
+        self._new_entries = StreamWaiter(container.hot, key)
 
     async def run(self) -> None:
         """Persist until cancelled. The lease is released on exit.
@@ -130,8 +130,7 @@ class PersistWorker:
                             "persist.lease_lost", partition=self._partition, error=exc.message
                         )
             finally:
-                if self._client is not None:
-                    await self._client.aclose()
+                await self._new_entries.close()
 
     async def _persist(self) -> None:
         self._open.clear()
@@ -190,7 +189,9 @@ class PersistWorker:
             entries = await self._backlog.list_after(position, BATCH_MAX)
             if not entries:
                 queues.release()
-                await self._wait_for_entries(position)
+                # The lease must be renewed.
+                wait_ms = min(IDLE_MS, int(self._settings.lease_s / 3 * 1000))
+                await self._new_entries.wait_after(position, wait_ms)
                 continue
             position = entries[-1].id
             await self._enqueue(queues, entries, progress)
@@ -253,19 +254,6 @@ class PersistWorker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.lease_s / 5):
                 await event.wait()
-
-    async def _wait_for_entries(self, position: str) -> None:
-        key = self._container.hot.keys.backlog(self._partition)
-        if self._client is None:
-            self._client = self._container.hot.create_blocking_client(key)
-        wait_ms = min(IDLE_MS, int(self._settings.lease_s / 3 * 1000))  # the lease must be renewed
-        try:
-            read = self._client.xread({key: position}, count=1, block=wait_ms)
-            await self._container.hot.with_deadline(read)
-        except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(
-                f"redis at {self._container.hot.name}: {exc}", public=REDIS_DOWN
-            ) from exc
 
     # writing
 
