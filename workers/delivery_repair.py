@@ -182,8 +182,8 @@ class RepairWorker:
             for user, after in audience.users.items()
         ]
         await list_with_first_message(self._container.inboxes, audience, self._devices)
-        for place in await self._container.inboxes.deliver(deliveries):
-            self._devices.notify_seq(place.user, place.seq, place.gateways)
+        for result in await self._container.inboxes.deliver(deliveries):
+            self._devices.notify_seq(result.user, result.seq, result.gateways)
         await self._record_delivered(chat, audience.top)
 
     async def _record_delivered(self, chat: ChatId, upto: Seq) -> None:

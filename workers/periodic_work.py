@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from chatserver.domain.aligned_sleep import sleep_aligned
-from chatserver.hot.leases import Lease
+from chatserver.hot.worker_leases import Lease
 
 
 async def run_periodically(

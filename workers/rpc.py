@@ -64,7 +64,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def _is_bulk(operation: rpc.AnyOperation) -> bool:
     match operation:
-        case rpc.CreateChat():
+        case rpc.CreateGroupChat():
             return len(operation.members) > FEW_USERS
         case rpc.ForwardFrame():
             return operation.priority == "bulk"
@@ -217,11 +217,11 @@ class RpcWorker:
             case rpc.LoadChat():
                 await self._container.chat_loader.load_chat(ChatId(operation.chat))
                 return b""
-            case rpc.OpenDirect():
+            case rpc.OpenDirectChat():
                 user, other = UserId(operation.user), UserId(operation.other)
                 creator = self._container.chat_creator
                 return _encode(await creator.open_direct(user, other, is_host=operation.is_host))
-            case rpc.CreateChat():
+            case rpc.CreateGroupChat():
                 members = [UserId(member) for member in operation.members]
                 info = await self._container.chat_creator.create_chat(
                     UserId(operation.user),

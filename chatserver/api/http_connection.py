@@ -45,7 +45,7 @@ from uvicorn.server import ServerState
 from chatserver import config
 from chatserver.api.problems import MEDIA_TYPE, encode_problem
 from chatserver.domain.client_addresses import Network, get_subject, is_in, resolve_client_address
-from chatserver.domain.connection_limits import ConnectionTable, Stage
+from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 
@@ -78,13 +78,13 @@ class HttpLimits:
         )
         # Requests in progress per client, counted only for clients behind a trusted proxy.
         self.forwarded: collections.Counter[str] = collections.Counter()
-        self.deadlines: dict[Stage, float] = {
-            Stage.HEAD: HEAD_TIMEOUT_S,
-            Stage.BODY: BODY_TIMEOUT_S,
-            Stage.WRITE: WRITE_TIMEOUT_S,
-            Stage.IDLE: settings.idle_timeout_s,
+        self.deadlines: dict[ConnectionStage, float] = {
+            ConnectionStage.HEAD: HEAD_TIMEOUT_S,
+            ConnectionStage.BODY: BODY_TIMEOUT_S,
+            ConnectionStage.WRITE: WRITE_TIMEOUT_S,
+            ConnectionStage.IDLE: settings.idle_timeout_s,
         }
-        for stage in Stage:
+        for stage in ConnectionStage:
             gauge = metrics.HTTP_CONNECTIONS.labels(stage.name.lower())
             gauge.set_function(functools.partial(self.table.count, stage))
         self._expired: dict[HttpConnection, None] = {}
@@ -130,7 +130,7 @@ class HttpConnection(H11Protocol):
         self._inner: ASGIApp = self.app
         self.app = self._serve
         self._peer = ""
-        self._stage = Stage.HEAD
+        self._stage = ConnectionStage.HEAD
         self._staged_cycle: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_new = True  # True until the first byte has been received
@@ -144,8 +144,8 @@ class HttpConnection(H11Protocol):
         self._peer = self.client[0] if self.client else ""
         is_proxy = is_in(self._peer, self._limits.trusted)
         address = None if is_proxy else get_subject(self._peer)
-        displaced = self._limits.table.put(self, address, Stage.HEAD)
-        self._enter(Stage.HEAD, HEAD_TIMEOUT_S)
+        displaced = self._limits.table.put(self, address, ConnectionStage.HEAD)
+        self._enter(ConnectionStage.HEAD, HEAD_TIMEOUT_S)
         if displaced is not None:
             displaced.close_for_new_connection()
 
@@ -193,17 +193,17 @@ class HttpConnection(H11Protocol):
         if (stage, self.cycle) != (self._stage, self._staged_cycle):
             self._enter(stage, self._limits.deadlines.get(stage))
 
-    def _find_stage(self) -> Stage:
+    def _find_stage(self) -> ConnectionStage:
         if self.flow.write_paused or self.transport.is_closing():
-            return Stage.WRITE
+            return ConnectionStage.WRITE
         if self.conn.their_state is h11.SEND_BODY:
-            return Stage.BODY
+            return ConnectionStage.BODY
         if self.cycle is not None and not self.cycle.response_complete:
-            return Stage.BUSY
+            return ConnectionStage.BUSY
         has_begun = self.cycle is None or bool(self.conn.trailing_data[0])
-        return Stage.HEAD if has_begun else Stage.IDLE
+        return ConnectionStage.HEAD if has_begun else ConnectionStage.IDLE
 
-    def _enter(self, stage: Stage, seconds: float | None) -> None:
+    def _enter(self, stage: ConnectionStage, seconds: float | None) -> None:
         self._cancel_deadline()
         self._stage, self._staged_cycle = stage, self.cycle
         self._limits.table.move(self, stage)
@@ -220,9 +220,9 @@ class HttpConnection(H11Protocol):
         """Respond with 408 or close, because a deadline has passed; see the module docstring."""
         if not self._is_lingering:
             _count_closed(f"{self._stage.name.lower()}_timeout")
-        if self._stage is Stage.HEAD and not self._is_new:
+        if self._stage is ConnectionStage.HEAD and not self._is_new:
             self._refuse(408, "request: the headers did not arrive in time")
-        elif self._stage is Stage.BODY:
+        elif self._stage is ConnectionStage.BODY:
             self._refuse(408, "body: did not arrive in time")
         else:
             self._close()
@@ -231,7 +231,7 @@ class HttpConnection(H11Protocol):
         """Close immediately, to make room for a new connection."""
         _count_closed("displaced")
         self._limits.table.remove(self)
-        if self._stage is Stage.IDLE:
+        if self._stage is ConnectionStage.IDLE:
             self._close()
         else:
             self.transport.abort()
@@ -253,7 +253,7 @@ class HttpConnection(H11Protocol):
             return
         self.transport.write(_encode_response(status, detail))
         self._is_lingering = True
-        self._enter(Stage.WRITE, LINGER_S)
+        self._enter(ConnectionStage.WRITE, LINGER_S)
         self.flow.resume_reading()
         self.transport.write_eof()
 

@@ -42,7 +42,7 @@ class _Waiter:
     granted: asyncio.Future[None]
     is_delayed: bool
     # Number of waiting attempts with the same `account` that ranked before this one on arrival.
-    place: int = 0
+    position: int = 0
 
     @property
     def source(self) -> tuple[str, str]:
@@ -58,7 +58,7 @@ class _Waiter:
     def fair_rank(self) -> tuple[bool, int, int]:
         """The rank among the attempts for all accounts, which are served round-robin."""
         is_stranger, tried, number = self.rank
-        return (is_stranger, max(tried, self.place), number)
+        return (is_stranger, max(tried, self.position), number)
 
 
 class PasswordQueue:
@@ -109,7 +109,7 @@ class PasswordQueue:
         waiter = _Waiter(attempt, (False, 0, 0), loop.create_future(), delay_s > 0)
         ahead = sum(other.source == waiter.source for other in self._waiting)
         waiter.rank = (not attempt.is_known, max(attempt.used, ahead), next(self._numbers))
-        waiter.place = sum(
+        waiter.position = sum(
             other.account == waiter.account and other.rank < waiter.rank for other in self._waiting
         )
         self._waiting.append(waiter)

@@ -57,8 +57,8 @@ class RefreshTokens:
 
     def is_genuine(self, token: RefreshToken, seed: bytes) -> bool:
         """Return whether this server created a token."""
-        wanted = self._compute_mac(token.user, token.login, token.generation, seed)
-        return hmac.compare_digest(wanted, token.mac)
+        expected = self._compute_mac(token.user, token.login, token.generation, seed)
+        return hmac.compare_digest(expected, token.mac)
 
     def _compute_mac(self, user: str, login: str, generation: int, seed: bytes) -> str:
         # Only `seed`, the last part, can contain a dot, so different parts give different texts.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chatserver.hot.chats.persist_backlog import CommittedMessage as Raw
     from chatserver.hot.redis.client import HotClient
     from chatserver.warm.messages.message_changes import MessageChanges
-    from chatserver.warm.messages.message_repository import MessageRepository
+    from chatserver.warm.messages.messages import Messages
 
 PAGE = 200
 _TEXT_MAX = 300
@@ -87,7 +87,7 @@ async def _list(settings: Settings, limit: int) -> None:
                 return
             count += 1
             text = letter.message.tail[:_TEXT_MAX].decode(errors="replace")
-            click.echo(f"{letter.place}\t{letter.message.seq}\t{letter.why}\t{text}")
+            click.echo(f"{letter.id}\t{letter.message.seq}\t{letter.why}\t{text}")
     click.echo(format_count(count, "dead letter"), err=True)
 
 
@@ -98,7 +98,7 @@ async def _replay(settings: Settings, ids: set[str] | None) -> None:
     from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.messages.long_bodies import LongBodies
     from chatserver.warm.messages.message_changes import MessageChanges
-    from chatserver.warm.messages.message_repository import MessageRepository
+    from chatserver.warm.messages.messages import Messages
     from chatserver.warm.messages.sharded_chats import ShardedChats
     from chatserver.warm.messages.ttl import ItemRetention
 
@@ -111,7 +111,7 @@ async def _replay(settings: Settings, ids: set[str] | None) -> None:
         client = dynamodb.for_feature("operations")
         shards = ShardedChats(client)
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), shards=shards)
-        repository = MessageRepository(client, shards=shards, bodies=bodies)
+        repository = Messages(client, shards=shards, bodies=bodies)
         changes = MessageChanges(
             client,
             shards=shards,
@@ -119,17 +119,17 @@ async def _replay(settings: Settings, ids: set[str] | None) -> None:
             bodies=bodies,
         )
         async for backlog, letter in _iter_dead(hot):
-            if ids is not None and letter.place not in ids:
+            if ids is not None and letter.id not in ids:
                 continue
-            replayed.add(letter.place)
+            replayed.add(letter.id)
             try:
                 stored_in, outcome = await _replay_message(repository, changes, letter.message)
             except CorruptData as exc:
                 failed += 1
-                click.echo(f"{letter.place}: still cannot be persisted: {exc.message}", err=True)
+                click.echo(f"{letter.id}: still cannot be persisted: {exc.message}", err=True)
                 continue
             await backlog.remove_dead(letter, stored_in)
-            click.echo(f"{letter.place}: {outcome}")
+            click.echo(f"{letter.id}: {outcome}")
     missing = (ids or set()) - replayed
     if missing:
         raise click.ClickException(f"dead letters not found: {', '.join(sorted(missing))}")
@@ -139,7 +139,7 @@ async def _replay(settings: Settings, ids: set[str] | None) -> None:
 
 
 async def _replay_message(
-    repository: MessageRepository, changes: MessageChanges, raw: Raw
+    repository: Messages, changes: MessageChanges, raw: Raw
 ) -> tuple[ChatId | None, str]:
     """Retry a message; return its chat if the message is now stored, and the outcome to print.
 
@@ -150,7 +150,7 @@ async def _replay_message(
 
     from chatserver.protocol import codec
     from chatserver.protocol.message_change_effects import apply_entry
-    from chatserver.warm.messages.message_repository import PersistItem
+    from chatserver.warm.messages.messages import PersistItem
 
     try:
         message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))

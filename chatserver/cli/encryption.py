@@ -18,8 +18,8 @@ from chatserver.errors import ConfigError
 
 if TYPE_CHECKING:
     from chatserver.encryption.key_ring import KeyRing
-    from chatserver.warm.encryption.key_rows import DataKeyRows
-    from workers.archive.reencryption import Counts
+    from chatserver.warm.encryption.data_keys import DataKeys
+    from workers.archive.reencryption import ReencryptionCounts
 
 NO_TENANT = "default"  # tenant name of a deployment without CHAT_WARM_TENANT
 
@@ -122,7 +122,7 @@ async def reencrypt(
         with open_report(clock) as report:
             report.begin("reencrypt", 0)
 
-            def on_progress(counts: Counts) -> None:
+            def on_progress(counts: ReencryptionCounts) -> None:
                 report.show(counts.items_read, _describe(counts))
 
             done = await job.run(on_progress)
@@ -176,18 +176,18 @@ def _format_date(ms: int | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _open_keys(settings: Settings) -> AsyncIterator[tuple[DataKeyRows, KeyRing | None]]:
+async def _open_keys(settings: Settings) -> AsyncIterator[tuple[DataKeys, KeyRing | None]]:
     from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.encryption.cipher_factory import make_key_ring
-    from chatserver.warm.encryption.key_rows import DataKeyRows
+    from chatserver.warm.encryption.data_keys import DataKeys
 
     async with open_dynamodb(settings.warm) as dynamodb, contextlib.AsyncExitStack() as stack:
         client = dynamodb.for_feature("operations")
         ring = make_key_ring(client, settings.warm, stack)
-        yield DataKeyRows(client), ring
+        yield DataKeys(client), ring
 
 
-def _describe(counts: Counts) -> str:
+def _describe(counts: ReencryptionCounts) -> str:
     return (
         f"{format_count(counts.items, 'item')}, "
         f"{format_count(counts.objects, 'long body', 'long bodies')} and "

@@ -14,8 +14,8 @@ from chatserver.command_options import WriteUnitsMax, handle_errors, with_option
 from chatserver.errors import Conflict
 
 if TYPE_CHECKING:
-    from chatserver.warm.schema.active_version import Process, SchemaState
-    from chatserver.warm.schema.migrations.cost_estimate import Estimate
+    from chatserver.warm.schema.active_version import SchemaProcess, SchemaState
+    from chatserver.warm.schema.migrations.cost_estimate import MigrationEstimate
     from chatserver.warm.schema.migrations.runner import MigrationStatus
 
 
@@ -30,20 +30,20 @@ async def status() -> None:
     """Show all migrations, and the schema version that each process uses."""
     from chatserver.domain.clock import SystemClock
     from chatserver.warm.dynamo.connections import open_dynamodb
-    from chatserver.warm.schema.active_version import SchemaRows
+    from chatserver.warm.schema.active_version import SchemaVersions
     from chatserver.warm.schema.migrations import MIGRATIONS
-    from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows
+    from chatserver.warm.schema.migrations.progress_and_lock import MigrationProgress
     from chatserver.warm.schema.migrations.runner import list_statuses
 
     settings = prepare("migrate")
     now = SystemClock().time()
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
-        rows = SchemaRows(client)
+        rows = SchemaVersions(client)
         state = await rows.get_state()
         statuses = await list_statuses(client, settings.warm, state, MIGRATIONS)
         processes = await rows.list_processes(now)
-        holder = await MigrationRows(client).find_holder(now)
+        holder = await MigrationProgress(client).find_holder(now)
     for line in status_lines(state, statuses, processes, holder, now):
         click.echo(line)
 
@@ -60,14 +60,14 @@ async def plan(
 ) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
     from chatserver.warm.dynamo.connections import open_dynamodb
-    from chatserver.warm.schema.active_version import SchemaRows
+    from chatserver.warm.schema.active_version import SchemaVersions
     from chatserver.warm.schema.migrations import MIGRATIONS
     from chatserver.warm.schema.migrations.cost_estimate import estimate
 
     settings = prepare("migrate")
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
-        state = await SchemaRows(client).get_state()
+        state = await SchemaVersions(client).get_state()
         pending = [migration for migration in MIGRATIONS if migration.number > state.version]
         estimates = await estimate(client, settings.warm, pending)
     for line in plan_lines(estimates, max_write_units):
@@ -102,7 +102,7 @@ async def up(
     from chatserver.telemetry.failpoints import arm_failpoint
     from chatserver.warm.dynamo.connections import open_dynamodb
     from chatserver.warm.schema.migrations import MIGRATIONS
-    from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
+    from chatserver.warm.schema.migrations.runner import MigrationOptions, MigrationRunner
 
     settings = prepare("migrate")
     arm_failpoint()
@@ -114,7 +114,7 @@ async def up(
                 settings.warm,
                 clock=clock,
                 report=report,
-                options=Options(
+                options=MigrationOptions(
                     write_units_max=max_write_units,
                     read_units_max=max_read_units,
                     segments=segments,
@@ -130,7 +130,7 @@ async def up(
 def status_lines(
     state: SchemaState,
     statuses: list[MigrationStatus],
-    processes: list[Process],
+    processes: list[SchemaProcess],
     holder: str | None,
     now: float,
 ) -> list[str]:
@@ -160,7 +160,7 @@ def status_lines(
     return lines
 
 
-def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[str]:
+def plan_lines(estimates: list[MigrationEstimate], max_write_units: int | None) -> list[str]:
     """Return the lines that `plan` prints."""
     if not estimates:
         return ["nothing to do"]

@@ -43,9 +43,9 @@ def require_redis(settings: Redis) -> None:
                 # An error reply is fine: Redis may require a password, or be loading its data.
                 is_redis = connection.recv(16)[:1] in (b"+", b"-")
     except OSError as exc:
-        from chatserver.hot.redis.connection_setup import Address, describe_failure
+        from chatserver.hot.redis.connection_setup import RedisAddress, describe_failure
 
-        raise Unavailable(describe_failure(Address(settings.url), exc)) from exc
+        raise Unavailable(describe_failure(RedisAddress(settings.url), exc)) from exc
     if not is_redis:
         raise Unavailable(f"redis at {name}: the server at this address is not Redis")
 

@@ -52,7 +52,7 @@ async def restore(
     from chatserver.cli.progress import open_report
     from chatserver.domain.clock import SystemClock
     from chatserver.telemetry.failpoints import arm_failpoint
-    from workers.archive.restorer import Progress, open_restorer
+    from workers.archive.restorer import RestoreProgress, open_restorer
 
     settings = prepare("restore")
     name = ChatId(parse_id(chat, "CHAT"))
@@ -76,7 +76,7 @@ async def restore(
         with open_report(clock) as report:
             report.begin("restore", cost.entries)
 
-            def on_progress(done: Progress) -> None:
+            def on_progress(done: RestoreProgress) -> None:
                 report.show(
                     done.entries,
                     f"{done.entries} of {cost.entries} entries, {done.write_units:.0f} write units",

@@ -27,13 +27,13 @@ async def apply(
     from chatserver.cold.client import open_s3
     from chatserver.warm.dynamo.client import TableMissing
     from chatserver.warm.dynamo.connections import open_dynamodb
-    from chatserver.warm.schema.active_version import SchemaRows
+    from chatserver.warm.schema.active_version import SchemaVersions
     from chatserver.warm.schema.provisioning import apply_tables
 
     settings = prepare("tables")
 
     async with open_dynamodb(settings.warm) as dynamodb:
-        schema = SchemaRows(dynamodb.for_feature("schema"))
+        schema = SchemaVersions(dynamodb.for_feature("schema"))
         with contextlib.suppress(TableMissing):
             if blocked := (await schema.get_state()).blocked:
                 raise ConfigError([f"{blocked}; see `chatserver tenants list`"])

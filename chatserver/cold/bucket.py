@@ -38,8 +38,8 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
     """
     changes = [BucketChange(await _make_bucket(store, settings), "bucket")]
     existing = await _find_rules(store, "get_bucket_cors", "CORSRules")
-    wanted = [_make_cors_rule(settings)] if settings.origins else []
-    if (rules := _merge(existing, wanted)) is not None:
+    desired = [_make_cors_rule(settings)] if settings.origins else []
+    if (rules := _merge(existing, desired)) is not None:
         await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": rules})
         changes.append(
             BucketChange("changed", f"CORS rule for pages: {', '.join(settings.origins)}")
@@ -56,8 +56,8 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
     """Return descriptions of the CORS and lifecycle rules that are missing or differ."""
     missing = []
     rules = await _find_rules(store, "get_bucket_cors", "CORSRules")
-    wanted = [_make_cors_rule(settings)] if settings.origins else []
-    if _merge(rules, wanted) is not None:
+    desired = [_make_cors_rule(settings)] if settings.origins else []
+    if _merge(rules, desired) is not None:
         missing.append(f"web pages at {', '.join(settings.origins)} may not upload")
     rules = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
     if _merge(rules, _make_lifecycle_rules(store.prefix, settings)) is not None:
@@ -67,12 +67,12 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
 
 async def find_rules_of_tenant(store: ObjectStore, settings: Cold) -> list[str]:
     """Return the ids of the bucket rules that belong only to this tenant."""
-    wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
+    own_ids = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     rules = [
         *await _find_rules(store, "get_bucket_cors", "CORSRules"),
         *await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules"),
     ]
-    return [rule["ID"] for rule in rules if rule.get("ID") in wanted]
+    return [rule["ID"] for rule in rules if rule.get("ID") in own_ids]
 
 
 async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
@@ -84,14 +84,14 @@ async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
 
 async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
     """Remove the bucket rules that belong only to this tenant; return their number. Idempotent."""
-    wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
+    own_ids = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     removed = 0
     for operation, name, configuration in (
         ("bucket_cors", "CORSRules", "CORSConfiguration"),
         ("bucket_lifecycle_configuration", "Rules", "LifecycleConfiguration"),
     ):
         rules = await _find_rules(store, f"get_{operation}", name)
-        remaining = [rule for rule in rules if rule.get("ID") not in wanted]
+        remaining = [rule for rule in rules if rule.get("ID") not in own_ids]
         if len(remaining) == len(rules):
             continue
         removed += len(rules) - len(remaining)
@@ -125,14 +125,14 @@ async def _find_rules(store: ObjectStore, operation: str, name: str) -> list[dic
 
 
 def _merge(
-    existing: list[dict[str, Any]], wanted: list[dict[str, Any]]
+    existing: list[dict[str, Any]], desired: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """Return `existing` with the `wanted` rules added or replaced; None if nothing changes."""
-    names = {rule["ID"] for rule in wanted}
+    """Return `existing` with the `desired` rules added or replaced; None if nothing changes."""
+    names = {rule["ID"] for rule in desired}
     ours = [rule for rule in existing if rule.get("ID") in names]
-    if not wanted or _normalize(ours) == _normalize(wanted):
+    if not desired or _normalize(ours) == _normalize(desired):
         return None
-    return [rule for rule in existing if rule not in ours] + wanted
+    return [rule for rule in existing if rule not in ours] + desired
 
 
 def _normalize(rules: list[dict[str, Any]]) -> list[str]:

@@ -11,7 +11,12 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
-from chatserver.encryption.value_cipher import OVERHEAD_BYTES, Place, ValueCipher, is_encrypted
+from chatserver.encryption.value_cipher import (
+    OVERHEAD_BYTES,
+    EncryptionContext,
+    ValueCipher,
+    is_encrypted,
+)
 from chatserver.errors import KEYS_DOWN, TooLarge, Unavailable
 
 PAGE_MAX = 1000  # maximum keys per response, an AWS limit
@@ -35,7 +40,7 @@ class BodyFiles:
         """Write an object. Idempotent."""
         kind = "text/plain; charset=utf-8"
         if self._cipher is not None:
-            data = (await self._cipher.get_current()).encrypt(_build_place(key), data)
+            data = (await self._cipher.get_current()).encrypt(_build_context(key), data)
             kind = "application/octet-stream"
         await self._store.call("put_object", Key=key, Body=data, ContentType=kind)
 
@@ -60,7 +65,7 @@ class BodyFiles:
         cipher_key = await self._cipher.find_for(data)
         if cipher_key is None:
             raise ObjectMissing(f"{key}: its encryption key has been deleted")
-        return cipher_key.decrypt(_build_place(key), data)
+        return cipher_key.decrypt(_build_context(key), data)
 
     async def remove(self, key: str) -> None:
         """Remove an object. Idempotent."""
@@ -91,5 +96,5 @@ def _to_unix_s(when: datetime.datetime) -> float:
     return when.timestamp()
 
 
-def _build_place(key: str) -> Place:
+def _build_context(key: str) -> EncryptionContext:
     return ("object", key)

@@ -27,9 +27,9 @@ from typing import Final, NamedTuple
 import msgspec
 import zstandard
 
-from chatserver.domain.archive_segments import Segment
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.domain.ids import ChatId, Seq, Ts
-from chatserver.encryption.value_cipher import DataKey, Place
+from chatserver.encryption.value_cipher import DataKey, EncryptionContext
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
@@ -55,14 +55,14 @@ class Unpacked(NamedTuple):
     `bodies`: the encrypted bodies and file names; None if the entries are not encrypted.
     """
 
-    segment: Segment
+    segment: ArchiveSegment
     entries: list[Message]
     bodies: bytes | None
 
 
 def encode_segment(
     entries: Sequence[Message], tag: str = "", key: DataKey | None = None
-) -> tuple[Segment, bytes]:
+) -> tuple[ArchiveSegment, bytes]:
     """Return the segment for `entries`, and its content. CPU-bound: do not call on an event loop.
 
     `key` encrypts the bodies and file names.
@@ -86,7 +86,7 @@ def encode_segment(
     else:
         header = msgspec.structs.replace(header, v=2)
         packed = zstandard.ZstdCompressor(level=LEVEL).compress(msgspec.json.encode(texts))
-        encrypted = msgspec.json.encode(key.encrypt(_build_place(header), packed))
+        encrypted = msgspec.json.encode(key.encrypt(_build_context(header), packed))
         public = (_without_texts(entry) for entry in entries)
         lines = [codec.encode(header), *map(codec.encode, public), encrypted, b""]
     raw = b"\n".join(lines)
@@ -96,7 +96,7 @@ def encode_segment(
             f"{ENTRIES_MAX} entries or {RAW_BYTES_MAX} bytes"
         )
     data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(raw)
-    segment = Segment(
+    segment = ArchiveSegment(
         chat=ChatId(first.chat),
         first=Seq(first.seq),
         last=Seq(last.seq),
@@ -134,7 +134,9 @@ def _with_texts(entry: Message, texts: Iterator[str]) -> Message:
     return msgspec.structs.replace(entry, body=body, attachments=files, shredded=False)
 
 
-def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) -> list[Message]:
+def decode_segment(
+    segment: ArchiveSegment, data: bytes, key: DataKey | None = None
+) -> list[Message]:
     """Return the entries of an object; see `unpack_segment` and `decrypt_bodies`."""
     return decrypt_bodies(unpack_segment(segment, data), key)
 
@@ -153,7 +155,7 @@ def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
         return entries
     if key is None:
         return [build_shredded_tombstone(entry) if entry.shredded else entry for entry in entries]
-    packed = key.decrypt(_build_place(_build_header(segment)), encrypted)
+    packed = key.decrypt(_build_context(_build_header(segment)), encrypted)
     try:
         raw = zstandard.ZstdDecompressor().decompress(
             packed, max_output_size=RAW_BYTES_MAX, allow_extra_data=False
@@ -170,7 +172,7 @@ def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
     return whole
 
 
-def unpack_segment(segment: Segment, data: bytes) -> Unpacked:
+def unpack_segment(segment: ArchiveSegment, data: bytes) -> Unpacked:
     """Parse an object, which must match the manifest.
 
     Takes a few milliseconds per megabyte: do not call on an event loop.
@@ -204,11 +206,11 @@ def unpack_segment(segment: Segment, data: bytes) -> Unpacked:
     return Unpacked(segment, entries, encrypted)
 
 
-def _build_place(header: _Header) -> Place:
+def _build_context(header: _Header) -> EncryptionContext:
     return ("segment", header.chat, str(header.first), str(header.last))
 
 
-def _build_header(segment: Segment, v: int = 1) -> _Header:
+def _build_header(segment: ArchiveSegment, v: int = 1) -> _Header:
     return _Header(
         v=v,
         chat=segment.chat,

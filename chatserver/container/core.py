@@ -25,7 +25,7 @@ from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCo
 from chatserver.hot.chats.unread_counts import UnreadCounts
 from chatserver.hot.jwks_cache import JwksCache
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S, PresenceStates
 from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, RateLimits
@@ -33,8 +33,8 @@ from chatserver.hot.users.revocations import Revocations
 from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.typing_signals import TypingSignals
-from chatserver.service.chats.user_chats import ChatDirectory, Chats
-from chatserver.service.history.history_pages import History, WarmHistory
+from chatserver.service.chats.user_chats import ChatDirectory, UserChats
+from chatserver.service.history.history_pages import HistoryPages, WarmHistory
 from chatserver.service.history.reader_views import ReaderViews
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.messaging.message_changes import MessageChangeService
@@ -64,7 +64,7 @@ class CoreContainer(abc.ABC):
         self.hidden_messages = HiddenMessages(hot)
         self.change_committer = MessageChangeCommitter(hot, gateway)
         self.hot_membership = HotMembership(hot)
-        self.blocks = Blocks(hot)
+        self.blocks = HotBlocks(hot)
         self.key_sets = JwksCache(hot)
         self.revocations = Revocations(hot, settings.auth.token_s_max)
         self.limits = RateLimits(hot, settings.limits, self.limit_kinds)
@@ -150,8 +150,8 @@ class CoreContainer(abc.ABC):
         return ReaderViews(self.chat_log, self.hidden_messages, self.members)
 
     @cached_property
-    def history(self) -> History:
-        return History(
+    def history(self) -> HistoryPages:
+        return HistoryPages(
             log=self.chat_log,
             older=self.warm_history,
             members=self.members,
@@ -161,8 +161,8 @@ class CoreContainer(abc.ABC):
         )
 
     @cached_property
-    def chats(self) -> Chats:
-        return Chats(
+    def chats(self) -> UserChats:
+        return UserChats(
             inboxes=self.inboxes,
             audiences=self.audiences,
             log=self.chat_log,

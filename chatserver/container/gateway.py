@@ -18,12 +18,12 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S
 from chatserver.hot.users.user_gateways import UserGateways
-from chatserver.hot.users.user_sessions import Sessions
+from chatserver.hot.users.user_sessions import UserSessions
 from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.access.host_keyring import HostKeyring
 from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.history.large_chat_log import LargeChatLog
-from chatserver.service.history.sync import Sync
+from chatserver.service.history.sync import DeviceSync
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.presence.user_presence import UserPresence
 
@@ -56,7 +56,7 @@ class GatewayContainer(CoreContainer):
         self.authentication = TokenAuthentication(self.tokens, self.revocations, self.host_keys)
         self.presence = UserGateways(hot, gateway, settings.gateway.online_ttl_s)
         self.user_presence = UserPresence(self.presence_states, settings.presence, clock)
-        self.sessions = Sessions(
+        self.sessions = UserSessions(
             hot=hot,
             gateway=gateway,
             sessions_max=settings.gateway.sessions_per_user_max,
@@ -94,8 +94,8 @@ class GatewayContainer(CoreContainer):
         await self.warm.load_user(user)
 
     @cached_property
-    def sync(self) -> Sync:
-        return Sync(
+    def sync(self) -> DeviceSync:
+        return DeviceSync(
             inboxes=self.inboxes,
             log=self.chat_log,
             older=self.warm,

@@ -9,34 +9,34 @@ from typing import Literal
 
 from chatserver.cold.client import ObjectStore
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.config import Settings
 from chatserver.container import storage_feature_ports
 from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId, new_id
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.worker_leases import Lease
 from chatserver.operations.doctor.dynamodb_checks import require_tables
 from chatserver.outbound.http_client import HttpClient
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.restored_ranges import RestoredRanges
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.legal_holds import Holds
-from chatserver.warm.chats.logins import LoginRows
+from chatserver.warm.chats.logins import Logins
+from chatserver.warm.chats.member_states import MemberStates
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
-from chatserver.warm.chats.read_marks_and_hidden_messages import MemberState
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.messages.active_days import ActiveDaysRepository
+from chatserver.warm.messages.active_days import ActiveDays
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.messages.ttl import ItemRetention
 
@@ -68,16 +68,16 @@ class TierContainer(CoreContainer, abc.ABC):
         self.outbound = connections.outbound
         directory = dynamodb.for_feature("directory")
         self.directory = Directory(directory)
-        self.member_state = MemberState(directory, self.directory)
+        self.member_state = MemberStates(directory, self.directory)
         self.memberships = Memberships(dynamodb.for_feature("membership"))
-        self.login_rows = LoginRows(dynamodb.for_feature("accounts"))
+        self.login_rows = Logins(dynamodb.for_feature("accounts"))
         self.holds = Holds(dynamodb.for_feature("moderation"))
         self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"))
         self.body_files = BodyFiles(store, dynamodb.cipher)
         self.item_retention = ItemRetention.by(settings.archive)
         self.manifests = Manifests(dynamodb.for_feature("archive"))
-        self.restored = RestoredRows(dynamodb.for_feature("archive"))
-        self.segments = SegmentStore(store, settings.archive, dynamodb.cipher)
+        self.restored = RestoredRanges(dynamodb.for_feature("archive"))
+        self.segments = SegmentObjects(store, settings.archive, dynamodb.cipher)
 
     async def check_tables(self) -> None:
         """Check that the tables exist and are readable; see `require_tables`."""
@@ -113,8 +113,8 @@ class TierContainer(CoreContainer, abc.ABC):
         return LongBodies(usage, self.settings.warm, self.body_files, self.clock, self.write_shards)
 
     @cached_property
-    def messages(self) -> MessageRepository:
-        return MessageRepository(
+    def messages(self) -> Messages:
+        return Messages(
             self.dynamodb.for_feature("persist"),
             self.clock,
             self.write_shards,
@@ -141,7 +141,7 @@ class TierContainer(CoreContainer, abc.ABC):
 
     @cached_property
     def older_tiers(self) -> WarmAndColdLog:
-        messages = MessageRepository(
+        messages = Messages(
             self.dynamodb.for_feature("history"),
             shards=self.write_shards,
             bodies=self.long_bodies,
@@ -154,9 +154,9 @@ class TierContainer(CoreContainer, abc.ABC):
         return UserArchivePositions(usage)
 
     @cached_property
-    def active_days(self) -> ActiveDaysRepository:
+    def active_days(self) -> ActiveDays:
         usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
-        return ActiveDaysRepository(usage, self.settings.warm)
+        return ActiveDays(usage, self.settings.warm)
 
     @cached_property
     def message_indexes(self) -> MessageIndexes:

@@ -51,20 +51,20 @@ from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.messages_of_all_chats import MessagesOfAllChats
 from chatserver.service.history.sent_and_received import SentAndReceived
 from chatserver.service.membership.former_members import FormerMembers
-from chatserver.service.membership.group_membership import Membership
-from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
+from chatserver.service.membership.group_membership import GroupMembership
+from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, GroupInvitations
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.service.moderation.blocks_and_reports import BlocksAndReports, PublishEvent
 from chatserver.service.moderation.retention import Retention
 from chatserver.telemetry.process_stats import BusyChats
-from chatserver.warm.api_keys import ApiKeyRows
-from chatserver.warm.chats.invitations import InvitationRows
-from chatserver.warm.chats.restrictions import RestrictionRows
+from chatserver.warm.api_keys import StoredApiKeys
+from chatserver.warm.chats.invitations import StoredInvitations
+from chatserver.warm.chats.user_restrictions import UserRestrictions
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.encryption.key_rows import require_provider
+from chatserver.warm.encryption.data_keys import require_provider
 from chatserver.warm.schema.active_version import watch_schema
 
 STORED_POLL_S = 0.1  # interval for checking whether a message is stored
@@ -187,10 +187,10 @@ class StorageContainer(TierContainer):
     # Chats and memberships
 
     @cached_property
-    def invitations(self) -> Invitations:
+    def invitations(self) -> GroupInvitations:
         chats = self.settings.chats
-        return Invitations(
-            rows=InvitationRows(self.dynamodb.for_feature("membership")),
+        return GroupInvitations(
+            rows=StoredInvitations(self.dynamodb.for_feature("membership")),
             follows=self.follow_graph,
             direct_chats=AnsweredDirectChats(
                 self.hot, self.load_chat, self.directory.find_existing
@@ -223,7 +223,7 @@ class StorageContainer(TierContainer):
             hot=self.hot_chat_writer,
             inboxes=self.inboxes,
             hidden=self.hidden_messages,
-            restrictions=RestrictionRows(
+            restrictions=UserRestrictions(
                 self.dynamodb.for_feature("directory"), self.moderation_rows
             ),
             blocks=self.blocks,
@@ -269,8 +269,8 @@ class StorageContainer(TierContainer):
         )
 
     @cached_property
-    def membership(self) -> Membership:
-        return Membership(
+    def membership(self) -> GroupMembership:
+        return GroupMembership(
             memberships=self.memberships,
             hot_membership=self.hot_membership,
             propagation=self.membership_propagation,
@@ -369,7 +369,7 @@ class StorageContainer(TierContainer):
 
 def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
     """Create the API key use cases, for the container and `chatserver keys`."""
-    return ApiKeys(ApiKeyRows(dynamodb.for_feature("accounts")), clock)
+    return ApiKeys(StoredApiKeys(dynamodb.for_feature("accounts")), clock)
 
 
 @contextlib.asynccontextmanager

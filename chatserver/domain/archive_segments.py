@@ -19,7 +19,7 @@ TRAIL_PREFIX: Final = "archived#"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Segment:
+class ArchiveSegment:
     """A segment in a chat's manifest; `decode_segment` checks its S3 object against this data.
 
     `tag` identifies one version of the object. If the entries change, a new object with a new tag

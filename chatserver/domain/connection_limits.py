@@ -2,8 +2,8 @@
 
 Pure: no I/O and no clock. New connections are always accepted. At the limit, one of the connections
 on which the server waits for the client is closed: an idle one if there is one, else one that is
-receiving a request, else one that is sending a response (see `Stage`); the oldest first. A
-connection whose request is being processed is never closed. If clients keep many requests
+receiving a request, else one that is sending a response (see `ConnectionStage`); the oldest first.
+A connection whose request is being processed is never closed. If clients keep many requests
 half-open, mostly their connections are closed, because the server waits for a normal client only
 for milliseconds.
 """
@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 C = TypeVar("C")
 
 
-class Stage(enum.IntEnum):
+class ConnectionStage(enum.IntEnum):
     """Connection stages. At the limit, a connection in the lowest stage is closed first."""
 
     IDLE = 0  # between two requests
@@ -26,7 +26,12 @@ class Stage(enum.IntEnum):
     BUSY = 4  # processing; never closed to make room for another connection
 
 
-_WAITING: Final = (Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.WRITE)
+_WAITING: Final = (
+    ConnectionStage.IDLE,
+    ConnectionStage.HEAD,
+    ConnectionStage.BODY,
+    ConnectionStage.WRITE,
+)
 
 
 class _Group(Generic[C]):
@@ -35,14 +40,14 @@ class _Group(Generic[C]):
     __slots__ = ("count", "stages")
 
     def __init__(self) -> None:
-        self.stages: tuple[dict[C, None], ...] = tuple({} for _ in Stage)
+        self.stages: tuple[dict[C, None], ...] = tuple({} for _ in ConnectionStage)
         self.count = 0
 
-    def put(self, connection: C, stage: Stage) -> None:
+    def put(self, connection: C, stage: ConnectionStage) -> None:
         self.stages[stage][connection] = None
         self.count += 1
 
-    def remove(self, connection: C, stage: Stage) -> None:
+    def remove(self, connection: C, stage: ConnectionStage) -> None:
         del self.stages[stage][connection]
         self.count -= 1
 
@@ -66,15 +71,15 @@ class ConnectionTable(Generic[C]):
         self._per_address_max = per_address_max
         self._all: _Group[C] = _Group()
         self._by_address: dict[str, _Group[C]] = {}
-        self._entries: dict[C, tuple[str | None, Stage]] = {}
+        self._entries: dict[C, tuple[str | None, ConnectionStage]] = {}
 
     def __len__(self) -> int:
         return self._all.count
 
-    def count(self, stage: Stage) -> int:
+    def count(self, stage: ConnectionStage) -> int:
         return len(self._all.stages[stage])
 
-    def put(self, connection: C, address: str | None, stage: Stage) -> C | None:
+    def put(self, connection: C, address: str | None, stage: ConnectionStage) -> C | None:
         """Add or move a connection; return the connection to close if a limit is exceeded.
 
         `address` is the peer's address; None for a proxy, which has no limit per address.
@@ -93,7 +98,7 @@ class ConnectionTable(Generic[C]):
             return self._all.find_oldest(connection)
         return None
 
-    def move(self, connection: C, stage: Stage) -> None:
+    def move(self, connection: C, stage: ConnectionStage) -> None:
         """Move a connection to a stage; does nothing if it has been removed."""
         entry = self._entries.get(connection)
         if entry is None:
@@ -123,12 +128,12 @@ class ConnectionTable(Generic[C]):
     @property
     def is_full(self) -> bool:
         """True while the server processes more connections than the limit."""
-        return self.count(Stage.BUSY) > self._connections_max
+        return self.count(ConnectionStage.BUSY) > self._connections_max
 
     def is_share_used_up(self, address: str) -> bool:
         """Return whether the server processes more connections from an address than allowed."""
         group = self._by_address.get(address)
-        return group is not None and len(group.stages[Stage.BUSY]) > self._per_address_max
+        return group is not None and len(group.stages[ConnectionStage.BUSY]) > self._per_address_max
 
 
 def _with_headroom(bound: int) -> int:

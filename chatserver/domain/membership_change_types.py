@@ -62,7 +62,7 @@ class MembershipChange:
         }
 
 
-class ChangePlace(NamedTuple):
+class ChangePosition(NamedTuple):
     """Seq of a change's first entry in the chat.
 
     `is_checked`: the join and leave seqs in the `directory` table are known to be correct. False if
@@ -90,15 +90,15 @@ class ReferenceRecord(NamedTuple):
 class ChangedChatHead(NamedTuple):
     """A chat's newest seq, the seq up to which it is stored, and its latest membership changes.
 
-    `places` maps the chat version of each of these changes to its first entry.
+    `positions` maps the chat version of each of these changes to its first entry.
     """
 
     seq: Seq
     stored: Seq
-    places: dict[int, ChangePlace]
+    positions: dict[int, ChangePosition]
     joined: dict[UserId, Seq]  # requested users who are members → seq at which they joined
 
     def is_stored(self, change: MembershipChange) -> bool:
         """Return whether all entries of a change are stored in the warm tier."""
-        place = self.places.get(change.version)
-        return place is not None and place.first + len(change.entries) - 1 <= self.stored
+        position = self.positions.get(change.version)
+        return position is not None and position.first + len(change.entries) - 1 <= self.stored

@@ -27,7 +27,7 @@ class MessageChange:
     is_of_earlier_period: bool = False
 
 
-class Outcome(enum.Enum):
+class ChangeOutcome(enum.Enum):
     """Outcome of a commit; the values match `commit_change.lua`."""
 
     COMMITTED = 1
@@ -60,7 +60,7 @@ class ChangeResult:
     is the size of the changed message in Redis.
     """
 
-    outcome: Outcome
+    outcome: ChangeOutcome
     seq: int = 0
     ts: int = 0
     place: bytes = b""

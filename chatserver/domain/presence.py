@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from chatserver.domain.ids import GatewayId, UserId
 
 
-class State(enum.StrEnum):
+class PresenceState(enum.StrEnum):
     """Presence states, best first."""
 
     ONLINE = "online"
@@ -21,12 +21,12 @@ class State(enum.StrEnum):
     OFFLINE = "offline"
 
 
-_RANK = {State.ONLINE: 2, State.AWAY: 1, State.OFFLINE: 0}
+_RANK = {PresenceState.ONLINE: 2, PresenceState.AWAY: 1, PresenceState.OFFLINE: 0}
 
 
-def get_best_state(states: Iterable[State]) -> State:
+def get_best_state(states: Iterable[PresenceState]) -> PresenceState:
     """Return the best state (online, away, offline); offline if `states` is empty."""
-    return max(states, key=_RANK.__getitem__, default=State.OFFLINE)
+    return max(states, key=_RANK.__getitem__, default=PresenceState.OFFLINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PresenceRecord:
     `version` increases with each change. `last_ms` is the last activity, in ms since 1970.
     """
 
-    state: State
+    state: PresenceState
     last_ms: int
     version: int
 
@@ -46,7 +46,7 @@ class GatewayPresence:
     """A user's presence on one gateway; the last activity was `ago_s` seconds ago."""
 
     user: UserId
-    state: State
+    state: PresenceState
     ago_s: float
 
 
@@ -84,8 +84,8 @@ class SessionActivity:
             self.used_at = now
             self.is_fresh = False
 
-    def get_state_at(self, now: float, away_after_s: float) -> State:
+    def get_state_at(self, now: float, away_after_s: float) -> PresenceState:
         """Return the state of the user based on this session alone."""
         if self.is_foreground and (self.is_fresh or now - self.used_at < away_after_s):
-            return State.ONLINE
-        return State.AWAY
+            return PresenceState.ONLINE
+        return PresenceState.AWAY

@@ -7,11 +7,11 @@ An encrypted value is AES-256-GCM::
     12 bytes    nonce
     n + 16      ciphertext and tag
 
-The associated data is the header, and a JSON list of the tenant and the *place* of the value
-(table, keys, attribute), so a value is valid only at its place.
+The associated data is the header, and a JSON list of the tenant and the *context* of the value
+(table, keys, attribute), so a value is valid only in its context.
 
 The nonce is synthetic: a 96-bit BLAKE2b MAC of associated data and text, with a separate key. It
-does not depend on a random number generator. The same text at the same place has the same
+does not depend on a random number generator. The same text in the same context has the same
 ciphertext, so writes stay idempotent and comparable. An observer of two versions of an item learns
 only whether the text is the same. Nonces are as unlikely to collide as random ones. Rotate a
 data key before it has encrypted 2^32 values; the probability of a collision is then 2^-33.
@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from chatserver.errors import CorruptData
 
-Place = tuple[str, ...]
+EncryptionContext = tuple[str, ...]
 
 KEY_BYTES: Final = 32
 MAGIC: Final = b"\xfe\x01"
@@ -79,34 +79,34 @@ class DataKey:
     def __reduce__(self) -> str:
         raise TypeError("a data key cannot be serialized")
 
-    def encrypt(self, place: Place, text: bytes) -> bytes:
-        """Encrypt `text` so that it can be decrypted only with the same `place`. Deterministic."""
+    def encrypt(self, context: EncryptionContext, text: bytes) -> bytes:
+        """Encrypt `text`; only the same `context` can decrypt it. Deterministic."""
         header = self._header
-        associated_data = self._associated_data(header, place)
+        associated_data = self._associated_data(header, context)
         nonce = blake2b(
             associated_data + text, key=self._nonce_key, digest_size=_NONCE_BYTES
         ).digest()
         return header + nonce + self._aead.encrypt(nonce, text, associated_data)
 
-    def decrypt(self, place: Place, data: bytes) -> bytes:
+    def decrypt(self, context: EncryptionContext, data: bytes) -> bytes:
         """Return the plaintext of an encrypted value.
 
         Raises:
-            CorruptData: the value has been modified, or was encrypted for another place (table,
+            CorruptData: the value has been modified, or was encrypted for another context (table,
                 keys, attribute), for another tenant, or with another key.
         """
         header, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
         try:
             encrypted = data[_HEADER_BYTES + _NONCE_BYTES :]
-            return self._aead.decrypt(nonce, encrypted, self._associated_data(header, place))
+            return self._aead.decrypt(nonce, encrypted, self._associated_data(header, context))
         except (InvalidTag, ValueError) as exc:
             raise CorruptData(
-                f"encrypted value at {'/'.join(place)}: cannot be decrypted; it was modified, "
+                f"encrypted value at {'/'.join(context)}: cannot be decrypted; it was modified, "
                 "copied from another item, or encrypted with another key"
             ) from exc
 
-    def _associated_data(self, header: bytes, place: Place) -> bytes:
-        return header + msgspec.json.encode((self._tenant, *place))
+    def _associated_data(self, header: bytes, context: EncryptionContext) -> bytes:
+        return header + msgspec.json.encode((self._tenant, *context))
 
 
 class ValueCipher(Protocol):

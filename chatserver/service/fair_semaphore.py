@@ -105,13 +105,13 @@ class FairSemaphore:
         self._held_by_user[user] -= 1
         if not self._held_by_user[user]:
             del self._held_by_user[user]
-        while self._free and (following := self._find_next()) is not None:
-            queue = self._queues.pop(following)
+        while self._free and (next_user := self._find_next()) is not None:
+            queue = self._queues.pop(next_user)
             slot = queue.popleft()
             if queue:
-                self._queues[following] = queue  # the user is now behind the other waiting users
+                self._queues[next_user] = queue  # the user is now behind the other waiting users
             if not slot.cancelled():
-                self._assign(following)
+                self._assign(next_user)
                 slot.set_result(None)
 
     def _find_next(self) -> str | None:

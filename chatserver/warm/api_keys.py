@@ -15,7 +15,7 @@ from typing import Final
 
 from chatserver.errors import Conflict, NotFound
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Attr, Changes, Default
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table, try_write
@@ -47,15 +47,15 @@ KEY: Final = Codec(
     "key#{key}",
     name=Field.NAME,
     created_ms=Field.CREATED,
-    scopes=Stored(Field.SCOPES, absent=frozenset()),
+    scopes=StoredField(Field.SCOPES, absent=frozenset()),
     digest=Field.DIGEST,
     old_digest=Field.OLD_DIGEST,
-    old_until=Stored(Field.OLD_UNTIL, absent=0),
+    old_until=StoredField(Field.OLD_UNTIL, absent=0),
     ended_ms=Field.ENDED,
 )
 
 
-class ApiKeyRows:
+class StoredApiKeys:
     """Repository of API keys."""
 
     def __init__(self, client: DynamoClient) -> None:

@@ -46,7 +46,7 @@ class TenantItems:
 
     async def iter_pages(
         self,
-        table: tables.Table,
+        table: tables.TableSchema,
         *,
         start: Item | None = None,
         is_keys_only: bool = False,
@@ -67,13 +67,13 @@ class TenantItems:
             if start is None:
                 return
 
-    async def delete(self, table: tables.Table, items: Sequence[Item]) -> int:
+    async def delete(self, table: tables.TableSchema, items: Sequence[Item]) -> int:
         """Delete items by their keys, and return how many. Idempotent."""
         keys = [{name: item[name] for name in table.key.names} for item in items]
         await self._write(table, [{"DeleteRequest": {"Key": key}} for key in keys])
         return len(keys)
 
-    async def put(self, table: tables.Table, items: Sequence[Item]) -> int:
+    async def put(self, table: tables.TableSchema, items: Sequence[Item]) -> int:
         """Put items, and return how many. Idempotent."""
         await self._write(table, [{"PutRequest": {"Item": item}} for item in items])
         return len(items)
@@ -83,14 +83,14 @@ class TenantItems:
         directory = Table(self._client, DIRECTORY)
         await directory.put(build_key(SCHEMA_KEY), {SchemaField.BLOCKED: reason})
 
-    async def _write(self, table: tables.Table, writes: Sequence[dict[str, Any]]) -> None:
+    async def _write(self, table: tables.TableSchema, writes: Sequence[dict[str, Any]]) -> None:
         batches = _split(writes)
         for start in range(0, len(batches), BATCHES_AT_ONCE):
             async with asyncio.TaskGroup() as group:
                 for batch in batches[start : start + BATCHES_AT_ONCE]:
                     group.create_task(self._write_batch(table, batch))
 
-    async def _write_batch(self, table: tables.Table, writes: list[dict[str, Any]]) -> None:
+    async def _write_batch(self, table: tables.TableSchema, writes: list[dict[str, Any]]) -> None:
         name = table.name_in(self._client.settings)
         unprocessed: dict[str, Any] = {name: writes}
 
@@ -134,7 +134,7 @@ def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return batches
 
 
-def is_block(table: tables.Table, item: Item) -> bool:
+def is_block(table: tables.TableSchema, item: Item) -> bool:
     """Return whether an item only blocks a deleted tenant. Its keys have no tenant prefix."""
     if table is not DIRECTORY or any(item[name]["S"] != SCHEMA_KEY for name in table.key.names):
         return False
@@ -173,7 +173,7 @@ def _compute_value_bytes(value: dict[str, Any]) -> int:
             return 1
 
 
-def index_bytes(table: tables.Table, index: Index, item: Item) -> int:
+def index_bytes(table: tables.TableSchema, index: Index, item: Item) -> int:
     """Return the size of an item's index entry, including overhead; 0 if it has no entry."""
     if any(name not in item for name in index.key.names):
         return 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.directory_attributes import TenantField as Field
@@ -44,7 +44,7 @@ TENANT_STATE: Final = Codec(
     at_ms=Field.AT,
     job=Field.JOB,
     progress=Field.PROGRESS,
-    receipt=Stored(Field.RECEIPT, absent=""),
+    receipt=StoredField(Field.RECEIPT, absent=""),
 )
 
 

@@ -12,14 +12,21 @@ from collections.abc import Iterable
 from typing import Final
 
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, Index, Table
+from chatserver.warm.schema.tables import (
+    CHAT_SESSION,
+    DIRECTORY,
+    MESSAGES,
+    SOCIAL,
+    Index,
+    TableSchema,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Facet:
     """Rows of a table whose keys match two patterns, or the rows of an index."""
 
-    table: Table
+    table: TableSchema
     name: str
     partition: str
     sort: str
@@ -50,11 +57,11 @@ def _to_expression(pattern: str) -> str:
     )
 
 
-def _make_facets(table: Table, rows: Iterable[tuple[str, str, str]]) -> Iterable[Facet]:
+def _make_facets(table: TableSchema, rows: Iterable[tuple[str, str, str]]) -> Iterable[Facet]:
     return (Facet(table, name, partition, sort) for name, partition, sort in rows)
 
 
-def _make_index_facets(table: Table, patterns: dict[str, str]) -> Iterable[Facet]:
+def _make_index_facets(table: TableSchema, patterns: dict[str, str]) -> Iterable[Facet]:
     for index in table.indexes:
         sort = index.key.sort or "none"
         yield Facet(
@@ -178,5 +185,5 @@ FACETS: Final = (
 )
 
 
-def find_facet(table: Table, item: Item) -> Facet | None:
+def find_facet(table: TableSchema, item: Item) -> Facet | None:
     return next((facet for facet in FACETS if facet.table is table and facet.has(item)), None)

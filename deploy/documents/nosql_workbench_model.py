@@ -13,7 +13,7 @@ import chatserver
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.provisioning import make_create_request
-from chatserver.warm.schema.tables import TABLES, Key, Table
+from chatserver.warm.schema.tables import TABLES, Key, TableSchema
 from deploy.documents.nosql_workbench_facets import FACETS, Facet, find_facet
 from deploy.documents.nosql_workbench_samples import samples
 
@@ -42,7 +42,7 @@ def workbench() -> dict[str, Any]:
     }
 
 
-def _make_model(table: Table, items: list[Item]) -> dict[str, Any]:
+def _make_model(table: TableSchema, items: list[Item]) -> dict[str, Any]:
     definition = make_create_request(table, Warm(table_prefix=""))
     types = {
         attribute_definition["AttributeName"]: attribute_definition["AttributeType"]
@@ -102,7 +102,7 @@ def _sort_key(value: dict[str, Any]) -> tuple[int, str]:
     return (int(value["N"]), "") if "N" in value else (0, value["S"])
 
 
-def _make_key_attributes(table: Table, key: Key) -> dict[str, Any]:
+def _make_key_attributes(table: TableSchema, key: Key) -> dict[str, Any]:
     kinds = ("PartitionKey", "SortKey")
     return {
         kind: {"AttributeName": name, "AttributeType": table.get_type(name)}

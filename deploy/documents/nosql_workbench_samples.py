@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from chatserver.domain.access.logins import Login
-from chatserver.domain.archive_segments import TRAIL_PREFIX, Restored, Segment
+from chatserver.domain.archive_segments import TRAIL_PREFIX, ArchiveSegment, Restored
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.domain.invitations import Invitation
 from chatserver.domain.membership_periods import FormerMember, Period
@@ -31,8 +31,8 @@ from chatserver.warm.chats.directory_items import (
     MEMBER,
     READY,
     USER,
-    Chat,
-    Member,
+    StoredChat,
+    StoredMember,
     User,
     describe_origin,
     encode_chat,
@@ -41,15 +41,20 @@ from chatserver.warm.chats.directory_items import (
 )
 from chatserver.warm.chats.invitations import INVITATION, TRUST_PREFIX
 from chatserver.warm.chats.logins import LOGIN
-from chatserver.warm.chats.moderation import BAN, BLOCK, REPORT, Ban, Block, Report
+from chatserver.warm.chats.moderation import BAN, BLOCK, REPORT, Ban, MessageReport, UserBlock
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.encryption.key_rows import PARTITION, encode_key
+from chatserver.warm.encryption.data_keys import PARTITION, encode_key
 from chatserver.warm.messages import removed_message_markers
-from chatserver.warm.messages.active_days import ActiveDays, encode_days, get_day
+from chatserver.warm.messages.active_days import DaySet, encode_days, get_day
 from chatserver.warm.messages.long_bodies import build_pointer
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
-from chatserver.warm.schema.active_version import PROCESS, Process, build_key, make_schema_item
+from chatserver.warm.schema.active_version import (
+    PROCESS,
+    SchemaProcess,
+    build_key,
+    make_schema_item,
+)
 from chatserver.warm.schema.directory_attributes import (
     EncryptionField,
     SchemaField,
@@ -63,7 +68,7 @@ from chatserver.warm.schema.tables import (
     DirectoryField,
     MessageField,
     SegmentField,
-    Table,
+    TableSchema,
     UserPositionField,
 )
 from chatserver.warm.tenant_states import TENANT_STATE, TenantState
@@ -76,13 +81,13 @@ S: Final = MS // 1000
 DIRECT, TEAM, LEFT, OLD, BUSY = "d-alice-bob", "g-team", "g-walks", "g-archived", "g-busy"
 SESSION: Final = "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
 _AI_RESPONSE: Final = Ai("echo", "done", 12, 4)
-_SEGMENT: Final = Segment(
+_SEGMENT: Final = ArchiveSegment(
     ChatId(OLD), Seq(1), Seq(1000), Ts(TS - 9_000_000_000), Ts(TS - 8_000_000_000),
     412_000, 51_200, "2c26b46b68ffc68ff99b453c1d304134", "k3v9",
 )  # fmt: skip
 
 
-def samples(table: Table) -> Iterable[Item]:
+def samples(table: TableSchema) -> Iterable[Item]:
     """Return example items for a table: every kind of row, and every attribute of messages."""
     for feature in list_features():
         if feature.sample_items:
@@ -174,23 +179,26 @@ def _make_users() -> Iterable[Item]:
 def _make_chats() -> Iterable[Item]:
     day = get_day(TS)
     for chat, users in (
-        (Chat(DIRECT, "direct", None, 1, MS, count=2, users=("alice", "bob")), ("alice", "bob")),
-        (Chat(TEAM, "group", "Team", 4, MS, count=2), ("alice", "bob")),
-        (Chat(LEFT, "group", "Walks", 9, MS, count=1, history="all"), ("alice",)),
+        (
+            StoredChat(DIRECT, "direct", None, 1, MS, count=2, users=("alice", "bob")),
+            ("alice", "bob"),
+        ),
+        (StoredChat(TEAM, "group", "Team", 4, MS, count=2), ("alice", "bob")),
+        (StoredChat(LEFT, "group", "Walks", 9, MS, count=1, history="all"), ("alice",)),
     ):
         roles: dict[str, Any] = dict.fromkeys(users, "member")
         if chat.kind == "group":
             roles["alice"] = "owner"
         yield encode_chat(chat, READY, describe_origin(chat.kind, chat.name, roles))
         for user, role in roles.items():
-            yield MEMBER.encode(Member(chat.chat, user, role, joined=1, read=2, received=2))
-        yield encode_days(chat.chat, ActiveDays(day - 6).add(day - 6).add(day - 1).add(day))
+            yield MEMBER.encode(StoredMember(chat.chat, user, role, joined=1, read=2, received=2))
+        yield encode_days(chat.chat, DaySet(day - 6).add(day - 6).add(day - 1).add(day))
 
 
 def _make_moderation() -> Iterable[Item]:
     yield BAN.encode(Ban(TEAM, "eve", "alice", MS))
-    yield BLOCK.encode(Block("eve", MS), owner="bob")
-    report = Report(TEAM, 1, "bob", MS, "spam")
+    yield BLOCK.encode(UserBlock("eve", MS), owner="bob")
+    report = MessageReport(TEAM, 1, "bob", MS, "spam")
     yield from (REPORT.encode(report), row_key(*report.line_key), row_key(*report.link_key))
     hold = legal_holds.Hold(DIRECT, "case 17", "k1", MS, "in_force")
     yield from (legal_holds.HOLD.encode(hold), row_key(legal_holds.HOLDS, DIRECT))
@@ -220,15 +228,15 @@ def _make_operations() -> Iterable[Item]:
     yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": '{"version":2}'}}
     yield TENANT_STATE.encode(TenantState("acme", "blocked", MS, "j3"))
     expiry = {SchemaField.EXPIRES_AT: _make_number(S + 86_400)}
-    yield PROCESS.encode(Process("api-1", 1, MS)) | expiry
+    yield PROCESS.encode(SchemaProcess("api-1", 1, MS)) | expiry
     lock = {
         SchemaField.HOLDER: {"S": "migrate-1"},
         SchemaField.HELD_UNTIL: _make_number(MS + 30_000),
     }
     yield build_key(migrations.LOCK) | lock | {SchemaField.TURN: _make_number(3)}
-    started = migrations.Progress(migrations.RUNNING, MS, 0, 4)
+    started = migrations.MigrationRun(migrations.RUNNING, MS, 0, 4)
     yield migrations.PROGRESS.encode(started, number=2)
-    progress = msgspec.json.encode(migrations.Segment(0, read=1200, filled=300)).decode()
+    progress = msgspec.json.encode(migrations.ScanSegment(0, read=1200, filled=300)).decode()
     segment = {SchemaField.PROGRESS: {"S": progress}, SchemaField.TURN: _make_number(3)}
     yield build_key(migrations.segment_key(2, 0)) | segment
     layout = Layout((ShardingPeriod(TS, 4),)).encode()
@@ -239,7 +247,7 @@ def _make_operations() -> Iterable[Item]:
     }
     horizon = {ShardField.UPTO: _make_number(TS), ShardField.REV: _make_number(12)}
     yield HORIZON_KEY | horizon | {ShardField.CHANGED: _make_number(7)}
-    shard = {StreamField.PLACE: {"S": "49590338271490256608559692538361571095921575989136588898"}}
+    shard = {StreamField.POSITION: {"S": "49590338271490256608559692538361571095921575989136588898"}}
     shard |= {StreamField.HOLDER: {"S": "archive-1"}, StreamField.TURN: _make_number(2)}
     shard |= {
         StreamField.HELD_UNTIL: _make_number(MS + 30_000),

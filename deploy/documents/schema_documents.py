@@ -19,7 +19,7 @@ from chatserver.config import Warm
 from chatserver.warm.schema import iam_policies
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.provisioning import build_projection, make_create_request
-from chatserver.warm.schema.tables import TABLES, Key, Table
+from chatserver.warm.schema.tables import TABLES, Key, TableSchema
 from deploy.documents.nosql_workbench_model import workbench
 
 _NO_VALUE: Final = {"Ref": "AWS::NoValue"}
@@ -37,7 +37,7 @@ def cloudformation() -> dict[str, Any]:
     for table in TABLES:
         name = _make_logical_name(table)
         resources[name] = {
-            "Type": "AWS::DynamoDB::Table",
+            "Type": "AWS::DynamoDB::TableSchema",
             "DeletionPolicy": "Retain",
             "UpdateReplacePolicy": "Retain",
             "Properties": _make_properties(table),
@@ -66,7 +66,7 @@ def cloudformation() -> dict[str, Any]:
     }
 
 
-def _make_logical_name(table: Table) -> str:
+def _make_logical_name(table: TableSchema) -> str:
     return "".join(word.capitalize() for word in table.name.split("_")) + "Table"
 
 
@@ -100,7 +100,7 @@ def _make_parameters() -> dict[str, Any]:
     }
 
 
-def _make_properties(table: Table) -> dict[str, Any]:
+def _make_properties(table: TableSchema) -> dict[str, Any]:
     """Return the CreateTable properties, with parameters in place of settings."""
     definition = make_create_request(
         table, Warm(table_prefix="", billing="provisioned", stream=True)
@@ -132,7 +132,7 @@ def terraform() -> dict[str, Any]:
     }
 
 
-def _make_terraform_table(table: Table) -> dict[str, Any]:
+def _make_terraform_table(table: TableSchema) -> dict[str, Any]:
     definition = make_create_request(table, Warm(stream=True))
     stream = definition.get("StreamSpecification", {}).get("StreamViewType", "")
     return {

@@ -23,10 +23,10 @@ from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.messages.removed_message_markers import encode_marker
 from chatserver.warm.schema.provisioning import make_create_request
-from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, MessageField, Table
+from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, MessageField, TableSchema
 from tests.benchmarks.support.harness import Bench, Figures, benchmark
 from tests.integration.warm.support import settings_for
 
@@ -150,7 +150,7 @@ async def _read_page(client: DynamoClient, choice: str, table: str) -> Units:
     for seq in range(100, 100 + PAGE):
         item = _direct(message(seq, 200, sender="carol"))
         await client.call("put_item", {"TableName": table, "Item": item})
-    span = Span(Table(table, MESSAGES.key, numbers=MESSAGES.numbers), "carol", SENDER_INDEX)
+    span = Span(TableSchema(table, MESSAGES.key, numbers=MESSAGES.numbers), "carol", SENDER_INDEX)
     request = typed.Table(client, span.table).build_query(span)
     request |= {"TableName": table, "ReturnConsumedCapacity": "TOTAL"}
     found = await client.call("query", request)

@@ -29,7 +29,7 @@ from chatserver.dev.binaries import find_binary
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol import frames
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.benchmarks.support.harness import Bench, Figures, benchmark
 from tests.benchmarks.support.measurements import summarize_ms
 from tests.e2e.web.client_support import WORKER_READY, Visitor, open_visits

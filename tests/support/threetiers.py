@@ -24,9 +24,9 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.protocol import frames
-from chatserver.service.history.history_pages import History, Page
+from chatserver.service.history.history_pages import HistoryPages, TierPage
 from chatserver.service.history.reader_views import ReaderViews
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.workers.support import Gateway, make_direct
 
 LONG_AGO_TS = 1_600_000_000_000_000
@@ -82,11 +82,11 @@ class LongChat:
         self.head += count
 
 
-def history_of(container: StorageContainer) -> History:
-    """Create a `History` like the serving processes."""
+def history_of(container: StorageContainer) -> HistoryPages:
+    """Create a `HistoryPages` like the serving processes."""
     hot = container.hot
     log, audiences = ChatLog(hot), Audiences(hot, container.chat_loader.load_chat)
-    return History(
+    return HistoryPages(
         log=log,
         older=container.older_tiers,
         members=MemberCheck(hot, audiences),
@@ -103,14 +103,14 @@ class Walk:
     seconds: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     messages: int = 0
 
-    def add(self, page: Page, took_s: float) -> None:
+    def add(self, page: TierPage, took_s: float) -> None:
         self.pages[page.tier] += 1
         self.seconds.setdefault(page.tier, []).append(took_s)
         self.messages += len(page.messages)
 
 
 async def walk(
-    history: History,
+    history: HistoryPages,
     chat: LongChat,
     *,
     is_down: bool,

@@ -36,9 +36,9 @@ from typing import Final, NamedTuple
 import attrs
 import structlog
 
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.config import Archive
-from chatserver.domain.archive_segments import ArchiveTop, Segment
+from chatserver.domain.archive_segments import ArchiveSegment, ArchiveTop
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.protocol import codec
@@ -51,7 +51,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.restored_ranges import RestoredRanges
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.ttl import ItemRetention
@@ -87,11 +87,11 @@ class Archiver:
     """Archives one chat per call."""
 
     _manifests: Manifests
-    _objects: SegmentStore
+    _objects: SegmentObjects
     _archivable: ArchivableEntries
     _settings: Archive
     _clock: Clock
-    _restored: RestoredRows
+    _restored: RestoredRanges
     _users: UserArchivePositions
     _tracer: Tracer | None = attrs.field(factory=tracer, init=False)
     _retention: ItemRetention = attrs.field(init=False)
@@ -199,8 +199,8 @@ class Archiver:
         metrics.ARCHIVED.inc(len(run))
         if self._tracer is not None:
             for entry in run:
-                place: dict[str, Id] = {"chat": entry.chat, "seq": entry.seq}
-                self._tracer.record_span(entry.mid, "archive", from_ns, time.time_ns(), **place)
+                labels: dict[str, Id] = {"chat": entry.chat, "seq": entry.seq}
+                self._tracer.record_span(entry.mid, "archive", from_ns, time.time_ns(), **labels)
         return len(run)
 
     async def _record_positions(self, run: Sequence[Message], receivers: Mapping[int, str]) -> None:
@@ -225,7 +225,7 @@ class Archiver:
         ends = ttl is not None and entry.expires_at is not None
         return not ends and not self._retention.is_soon(ttl, self._clock.time())
 
-    async def _find_small(self, chat: ChatId, top: ArchiveTop) -> Segment | None:
+    async def _find_small(self, chat: ChatId, top: ArchiveTop) -> ArchiveSegment | None:
         segments = await self._manifests.list_covering(chat, top.seq, top.seq)
         last = segments[0] if segments else None
         if last is None or last.count >= self._settings.segment_entries_min:
@@ -233,7 +233,7 @@ class Archiver:
         return last if last.raw_bytes < SEGMENT_BYTES_MAX // 2 else None
 
     def _select_fitting(
-        self, run: Sequence[Message], room: int, small: Segment | None
+        self, run: Sequence[Message], room: int, small: ArchiveSegment | None
     ) -> list[Message]:
         remaining = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
         fitting: list[Message] = []
@@ -257,9 +257,9 @@ class Archiver:
                 # changed while it was being archived.
                 ends = late_entry.expires_at
                 due = min(due, late_entry.ts if ends is None else ends * US - retention_us)
-        following = await self._archivable.list_between(chat, top.ts + 1, TS_MAX, 1)
-        if following:
-            oldest = following[0]
+        unarchived = await self._archivable.list_between(chat, top.ts + 1, TS_MAX, 1)
+        if unarchived:
+            oldest = unarchived[0]
             wait_us = self._settings.wait_s * US if oldest.ts <= cutoff else 0
             due = min(due, oldest.ts + wait_us)
             if oldest.ts <= cutoff - wait_us and oldest.seq != top.seq + 1:
@@ -292,7 +292,9 @@ class Archiver:
                     await self._merge_into(row, own, top)
             from_ts = late[-1].ts + 1
 
-    async def _merge_into(self, row: Segment, late: Sequence[Message], top: ArchiveTop) -> None:
+    async def _merge_into(
+        self, row: ArchiveSegment, late: Sequence[Message], top: ArchiveTop
+    ) -> None:
         entries = list(await self._objects.read(row))
         merged = [build_archived_form(entry) for entry in apply_late_changes(entries, late)]
         if merged != entries:
@@ -310,7 +312,11 @@ class Archiver:
     # writing
 
     async def _write(
-        self, entries: Sequence[Message], replaced: Segment | None, top: ArchiveTop, operation: str
+        self,
+        entries: Sequence[Message],
+        replaced: ArchiveSegment | None,
+        top: ArchiveTop,
+        operation: str,
     ) -> None:
         segment, data = await self._objects.encode(entries, new_id().lower())
         orphan = await self._find_orphan(segment)
@@ -329,7 +335,7 @@ class Archiver:
         metrics.SEGMENTS.labels(operation).inc()
         metrics.SEGMENT_BYTES.inc(segment.stored_bytes)
 
-    async def _find_orphan(self, segment: Segment) -> Segment | None:
+    async def _find_orphan(self, segment: ArchiveSegment) -> ArchiveSegment | None:
         """Return the orphan, left by a crash, that has the same object as `segment`, or None."""
         for orphan, is_dead in await self._manifests.list_orphans(segment.chat):
             if not is_dead and dataclasses.replace(segment, tag=orphan.tag) == orphan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
-from chatserver.warm.messages.ttl_undo import RemovedItems
+from chatserver.warm.messages.removed_messages import RemovedMessages
 from chatserver.warm.streams.checkpoints import StreamCheckpoints
 from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
@@ -38,7 +38,7 @@ class ArchiveContainer:
             classifier=TtlRemovalClassifier(core.manifests, core.segments, core.clock),
             manifests=core.manifests,
             archivable=core.archivable,
-            items=RemovedItems(self._client, core.long_bodies),
+            items=RemovedMessages(self._client, core.long_bodies),
             changes=core.message_changes,
             entries=core.older_tiers,
             clock=core.clock,

@@ -73,10 +73,10 @@ class LongBodySweeper:
         If TTL removed an item before it was archived, the Stream reader restores the item
         (`workers.archive.ttl_removal_checks`). The restored item needs the object.
         """
-        archive, place = self._container.settings.archive, parse_object_key(key)
-        if place is None or archive.removal != "ttl" or not archive.retention_s:
+        archive, position = self._container.settings.archive, parse_object_key(key)
+        if position is None or archive.removal != "ttl" or not archive.retention_s:
             return True
-        chat, ts = place
+        chat, ts = position
         if ts / 1e6 > self._container.clock.time() - archive.retention_s:
             return True
         return await self._container.manifests.find_at(chat, ts) is not None

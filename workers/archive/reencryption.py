@@ -37,8 +37,8 @@ from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr, Raw
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.table import Table
+from chatserver.warm.encryption.data_keys import PARTITION
 from chatserver.warm.encryption.encrypted_fields import FIELDS, reencrypt_fields
-from chatserver.warm.encryption.key_rows import PARTITION
 from chatserver.warm.messages.long_bodies import PREFIX
 from chatserver.warm.schema.directory_attributes import EncryptionField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
@@ -54,7 +54,7 @@ BODY_BYTES_MAX: Final = 1 << 20
 
 
 @dataclasses.dataclass(slots=True)
-class Counts:
+class ReencryptionCounts:
     """Counts of the items and objects that a run has read and written."""
 
     items_read: int = 0
@@ -65,7 +65,7 @@ class Counts:
     write_units: float = 0.0
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ReencryptionPosition(msgspec.Struct, frozen=True):
     """Position of the table scan. A new key version starts a new scan."""
 
     version: int
@@ -74,11 +74,11 @@ class Progress(msgspec.Struct, frozen=True):
     is_done: bool = False
 
 
-def decode_progress(item: Item) -> Progress:
-    return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Progress)
+def decode_progress(item: Item) -> ReencryptionPosition:
+    return msgspec.json.decode(item[Field.PROGRESS]["S"], type=ReencryptionPosition)
 
 
-OnProgress = Callable[[Counts], None]
+OnProgress = Callable[[ReencryptionCounts], None]
 
 
 class Reencryption:
@@ -94,9 +94,9 @@ class Reencryption:
         # This client reads and writes items as they are stored: it does not decrypt or encrypt.
         self._raw: DynamoClient = container.dynamodb.for_feature("archive").with_cipher(None)
         self._directory = Table(self._raw, DIRECTORY)
-        self._counts = Counts()
+        self._counts = ReencryptionCounts()
 
-    async def run(self, on_progress: OnProgress) -> Counts:
+    async def run(self, on_progress: OnProgress) -> ReencryptionCounts:
         """Re-encrypt all bodies; return the counts.
 
         Guarantees:
@@ -121,12 +121,14 @@ class Reencryption:
             for chat in chats:
                 await self._run_segments(chat)
             on_progress(self._counts)
-        await self._put_progress(Progress(version))  # the next run starts from the beginning
+        await self._put_progress(
+            ReencryptionPosition(version)
+        )  # the next run starts from the beginning
         return self._counts
 
     # items
 
-    async def _run_page(self, progress: Progress) -> Progress:
+    async def _run_page(self, progress: ReencryptionPosition) -> ReencryptionPosition:
         table = Table(self._raw, list(FIELDS)[progress.table])
         scan = table.build_scan(limit=PAGE_ITEMS, start=progress.start, is_consistent=True)
         response = await self._raw.call("scan", scan)
@@ -141,7 +143,7 @@ class Reencryption:
         if last is not None:
             return msgspec.structs.replace(progress, start=last)
         number = progress.table + 1
-        return Progress(progress.version, number, None, number == len(FIELDS))
+        return ReencryptionPosition(progress.version, number, None, number == len(FIELDS))
 
     async def _run_item(self, table: Table, item: Item) -> None:
         if table.schema is MESSAGES:
@@ -209,15 +211,15 @@ class Reencryption:
 
     # progress
 
-    async def _find_progress(self, version: int) -> Progress:
+    async def _find_progress(self, version: int) -> ReencryptionPosition:
         item = await self._directory.find((PARTITION, ROW))
         if item is not None:
             progress = decode_progress(item)
             if progress.version == version:
                 return progress
-        return Progress(version)
+        return ReencryptionPosition(version)
 
-    async def _put_progress(self, progress: Progress) -> None:
+    async def _put_progress(self, progress: ReencryptionPosition) -> None:
         text = msgspec.json.encode(progress).decode()
         await self._directory.put((PARTITION, ROW), {Field.PROGRESS: text})
 

@@ -24,9 +24,9 @@ import attrs
 
 from chatserver.cold.client import open_s3
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.config import Settings
-from chatserver.domain.archive_segments import Restored, Segment
+from chatserver.domain.archive_segments import ArchiveSegment, Restored
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import NotFound
@@ -37,12 +37,12 @@ from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.restored_ranges import RestoredRanges
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.long_bodies import LongBodies
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from chatserver.warm.messages.sharded_chats import ShardedChats
 
 PAGE: Final = 100
@@ -58,7 +58,7 @@ class Bound(NamedTuple):
     is_time: bool
 
 
-class Estimate(NamedTuple):
+class RestoreEstimate(NamedTuple):
     """Cost of restoring a range; removing its items later costs the same."""
 
     entries: int
@@ -66,7 +66,7 @@ class Estimate(NamedTuple):
     write_units: int
 
 
-class Progress(NamedTuple):
+class RestoreProgress(NamedTuple):
     """Work completed by `Restorer.restore`."""
 
     entries: int
@@ -78,7 +78,7 @@ class Restorer:
     """Restores ranges of archived entries."""
 
     _manifests: Manifests
-    _rows: RestoredRows
+    _rows: RestoredRanges
     _cold: ColdLog
     _archivable: ArchivableEntries
     _directory: Directory
@@ -124,13 +124,13 @@ class Restorer:
             after = row.last
         return after + 1
 
-    async def _iter_rows(self, chat: ChatId, first: int) -> AsyncIterator[Segment]:
+    async def _iter_rows(self, chat: ChatId, first: int) -> AsyncIterator[ArchiveSegment]:
         while rows := await self._manifests.list_from(chat, first, ROWS_PAGE):
             for row in rows:
                 yield row
             first = rows[-1].last + 1
 
-    async def estimate(self, chat: ChatId, restored: Restored) -> Estimate:
+    async def estimate(self, chat: ChatId, restored: Restored) -> RestoreEstimate:
         """Estimate the cost of restoring the entries of a range that are not restored yet."""
         size, units = 0.0, 0.0
         chat_kind = await self._find_kind(chat)
@@ -142,19 +142,19 @@ class Restorer:
             mean = row.raw_bytes / row.count
             size += mean * count
             units += count * (math.ceil(mean / 1024) + indexes)
-        return Estimate(restored.last - restored.done, round(size), round(units))
+        return RestoreEstimate(restored.last - restored.done, round(size), round(units))
 
-    async def begin(self, chat: ChatId, wanted: Restored) -> Restored:
+    async def begin(self, chat: ChatId, requested: Restored) -> Restored:
         """Create the range's row, or extend the existing one; return the resulting range.
 
         Raises:
             Conflict: the range is being removed.
         """
-        return await self._rows.begin(chat, wanted, int(self._clock.time() * 1000))
+        return await self._rows.begin(chat, requested, int(self._clock.time() * 1000))
 
     async def restore(
-        self, chat: ChatId, restored: Restored, on_progress: Callable[[Progress], None]
-    ) -> Progress:
+        self, chat: ChatId, restored: Restored, on_progress: Callable[[RestoreProgress], None]
+    ) -> RestoreProgress:
         """Restore the entries of a range after `restored.done`; call `on_progress` after each page.
 
         Guarantees:
@@ -165,14 +165,16 @@ class Restorer:
             Unavailable: a store does not respond; run it again.
         """
         users = await self._find_pair(chat)
-        progress = Progress(0, 0.0)
+        progress = RestoreProgress(0, 0.0)
         for first in range(restored.done + 1, restored.last + 1, PAGE):
             last = min(first + PAGE - 1, restored.last)
             units = await self._restore_page(chat, first, last, restored.until, users)
             failpoint("restore.before_record")
             await self._rows.record_done(chat, restored, last)
             failpoint("restore.after_record")
-            progress = Progress(progress.entries + last - first + 1, progress.write_units + units)
+            progress = RestoreProgress(
+                progress.entries + last - first + 1, progress.write_units + units
+            )
             on_progress(progress)
         return progress
 
@@ -233,10 +235,10 @@ async def open_restorer(
         shards = ShardedChats(client, clock)
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), clock, shards)
         archivable = ArchivableEntries(client, clock, shards, bodies)
-        objects = SegmentStore(store, settings.archive, client.cipher)
+        objects = SegmentObjects(store, settings.archive, client.cipher)
         yield Restorer(
             manifests=manifests,
-            rows=RestoredRows(client),
+            rows=RestoredRanges(client),
             cold=ColdLog(manifests=manifests, segments=objects, items=archivable, clock=clock),
             archivable=archivable,
             directory=Directory(client),

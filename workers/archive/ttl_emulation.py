@@ -12,7 +12,7 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.errors import CorruptData
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.messages.message_repository import decode_item
+from chatserver.warm.messages.messages import decode_item
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
 from workers.periodic_work import run_periodically

@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 import structlog
 
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData
 from chatserver.protocol import expired_messages
@@ -37,8 +37,8 @@ from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_repository import decode_item
-from chatserver.warm.messages.ttl_undo import RemovedItems
+from chatserver.warm.messages.messages import decode_item
+from chatserver.warm.messages.removed_messages import RemovedMessages
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ Found = Literal["expired", "archived", "missing"]
 class TtlRemovalClassifier:
     """Decides whether TTL was right to remove a message: it has expired, or the archive has it."""
 
-    def __init__(self, manifests: Manifests, objects: SegmentStore, clock: Clock) -> None:
+    def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
         self._manifests = manifests
         self._objects = objects
         self._clock = clock
@@ -101,7 +101,7 @@ class TtlRemovalHandler:
     classifier: TtlRemovalClassifier
     manifests: Manifests
     archivable: ArchivableEntries
-    items: RemovedItems
+    items: RemovedMessages
     changes: MessageChanges
     entries: WarmAndColdLog
     clock: Clock

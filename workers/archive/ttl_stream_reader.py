@@ -30,8 +30,8 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import IteratorExpired, StreamTrimmed, TableMissing
 from chatserver.warm.dynamo.connections import open_dynamodb_streams
-from chatserver.warm.streams.checkpoints import LeaseLost, ShardLease, StreamCheckpoints
-from chatserver.warm.streams.reader import Record, StreamReader
+from chatserver.warm.streams.checkpoints import ShardLease, ShardLeaseLost, StreamCheckpoints
+from chatserver.warm.streams.reader import StreamReader, StreamRecord
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
@@ -94,19 +94,19 @@ class TtlStreamReader:
         # includes the children.
         state = await self._rows.get_state(now)
         listed = await self._streams.list_shards()
-        wanted = plan(listed, state.progress, state.readers, self._name, int(now * 1000))
-        metrics.STREAM_LAG.set(wanted.late_ms / 1000)
-        for lost in wanted.lost:
+        next_steps = plan(listed, state.progress, state.readers, self._name, int(now * 1000))
+        metrics.STREAM_LAG.set(next_steps.late_ms / 1000)
+        for lost in next_steps.lost:
             if await self._rows.close(lost, now):
                 self._report_lost(lost.name, lost.read_to_ms, "shard_expired")
-        await self._stop(wanted.to_release)
+        await self._stop(next_steps.to_release)
         own = {
             name
             for name, shard_progress in state.progress.items()
             if shard_progress.holder == self._name
         }
-        for shard in [*wanted.to_claim, *(s for s in listed if s.name in own)]:
-            if shard.name not in self._tasks and shard.name not in wanted.to_release:
+        for shard in [*next_steps.to_claim, *(s for s in listed if s.name in own)]:
+            if shard.name not in self._tasks and shard.name not in next_steps.to_release:
                 await self._claim(shard, state.progress)
         metrics.STREAM_LIST_TIME.set(now)
 
@@ -130,7 +130,7 @@ class TtlStreamReader:
         reading = _ShardReader(self, shard, hold)
         try:
             await reading.run()
-        except LeaseLost as exc:
+        except ShardLeaseLost as exc:
             log.warning("stream.lease_lost", shard=shard.name, error=exc.message)
             return
         except ChatError as exc:
@@ -193,24 +193,24 @@ class _ShardReader:
             wait_s = min(READ_S, reader._poll_s) if page.records else reader._poll_s
             await asyncio.sleep(add_jitter(wait_s))
 
-    async def _handle_records(self, records: list[Record], requested_ms: int) -> None:
+    async def _handle_records(self, records: list[StreamRecord], requested_ms: int) -> None:
         removed = [record.removed for record in records if record.removed is not None]
         if removed:
             await self._reader._handler.handle(removed)
             failpoint("stream.before_record")
         if records:
             read_to_ms = int(records[-1].created_s * 1000) or requested_ms
-            self._hold = self._hold._replace(place=records[-1].sequence, read_to_ms=read_to_ms)
+            self._hold = self._hold._replace(position=records[-1].sequence, read_to_ms=read_to_ms)
         else:
             self._hold = self._hold._replace(read_to_ms=requested_ms)
 
     async def _open(self) -> str:
         """Return an iterator after the last handled record."""
-        place = self._hold.place
+        position = self._hold.position
         try:
-            if place is None:
+            if position is None:
                 self._check_age()
-            return await self._reader._streams.open_iterator(self._shard, place)
+            return await self._reader._streams.open_iterator(self._shard, position)
         except StreamTrimmed:
             return await self._open_after_trim()
         except TableMissing as exc:
@@ -229,7 +229,7 @@ class _ShardReader:
             self._hold = self._hold._replace(read_to_ms=int(now_ms))
 
     async def save(self, *, keep: bool) -> None:
-        """Write the checkpoint; renew the lease, or release it. Raises LeaseLost."""
+        """Write the checkpoint; renew the lease, or release it. Raises ShardLeaseLost."""
         now = self._reader._clock.time()
         await self._reader._rows.save(self._hold, now, is_done=self._is_done, keep=keep)
         self._saved_at = self._reader._clock.monotonic()

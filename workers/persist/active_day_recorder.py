@@ -16,7 +16,7 @@ from chatserver.protocol.message_change_effects import is_message
 from chatserver.warm.messages.active_days import (
     DAYS_MAX,
     ActiveDays,
-    ActiveDaysRepository,
+    DaySet,
     get_day,
 )
 from workers.persist.batch_changes import EntryWrite
@@ -27,9 +27,9 @@ CHATS_MAX: Final = 50_000  # maximum cached chats; each takes about 200 bytes
 class DayRecorder:
     """Records active days for the persist worker of one partition."""
 
-    def __init__(self, rows: ActiveDaysRepository) -> None:
+    def __init__(self, rows: ActiveDays) -> None:
         self._rows = rows
-        self._recorded: collections.OrderedDict[str, ActiveDays] = collections.OrderedDict()
+        self._recorded: collections.OrderedDict[str, DaySet] = collections.OrderedDict()
 
     def clear(self) -> None:
         """Clear the cache. Call this after acquiring the lease: another worker may have written."""
@@ -47,10 +47,10 @@ class DayRecorder:
             return
         unknown = [chat for chat in days if chat not in self._recorded]
         stored = await self._rows.find_many(unknown) if unknown else {}
-        changed: dict[str, ActiveDays] = {}
+        changed: dict[str, DaySet] = {}
         for chat, seqs in days.items():
             before = self._recorded.get(chat) or stored.get(chat)
-            after = before or ActiveDays(min(seqs), has_earlier=min(seqs.values()) > 1)
+            after = before or DaySet(min(seqs), has_earlier=min(seqs.values()) > 1)
             for day in seqs:
                 after = after.add(day)
             changed[chat] = after

@@ -22,7 +22,7 @@ from chatserver.protocol.message_change_effects import (
     apply_entry,
     build_tombstone,
 )
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 
 
 class EntryWrite(NamedTuple):
@@ -41,7 +41,7 @@ class EntryWrite(NamedTuple):
         return ChatId(self.item.message.chat)
 
 
-class Place(NamedTuple):
+class MessageKey(NamedTuple):
     """Key of a message in the warm tier."""
 
     chat: str
@@ -53,8 +53,10 @@ class BatchEffects:
     """The writes for a batch: first the entries, then changes to stored entries."""
 
     writes: list[EntryWrite]
-    changes: dict[Place, list[Message]]
-    cleared: dict[Place, int]  # edit whose text was removed → seq of the entry that replaced it
+    changes: dict[MessageKey, list[Message]]
+    cleared: dict[
+        MessageKey, int
+    ]  # edit whose text was removed → seq of the entry that replaced it
     lost: list[tuple[int, list[Attachment]]]  # deleted messages in the batch: seq and files
 
 
@@ -70,13 +72,14 @@ def coalesce(writes: Sequence[EntryWrite], batch_size: int) -> BatchEffects:
     if not any(write.committed.target_ts for write in writes):
         return coalesced
     positions = {
-        Place(write.item.message.chat, write.item.message.ts): n for n, write in enumerate(writes)
+        MessageKey(write.item.message.chat, write.item.message.ts): n
+        for n, write in enumerate(writes)
     }
     for number, write in enumerate(writes):
         entry, committed = write.item.message, write.committed
         if entry.kind not in MESSAGE_CHANGE_KINDS or not committed.target_ts or write.why:
             continue
-        target = Place(entry.chat, committed.target_ts)
+        target = MessageKey(entry.chat, committed.target_ts)
         index = positions.get(target)
         if index is not None and (
             entry.kind == "delete" or index // batch_size == number // batch_size
@@ -89,7 +92,7 @@ def coalesce(writes: Sequence[EntryWrite], batch_size: int) -> BatchEffects:
         else:
             coalesced.changes.setdefault(target, []).append(entry)
         if committed.replaced_ts:
-            replaced = Place(entry.chat, committed.replaced_ts)
+            replaced = MessageKey(entry.chat, committed.replaced_ts)
             index = positions.get(replaced)
             if index is not None:
                 edit = coalesced.writes[index].item.message

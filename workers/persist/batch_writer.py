@@ -28,13 +28,13 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.chats.persist_backlog import Backlog, CommittedMessage
-from chatserver.hot.leases import Lease
+from chatserver.hot.worker_leases import Lease
 from chatserver.service.messaging.direct_chats import list_for_users
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
-from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.chats.member_states import MarkUpdate
+from chatserver.warm.messages.messages import PersistItem
 from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_changes import (
     BatchEffects,
@@ -50,7 +50,7 @@ BACKOFF_S = 0.05  # pause before the first retry; doubles with each further retr
 BACKOFF_S_MAX = 5.0
 
 
-class LeaseLost(Unavailable):
+class PersistLeaseLost(Unavailable):
     """Another worker holds the lease, or the lease could end before a write does."""
 
 
@@ -64,7 +64,7 @@ class Piece:
 
     chat: ChatId
     writes: list[EntryWrite] = dataclasses.field(default_factory=list)
-    marks: dict[UserId, Mark] = dataclasses.field(default_factory=dict)
+    marks: dict[UserId, MarkUpdate] = dataclasses.field(default_factory=dict)
     hidden: dict[UserId, set[int]] = dataclasses.field(default_factory=dict)
     dead_lettered: set[int] = dataclasses.field(default_factory=set)  # ts of dead letters
 
@@ -99,7 +99,7 @@ class Writer:
 
         Raises:
             NotWritten: a write failed, and the writer was created with `has_retries=False`.
-            LeaseLost: the lease was lost before everything was written.
+            PersistLeaseLost: the lease was lost before everything was written.
             ConfigError: a table does not exist or access is denied.
         """
         writes = [write for piece in pieces for write in piece.writes]
@@ -147,12 +147,12 @@ class Writer:
         """
         changes = self._container.message_changes
         cleared = [
-            functools.partial(changes.clear_edit, *place, rev)
-            for place, rev in coalesced.cleared.items()
+            functools.partial(changes.clear_edit, *key, rev)
+            for key, rev in coalesced.cleared.items()
         ]
         applies = [
-            functools.partial(changes.apply, *place, change)
-            for place, change in coalesced.changes.items()
+            functools.partial(changes.apply, *key, change)
+            for key, change in coalesced.changes.items()
         ]
         for writes in (cleared, applies):
             async with asyncio.TaskGroup() as group:
@@ -261,8 +261,8 @@ class Writer:
                 raise CorruptData("neither the entry nor its tombstone can be stored")
             await self._put([PersistItem(tombstone, None)])
         except CorruptData as exc:
-            place = write.committed
-            log.error("persist.gap_left", seq=place.seq, ts=place.ts, error=exc.message)
+            lost = write.committed
+            log.error("persist.gap_left", seq=lost.seq, ts=lost.ts, error=exc.message)
         await self._dead_letter(write, write.why or reason, by_chat)
 
     async def _dead_letter(
@@ -279,9 +279,9 @@ class Writer:
         if self._tracer is not None:
             now_ns = time.time_ns()
             for item in items:
-                place: dict[str, Id] = {"chat": item.message.chat, "seq": item.message.seq}
-                place["batch"] = len(items)
-                self._tracer.record_span(item.message.mid, "write", from_ns, now_ns, **place)
+                labels: dict[str, Id] = {"chat": item.message.chat, "seq": item.message.seq}
+                labels["batch"] = len(items)
+                self._tracer.record_span(item.message.mid, "write", from_ns, now_ns, **labels)
 
     # retries
 
@@ -306,11 +306,11 @@ class Writer:
             wait_s = min(wait_s * 2, BACKOFF_S_MAX)
 
     async def _check_lease(self) -> None:
-        """Check that the lease lasts longer than a write that starts now. Raises LeaseLost."""
+        """Check that the lease outlasts a write that starts now. Raises PersistLeaseLost."""
         if self._lease.left_s() > self._timeout_s:
             return
         if not await self._lease.claim() or self._lease.left_s() <= self._timeout_s:
-            raise LeaseLost("the lease could expire before the write ends")
+            raise PersistLeaseLost("the lease could expire before the write ends")
 
 
 async def dead_letter(backlog: Backlog, raw: CommittedMessage, reason: str) -> None:

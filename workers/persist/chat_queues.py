@@ -197,12 +197,12 @@ class ChatQueues:
         count = picked[0].count
         share = min(CHUNK_MAX, max(WRITE_MAX, self._waiting // self._writers))
         while line and count < WRITE_MAX:
-            following = next(iter(line.values()))
-            if count + following.count > share:
+            successor = next(iter(line.values()))
+            if count + successor.count > share:
                 break
             line.popitem(last=False)
-            picked.append(following)
-            count += following.count
+            picked.append(successor)
+            count += successor.count
         self._waiting -= sum(queue.count for queue in picked)
         return picked
 

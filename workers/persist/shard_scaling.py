@@ -34,7 +34,7 @@ ITEM_BYTES: Final = 150  # bytes of an item in addition to the entry's JSON: att
 US: Final = 1_000_000
 
 
-class Window(NamedTuple):
+class LoadWindow(NamedTuple):
     """Write units of a chat between two ts."""
 
     chat: ChatId
@@ -61,7 +61,7 @@ class LoadMeter:
         self._window_us = int(window_s * US)
         self._open: collections.OrderedDict[str, _Open] = collections.OrderedDict()
 
-    def record(self, writes: Iterable[EntryWrite]) -> list[Window]:
+    def record(self, writes: Iterable[EntryWrite]) -> list[LoadWindow]:
         """Add a batch in commit order; return the windows that have ended."""
         units: dict[str, int] = {}
         firsts: dict[str, int] = {}
@@ -78,14 +78,14 @@ class LoadMeter:
             self._open.popitem(last=False)
         return [window for window in closed if window is not None]
 
-    def _add(self, chat: str, first: int, last: int, units: int) -> Window | None:
+    def _add(self, chat: str, first: int, last: int, units: int) -> LoadWindow | None:
         window = self._open.setdefault(chat, _Open(first))
         self._open.move_to_end(chat)
         window.units += units
         if last - window.from_ts < self._window_us:
             return None
         self._open[chat] = _Open(last)
-        return Window(ChatId(chat), window.from_ts, last, window.units)
+        return LoadWindow(ChatId(chat), window.from_ts, last, window.units)
 
 
 def estimate_units(write: EntryWrite) -> int:
@@ -127,7 +127,7 @@ class ShardScaling:
         self._log = chat_log
         self._settings = settings
         self._meter = LoadMeter(SHARD_WINDOW_S)
-        self._windows: list[Window] = []
+        self._windows: list[LoadWindow] = []
         self._calm_from: dict[ChatId, int] = {}  # sharded chat → ts since which its load is low
 
     def record(self, writes: Iterable[EntryWrite]) -> None:
@@ -153,24 +153,24 @@ class ShardScaling:
             for window in windows:
                 shards = layouts.of(window.chat).shards
                 floor = layouts.get_shards_min(window.chat, window.to_ts)
-                if (wanted := max(floor, self._decide(window, shards))) != shards:
-                    await self._reshard(window, shards, wanted)
+                if (target := max(floor, self._decide(window, shards))) != shards:
+                    await self._reshard(window, shards, target)
         except ChatError as exc:
             metrics.SHARD_MOVES.labels("failed").inc()
             log.warning("shards.move_failed", error=exc.message)
 
-    def _decide(self, window: Window, shards: int) -> int:
+    def _decide(self, window: LoadWindow, shards: int) -> int:
         limits = self._settings.shard_writes_per_s, self._settings.shards_max
-        wanted = compute_shards(window.rate, shards, *limits)
-        if wanted >= shards:
+        target = compute_shards(window.rate, shards, *limits)
+        if target >= shards:
             self._calm_from.pop(window.chat, None)
-            return wanted
+            return target
         calm_from = self._calm_from.setdefault(window.chat, window.from_ts)
-        return wanted if window.to_ts - calm_from >= SHARD_CALM_S * US else shards
+        return target if window.to_ts - calm_from >= SHARD_CALM_S * US else shards
 
-    async def _reshard(self, window: Window, shards: int, wanted: int) -> None:
+    async def _reshard(self, window: LoadWindow, shards: int, target: int) -> None:
         find = functools.partial(self._log.find_newest_ts, window.chat)
-        outcome = await self._shards.reshard(window.chat, wanted, find)
+        outcome = await self._shards.reshard(window.chat, target, find)
         metrics.SHARD_MOVES.labels(outcome).inc()
         if outcome == "moved":
             self._calm_from.pop(window.chat, None)
@@ -180,6 +180,6 @@ class ShardScaling:
             outcome=outcome,
             chat=window.chat,
             shards=shards,
-            wanted=wanted,
+            target=target,
             rate=round(window.rate),
         )

@@ -56,13 +56,13 @@ from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
-from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.chats.member_states import MarkUpdate
+from chatserver.warm.messages.messages import PersistItem
 from workers.partition_workers import run_partitions
 from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_cache import BatchCache
 from workers.persist.batch_changes import EntryWrite, build_replacement_tombstone
-from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, dead_letter
+from workers.persist.batch_writer import NotWritten, PersistLeaseLost, Piece, Writer, dead_letter
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 from workers.persist.shard_scaling import ShardScaling
 
@@ -125,7 +125,7 @@ class PersistWorker:
                         continue
                     try:
                         await self._persist()
-                    except LeaseLost as exc:
+                    except PersistLeaseLost as exc:
                         log.warning(
                             "persist.lease_lost", partition=self._partition, error=exc.message
                         )
@@ -151,7 +151,7 @@ class PersistWorker:
                     write = self._write_chunks(group, queues)
                     group.create_task(write, name=f"persist-{self._partition}-{number}")
                 await self._read(queues)
-                raise LeaseLost("claimed by another worker")
+                raise PersistLeaseLost("claimed by another worker")
         except* ChatError as failures:
             raise failures.exceptions[0] from None
         finally:
@@ -177,7 +177,7 @@ class PersistWorker:
         progress = await self._backlog.get_progress() if queues.is_held else {}
         while await self._lease.hold():
             if self._container.hot.get_epoch(self._partition) != epoch:
-                raise LeaseLost(
+                raise PersistLeaseLost(
                     "Redis may have lost data (new epoch); entries already read may no longer exist"
                 )
             if self._open_count >= AHEAD_MAX and not queues.is_held:
@@ -212,7 +212,7 @@ class PersistWorker:
         # Record `ahead`, the last id of the batch, before any write past the checkpoint.
         is_past = bool(self._open) or count > CHUNK_MAX
         if is_past and not await self._backlog.record_persisting_id(self._lease, batch.last):
-            raise LeaseLost("another worker holds the lease")
+            raise PersistLeaseLost("another worker holds the lease")
         self._open.append(batch)
         self._open_count += count
         pieces, unreadable = sort_entries(entries)
@@ -287,7 +287,7 @@ class PersistWorker:
         entries = await self._backlog.list_between(batch.first, batch.last)
         writes = {piece.chat: piece.writes for piece in sort_entries(entries)[0]}
         if chat not in writes:
-            raise LeaseLost("the entries that this worker read are no longer in the backlog")
+            raise PersistLeaseLost("the entries that this worker read are no longer in the backlog")
         chat_work = writes.pop(chat)
         self._cache.put(batch.first, writes)
         return chat_work
@@ -365,10 +365,10 @@ class PersistWorker:
                 and tops
                 and not await self._backlog.record_persisted_seqs(self._lease, tops)
             ):
-                raise LeaseLost("another worker holds the lease")
+                raise PersistLeaseLost("another worker holds the lease")
             failpoint("persist.before_checkpoint")
             if last and not await self._backlog.checkpoint(self._lease, last, count):
-                raise LeaseLost("another worker holds the lease")
+                raise PersistLeaseLost("another worker holds the lease")
             self._moved.set()
         failpoint("persist.after_checkpoint")
         if self._tracer is not None:
@@ -382,9 +382,9 @@ class PersistWorker:
         now_ns = time.time_ns()
         for message in stored:
             batch = sources[ChatId(message.chat)]
-            place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
-            place |= {"partition": self._partition, "batch": batch.count}
-            tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
+            labels: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
+            labels |= {"partition": self._partition, "batch": batch.count}
+            tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **labels)
 
     async def _publish_stored(
         self, settled: Sequence[EntryWrite], stored: Sequence[EntryWrite]
@@ -459,7 +459,7 @@ def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[Com
                     piece.writes.append(write)
             case MarkEntry():
                 piece = pieces.setdefault(entry.chat, Piece(entry.chat))
-                mark = Mark(entry.chat, entry.user, entry.read, entry.received)
+                mark = MarkUpdate(entry.chat, entry.user, entry.read, entry.received)
                 piece.marks[entry.user] = mark
             case HideEntry():
                 piece = pieces.setdefault(entry.chat, Piece(entry.chat))

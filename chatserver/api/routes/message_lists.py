@@ -27,8 +27,8 @@ from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.protocol import frames
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_context import Reference
-from chatserver.service.history.message_queries import UserMessages
-from chatserver.warm.dynamo.paging import Page as WarmPage
+from chatserver.service.history.message_queries import IndexPage
+from chatserver.warm.dynamo.paging import QueryPage as WarmPage
 
 READ, READ_ANY = user_or_key("chats:read"), key("chats:read")
 
@@ -174,7 +174,7 @@ async def _list(
 
 
 async def _list_of_user(
-    window: PageWindow, read: Callable[..., Awaitable[UserMessages]], *subject: Any
+    window: PageWindow, read: Callable[..., Awaitable[IndexPage]], *subject: Any
 ) -> UserMessagesPage:
     """Return a page of a user's messages in all chats; parameters as in `_list`."""
     span, page = window

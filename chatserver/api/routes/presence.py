@@ -12,7 +12,7 @@ from litestar.params import QueryParameter
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
-from chatserver.domain.presence import State
+from chatserver.domain.presence import PresenceState
 from chatserver.protocol import frames
 
 Users = Annotated[
@@ -51,7 +51,7 @@ def build_presence_routes(container: StorageContainer) -> list[HTTPRouteHandler]
                     user,
                     sight.state.value,
                     sight.last_ms * 1000
-                    if sight.state is State.OFFLINE and sight.last_ms
+                    if sight.state is PresenceState.OFFLINE and sight.last_ms
                     else None,
                 )
                 for user, sight in sorted(sights.items())

@@ -39,7 +39,7 @@ class Claims:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Marks:
+class RevocationMarks:
     """The revocation marks of a user; see the module docstring.
 
     `before` (seconds since 1970) revokes all tokens without a login that were issued at that time
@@ -74,7 +74,7 @@ class Login:
         return self.ended_ms is None and self.expires_at > now
 
 
-def check_marks(claims: Claims, marks: Marks) -> None:
+def check_marks(claims: Claims, marks: RevocationMarks) -> None:
     """Check that a token is not revoked.
 
     Raises:

@@ -26,7 +26,7 @@ from chatserver.features.analytics.model import Unit
 from chatserver.features.analytics.tables import ExportField as Field
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Key, Table, try_write
@@ -56,8 +56,8 @@ UNIT: Final = Codec(
     first=Field.FIRST,
     last=Field.LAST,
     batch=Field.BATCH,
-    sha256=Stored(Field.SHA256, absent=""),
-    version=Stored(Field.VERSION, absent=""),
+    sha256=StoredField(Field.SHA256, absent=""),
+    version=StoredField(Field.VERSION, absent=""),
 )
 _SEGMENT: Final = Codec(
     NewSegment,

@@ -11,7 +11,7 @@ from chatserver.features.attachments.tables import FileField as Field
 from chatserver.features.attachments.warm import FILE, due_key, owned_key
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import DIRECTORY, TableSchema
 
 _S: Final = 1_795_000_000
 _CHAT: Final = ChatId("d-alice-bob")
@@ -46,7 +46,7 @@ _WAITING: Final = File(
 )
 
 
-def sample_items(table: Table) -> Iterable[Item]:
+def sample_items(table: TableSchema) -> Iterable[Item]:
     """Return a sent and an unsent file, and the items that belong to them."""
     if table is not DIRECTORY:
         return []

@@ -31,7 +31,7 @@ from chatserver.features.attachments.tables import FileField as Field
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Add, Attr
 from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
 from chatserver.warm.dynamo.paging import Span
@@ -52,14 +52,16 @@ FILE: Final = Codec(
     sha256=Field.SHA256,
     phase=Field.STATE,
     size=Field.SIZE,
-    created=Stored(Field.CREATED, load=lambda ms: ms // 1000, dump=lambda time_s: time_s * 1000),
+    created=StoredField(
+        Field.CREATED, load=lambda ms: ms // 1000, dump=lambda time_s: time_s * 1000
+    ),
     rev=Field.REV,
     due=Field.DUE,
     width=Field.WIDTH,
     height=Field.HEIGHT,
-    has_thumb=Stored(Field.THUMB, absent=False),
-    is_processed=Stored(Field.LOOKED_AT, absent=False),
-    seqs=Stored(Field.SEQS, absent=frozenset(), load=lambda seqs: frozenset(map(int, seqs))),
+    has_thumb=StoredField(Field.THUMB, absent=False),
+    is_processed=StoredField(Field.LOOKED_AT, absent=False),
+    seqs=StoredField(Field.SEQS, absent=frozenset(), load=lambda seqs: frozenset(map(int, seqs))),
 )
 
 

@@ -9,12 +9,12 @@ from chatserver.domain.ids import UserId
 from chatserver.features.chat_preferences.warm import encode_pinned, encode_preferences
 from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import DIRECTORY, TableSchema
 
 _REV: Final = 1_795_000_000_000
 
 
-def sample_items(table: Table) -> Iterable[Item]:
+def sample_items(table: TableSchema) -> Iterable[Item]:
     """Return a member's preferences for a group, and their pinned chats."""
     if table is not DIRECTORY:
         return []

@@ -14,7 +14,7 @@ from chatserver.features.companions.warm.sessions import encode_session
 from chatserver.features.companions.warm.summaries import SUMMARY
 from chatserver.features.companions.warm.user_memories import encode_memory
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, Table
+from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, TableSchema
 
 _MS: Final = 1_795_000_000_000
 _ADA: Final = Companion(
@@ -30,7 +30,7 @@ _ADA: Final = Companion(
 )
 
 
-def sample_items(table: Table) -> Iterable[Item]:
+def sample_items(table: TableSchema) -> Iterable[Item]:
     """Return an example of each kind of companion item in `table`."""
     user, old, active = UserId("alice"), "01KAJ4Q7R8M2E5S9T0B3C6D8FH", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
     if table is DIRECTORY:

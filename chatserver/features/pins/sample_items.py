@@ -8,12 +8,12 @@ from typing import Final
 from chatserver.features.pins.model import Pin, PinCount
 from chatserver.features.pins.warm import PIN, PIN_COUNT
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import DIRECTORY, TableSchema
 
 _TS: Final = 1_795_000_000_000_000
 
 
-def sample_items(table: Table) -> Iterable[Item]:
+def sample_items(table: TableSchema) -> Iterable[Item]:
     """Return a group's pin and its pin count."""
     if table is not DIRECTORY:
         return []

@@ -35,7 +35,7 @@ from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import is_message
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from chatserver.service.history.reader_views import ReaderViews
 from chatserver.service.messaging.message_changes import NO_MESSAGE, MessageChangeService, PinChange
 from chatserver.service.messaging.stored_waits import StoredWaits
@@ -64,7 +64,7 @@ class Pins:
     _memberships: Memberships
     _audiences: Audiences
     _members: MemberCheck
-    _history: History
+    _history: HistoryPages
     _views: ReaderViews
     _message_changes: MessageChangeService
     _stored_waits: StoredWaits

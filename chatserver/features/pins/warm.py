@@ -22,7 +22,7 @@ from chatserver.features.pins.model import PINS_MAX, Pin, PinCount, PinOutcome
 from chatserver.features.pins.tables import PinField as Field
 from chatserver.warm.chats.directory_items import chat_key
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Add, Attr, Change, Condition
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table, try_write
@@ -36,7 +36,11 @@ PIN: Final = Codec(
     Pin, "c#{chat}", "pin#{seq:020d}#{chat}", ts=Field.TS, pinned_at_ms=Field.PINNED_AT
 )
 PIN_COUNT: Final = Codec(
-    PinCount, "c#{chat}", "pins#{chat}", pins=Field.PINS, request=Stored(Field.REQUEST, absent="")
+    PinCount,
+    "c#{chat}",
+    "pins#{chat}",
+    pins=Field.PINS,
+    request=StoredField(Field.REQUEST, absent=""),
 )
 _HAS_PINS: Final = Attr(Field.PINS) > 0
 

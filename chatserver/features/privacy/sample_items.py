@@ -17,7 +17,7 @@ from chatserver.features.privacy.warm.jobs import (
 )
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import DIRECTORY, TableSchema
 
 _MS: Final = 1_795_000_000_000
 _S: Final = _MS // 1000
@@ -36,7 +36,7 @@ _EXPORT: Final = Job(
 _ERASURE: Final = Job("j2", "erasure", "mallory", _MS, _MS)
 
 
-def sample_items(table: Table) -> Iterable[Item]:
+def sample_items(table: TableSchema) -> Iterable[Item]:
     """Return a finished export and a waiting erasure, and the items that refer to them."""
     if table is not DIRECTORY:
         return []

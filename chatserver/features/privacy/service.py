@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 import attrs
 import structlog
 
-from chatserver.domain.access.logins import Marks
+from chatserver.domain.access.logins import RevocationMarks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, NotFound
@@ -55,7 +55,7 @@ class Lockout:
         now = self._clock.time()
         logins = frozenset(row.login for row in await self._rows.list_logins(user))
         await self._revocations.put(user, before=int(now), logins=logins, is_banned=True)
-        await self._ender.end(user, Marks(int(now), logins, is_banned=True), "erased")
+        await self._ender.end(user, RevocationMarks(int(now), logins, is_banned=True), "erased")
         await self._redis_data.delete_user_state(user)
         return len(logins)
 

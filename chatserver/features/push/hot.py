@@ -22,9 +22,9 @@ from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.features.push.keys import NotificationKeys
 from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.persist_backlog import BacklogEntry, parse_entry
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.worker_leases import Lease
 
 CLAIM_TTL_S = 86_400
 NO_DEVICES_TTL_S = 3_600

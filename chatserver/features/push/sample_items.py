@@ -12,7 +12,7 @@ from chatserver.features.push.tables import PushField as Field
 from chatserver.features.push.warm.subscriptions import PREFIX, SUBSCRIPTION
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import DIRECTORY, TableSchema
 
 _MS: Final = 1_795_000_000_000
 _PHONE: Final = Subscription("s1", UserId("alice"), "fcm", "fcm-token-of-the-phone", device="phone")
@@ -26,7 +26,7 @@ _BROWSER: Final = Subscription(
 )
 
 
-def sample_items(table: Table) -> Iterable[Item]:
+def sample_items(table: TableSchema) -> Iterable[Item]:
     """Return a user's subscriptions, each with the item that records its owner."""
     if table is not DIRECTORY:
         return []

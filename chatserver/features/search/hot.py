@@ -19,9 +19,9 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import LostRace
 from chatserver.features.search.model import ORIGIN
 from chatserver.hot.chats.persist_backlog import BacklogEntry, parse_entry
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.worker_leases import Lease
 
 WORK: Final = "search"
 ASKED: Final = "asked"

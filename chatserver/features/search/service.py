@@ -37,13 +37,13 @@ from chatserver.features.search.text_matching import find_spans, make_snippet
 from chatserver.features.search.tokenizer import normalize
 from chatserver.features.search.work_budget import TIMED_OUT, WorkBudget
 from chatserver.hot.chats.membership import MemberCheck
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.protocol.request_costs import compute_search_charge
-from chatserver.service.chats.user_chats import Chats
+from chatserver.service.chats.user_chats import UserChats
 from chatserver.service.fair_semaphore import FairSemaphore
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 
@@ -96,10 +96,10 @@ class Search:
     """Search use case."""
 
     _engines: Sequence[Engine]
-    _chats: Chats
+    _chats: UserChats
     _members: MemberCheck
-    _history: History
-    _blocks: Blocks
+    _history: HistoryPages
+    _blocks: HotBlocks
     _get_partition: Callable[[ChatId], int]
     _clock: Clock
     _charge: Charge

@@ -11,7 +11,7 @@ from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import MERGED_ITEM, Merged, job_key
 from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, Table
+from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, TableSchema
 from chatserver.warm.schema.tables import SocialField as Field
 
 _MS: Final = 1_795_000_000_000
@@ -30,7 +30,7 @@ _OLD: Final = PostId("01KAJ3A0M5S7Q2W4E6R8T0Y1UP")
 _SAVED: Final = "01KAJ6B9D3F5G7H1J2K4M6N8PQ"
 
 
-def sample_items(table: Table) -> Iterable[Item]:
+def sample_items(table: TableSchema) -> Iterable[Item]:
     """Return an example of each kind of item in a table."""
     if table is SOCIAL:
         return [*_profiles(), *_edges(), *_posts(), *_favorites()]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, assert_never
 
-from chatserver.domain.access.logins import Marks
+from chatserver.domain.access.logins import RevocationMarks
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, SessionId, UserId
 from chatserver.domain.messages import InboxPositions
-from chatserver.domain.presence import PresenceRecord, State
+from chatserver.domain.presence import PresenceRecord, PresenceState
 from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
 from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.shared_session_context import HotPathCounters
@@ -66,7 +66,9 @@ class EventDispatcher:
         # its own stream); set by `GatewayServer`.
         self.on_presence: Callable[[UserId, PresenceRecord], None] = lambda user, record: None
         self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
-        self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, reason: None
+        self.on_revoked: Callable[[UserId, RevocationMarks, str], None] = (
+            lambda user, marks, reason: None
+        )
         self.on_echo: Callable[[Echo], None] = lambda echo: None
 
     # outgoing
@@ -171,12 +173,14 @@ class EventDispatcher:
             case StoredUpdate():
                 self._handle_stored(record)
             case PresenceUpdate():
-                presence = PresenceRecord(State(record.state), record.last_ms, record.version)
+                presence = PresenceRecord(
+                    PresenceState(record.state), record.last_ms, record.version
+                )
                 self.on_presence(UserId(record.user), presence)
             case Replaced():
                 self.on_replaced(UserId(record.user), SessionId(record.session))
             case EndSessions():
-                marks = Marks(record.before, frozenset(record.logins), record.is_banned)
+                marks = RevocationMarks(record.before, frozenset(record.logins), record.is_banned)
                 self.on_revoked(UserId(record.user), marks, record.reason)
             case CallResult():
                 self._warm.handle_result(record)

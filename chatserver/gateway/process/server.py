@@ -31,7 +31,7 @@ from chatserver.config import Settings
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.client_addresses import get_subject, is_in, parse_networks
 from chatserver.domain.clock import SystemClock
-from chatserver.domain.connection_limits import ConnectionTable, Stage
+from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
 from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.end_of_tick_writes import TickWrites
@@ -205,10 +205,10 @@ class GatewayServer:
         """Count the unauthenticated socket, in total and per address (except trusted proxies)."""
         peer = connection.peer
         address = None if is_in(peer, self._trusted) else get_subject(peer)
-        self._count_unauthenticated(connection, address, Stage.HEAD)
+        self._count_unauthenticated(connection, address, ConnectionStage.HEAD)
 
     def _count_unauthenticated(
-        self, connection: Connection, address: str | None, stage: Stage
+        self, connection: Connection, address: str | None, stage: ConnectionStage
     ) -> None:
         displaced = self._unauthenticated.put(connection, address, stage)
         if displaced is not None:
@@ -218,7 +218,7 @@ class GatewayServer:
 
     def create_receiver(self, connection: Connection) -> CommandHandler:
         """Create the session for a connection whose handshake is complete."""
-        self._count_unauthenticated(connection, get_subject(connection.peer), Stage.BODY)
+        self._count_unauthenticated(connection, get_subject(connection.peer), ConnectionStage.BODY)
         self._wheel.add(connection)
         handler = CommandHandler(
             context=self._context,

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from chatserver.domain.access.caller import RequestCaller
-from chatserver.domain.access.logins import Claims, Marks
+from chatserver.domain.access.logins import Claims, RevocationMarks
 from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, SessionId, UserId, new_id
 from chatserver.domain.inboxes import InboxState
@@ -475,7 +475,7 @@ class Session:
 
     # close
 
-    def apply_revocation(self, marks: Marks, reason: str) -> None:
+    def apply_revocation(self, marks: RevocationMarks, reason: str) -> None:
         if self.auth is not None:
             self.auth.apply_revocation(marks, reason)
 

@@ -1,14 +1,14 @@
 """Session authorization: token expiry, renewal and revocation.
 
-The revocation marks of a user (`Marks`) are the revoked logins, a ban, and the time up to which
-tokens without a login are revoked.
+The revocation marks of a user (`RevocationMarks`) are the revoked logins, a ban, and the time up to
+which tokens without a login are revoked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from chatserver.domain.access.logins import Claims, Marks, check_marks
+from chatserver.domain.access.logins import Claims, RevocationMarks, check_marks
 from chatserver.errors import Banned, ChatError, ClientError, Forbidden, Unavailable
 from chatserver.protocol.error_codes import Close
 from chatserver.service.access.token_authentication import TokenAuthentication
@@ -110,7 +110,7 @@ class SessionAuth:
         self._expiry.remove(self, before.expires_at)
         self._expiry.add(self, claims.expires_at)
 
-    def apply_revocation(self, marks: Marks, reason: str) -> None:
+    def apply_revocation(self, marks: RevocationMarks, reason: str) -> None:
         """Close the session if `marks` revoke its token."""
         try:
             check_marks(self._claims, marks)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import structlog
 
 from chatserver.container.gateway import GatewayContainer
-from chatserver.domain.access.logins import Marks
+from chatserver.domain.access.logins import RevocationMarks
 from chatserver.domain.ids import GatewayId, SessionId, UserId
 from chatserver.domain.presence import PresenceChange
 from chatserver.gateway.session.local_sessions import LocalSessions
@@ -78,7 +78,7 @@ class SessionRegistration:
             if session.id == session_id:
                 session.close(Close.REPLACED, REPLACED)
 
-    def apply_revocation(self, user: UserId, marks: Marks, reason: str) -> None:
+    def apply_revocation(self, user: UserId, marks: RevocationMarks, reason: str) -> None:
         """Close the user's local sessions that the revocation covers."""
         for session in list(self._registry.list_sessions(user)):
             session.apply_revocation(marks, reason)

@@ -37,11 +37,11 @@ STREAM_TTL_S = 120
 _READ_MAX = 200
 
 
-class Record(msgspec.Struct, array_like=True, tag_field="k"):
+class GatewayRecord(msgspec.Struct, array_like=True, tag_field="k"):
     """Base class of gateway stream records."""
 
 
-class Push(Record, tag="p", array_like=True):
+class Push(GatewayRecord, tag="p", array_like=True):
     """An event: the recipients, the inbox seq of each, and the encoded event without the seq."""
 
     users: list[str]
@@ -50,14 +50,14 @@ class Push(Record, tag="p", array_like=True):
     body: bytes
 
 
-class NewSeq(Record, tag="n", array_like=True):
+class NewSeq(GatewayRecord, tag="n", array_like=True):
     """A user's inbox has grown to `seq`; the gateway reads the inbox."""
 
     user: str
     seq: int
 
 
-class Publish(Record, tag="l", array_like=True):
+class Publish(GatewayRecord, tag="l", array_like=True):
     """An entry of a large chat. Without `body`, the gateway reads the log up to `seq`."""
 
     chat: str
@@ -66,7 +66,7 @@ class Publish(Record, tag="l", array_like=True):
     body: bytes
 
 
-class ChannelSignal(Record, tag="c", array_like=True):
+class ChannelSignal(GatewayRecord, tag="c", array_like=True):
     """A signal (typing) from a user to the members of a large chat."""
 
     chat: str
@@ -74,14 +74,14 @@ class ChannelSignal(Record, tag="c", array_like=True):
     frame: bytes
 
 
-class UserSignal(Record, tag="s", array_like=True):
+class UserSignal(GatewayRecord, tag="s", array_like=True):
     """A signal (typing, presence) for a user."""
 
     user: str
     frame: bytes
 
 
-class StoredUpdate(Record, tag="w", array_like=True):
+class StoredUpdate(GatewayRecord, tag="w", array_like=True):
     """The warm tier has stored the user's messages in `chat` up to seq `upto`, of epoch `epoch`."""
 
     user: str
@@ -90,7 +90,7 @@ class StoredUpdate(Record, tag="w", array_like=True):
     epoch: str = ""
 
 
-class PresenceUpdate(Record, tag="o", array_like=True):
+class PresenceUpdate(GatewayRecord, tag="o", array_like=True):
     """A presence change, for the subscribers on this gateway.
 
     The fields after `user` are the same as in `chatserver.domain.presence.PresenceRecord`.
@@ -102,15 +102,15 @@ class PresenceUpdate(Record, tag="o", array_like=True):
     version: int
 
 
-class Replaced(Record, tag="r", array_like=True):
+class Replaced(GatewayRecord, tag="r", array_like=True):
     """A session on this gateway was replaced by a newer session of the user."""
 
     user: str
     session: str
 
 
-class EndSessions(Record, tag="e", array_like=True):
-    """A user's revocation marks; see `chatserver.domain.access.logins.Marks`.
+class EndSessions(GatewayRecord, tag="e", array_like=True):
+    """A user's revocation marks; see `chatserver.domain.access.logins.RevocationMarks`.
 
     The gateway closes the sessions to which the marks apply.
     """
@@ -122,7 +122,7 @@ class EndSessions(Record, tag="e", array_like=True):
     reason: str
 
 
-class CallResult(Record, tag="a", array_like=True):
+class CallResult(GatewayRecord, tag="a", array_like=True):
     """The result of a call to the warm tier; `code` is empty on success."""
 
     call: str
@@ -132,7 +132,7 @@ class CallResult(Record, tag="a", array_like=True):
     retry_after_ms: int | None = None
 
 
-class Echo(Record, tag="h", array_like=True):
+class Echo(GatewayRecord, tag="h", array_like=True):
     """A record that a gateway sends to itself to check its stream."""
 
     number: int

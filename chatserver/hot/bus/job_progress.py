@@ -19,7 +19,7 @@ STALLED_S = 30.0
 State = Literal["running", "done"]
 
 
-class Progress(NamedTuple):
+class JobStatus(NamedTuple):
     """State of a job. `is_stalled`: the process that runs the job is considered dead."""
 
     state: State
@@ -50,7 +50,7 @@ class JobProgress:
         fields = ("done", done, "failed", failed, "state", state, "at", now_ms)
         await self._hot.transaction(("HSET", key, *fields), ("EXPIRE", key, TTL_S))
 
-    async def find(self, job: str) -> Progress | None:
+    async def find(self, job: str) -> JobStatus | None:
         """Return the progress of a job; None if there is no such job. Raises Unavailable."""
         key = self._hot.keys.job(UserId(job))
         fields = ("state", "total", "done", "failed", "at")
@@ -59,6 +59,6 @@ class JobProgress:
         if not total:
             return None
         is_stalled = self._clock.time() - at_ms / 1000 > STALLED_S
-        return Progress(
+        return JobStatus(
             cast(State, (state or b"running").decode()), total, done, failed, is_stalled
         )

@@ -22,27 +22,27 @@ from chatserver.protocol import webhook_messages as hooks
 GROUP = "rpc"  # consumer group of all `rpc` workers
 
 
-class Operation(msgspec.Struct, tag_field="op"):
+class RpcOperation(msgspec.Struct, tag_field="op"):
     """Base class of operations on the warm tier."""
 
 
-class LoadUser(Operation, tag="load_user"):
+class LoadUser(RpcOperation, tag="load_user"):
     """Create the user in the `directory` table if missing, and load the user state into Redis."""
 
     user: str
 
 
-class LoadKeys(Operation, tag="load_keys"):
+class LoadKeys(RpcOperation, tag="load_keys"):
     """Return the host application's key set, for token verification; fetch it if necessary."""
 
 
-class LoadChat(Operation, tag="load_chat"):
+class LoadChat(RpcOperation, tag="load_chat"):
     """Load a chat into the hot tier. NotFound: the chat does not exist."""
 
     chat: str
 
 
-class OpenDirect(Operation, tag="open_direct"):
+class OpenDirectChat(RpcOperation, tag="open_direct"):
     """Return two users' direct chat; create it if missing. NotFound: `other` does not exist."""
 
     user: str
@@ -50,7 +50,7 @@ class OpenDirect(Operation, tag="open_direct"):
     is_host: bool = False
 
 
-class CreateChat(Operation, tag="create_chat"):
+class CreateGroupChat(RpcOperation, tag="create_chat"):
     """Create a group. NotFound: a member does not exist; the error names the member."""
 
     user: str
@@ -63,7 +63,7 @@ class CreateChat(Operation, tag="create_chat"):
 Priority = Literal["protective", "normal", "bulk"]
 
 
-class ForwardFrame(Operation, tag="frame"):
+class ForwardFrame(RpcOperation, tag="frame"):
     """Handle a frame of a user; return the encoded reply. See `chatserver.requests.registry`."""
 
     user: str
@@ -72,7 +72,7 @@ class ForwardFrame(Operation, tag="frame"):
     frame: msgspec.Raw  # MessagePack
 
 
-class ReadHistory(Operation, tag="history"):
+class ReadHistory(RpcOperation, tag="history"):
     """Return contiguous warm-tier messages below seq `before` or above `after`, ascending."""
 
     chat: str
@@ -82,20 +82,20 @@ class ReadHistory(Operation, tag="history"):
     ts: int | None
 
 
-class FindPeriods(Operation, tag="periods"):
+class FindPeriods(RpcOperation, tag="periods"):
     """Return a user's earlier membership periods; see `chatserver.domain.membership_periods`."""
 
     chat: str
     user: str
 
 
-class CallBeforeSend(Operation, tag="ask"):
+class CallBeforeSend(RpcOperation, tag="ask"):
     """Call the `before_send` webhook. These calls have their own stream and workers."""
 
     question: hooks.BeforeSend
 
 
-class LoadFile(Operation, tag="load_file"):
+class LoadFile(RpcOperation, tag="load_file"):
     """Return a file's item in the `directory` table; empty if there is none."""
 
     file: str
@@ -105,8 +105,8 @@ AnyOperation = (
     LoadUser
     | LoadKeys
     | LoadChat
-    | OpenDirect
-    | CreateChat
+    | OpenDirectChat
+    | CreateGroupChat
     | ForwardFrame
     | ReadHistory
     | FindPeriods
@@ -176,7 +176,7 @@ def find_author(payload: bytes) -> str | None:
     match call.operation:
         case CallBeforeSend():
             return call.operation.question.sender
-        case ForwardFrame() | CreateChat():
+        case ForwardFrame() | CreateGroupChat():
             return call.operation.user
         case _:
             return None

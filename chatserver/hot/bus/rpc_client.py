@@ -67,7 +67,7 @@ class RpcClient:
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        payload = await self._call(rpc.OpenDirect(user, other, is_host))
+        payload = await self._call(rpc.OpenDirectChat(user, other, is_host))
         return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
 
     async def create_chat(
@@ -79,7 +79,7 @@ class RpcClient:
         *,
         is_host: bool = False,
     ) -> frames.ChatInfo:
-        operation = rpc.CreateChat(user, ref, list(members), name, is_host)
+        operation = rpc.CreateGroupChat(user, ref, list(members), name, is_host)
         return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
 
     async def forward_frame(

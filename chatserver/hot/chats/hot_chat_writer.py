@@ -8,7 +8,7 @@ from typing import Any
 from chatserver.domain.archive_segments import LOST_KIND
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.membership_change_types import ChangePlace, MembershipChange
+from chatserver.domain.membership_change_types import ChangePosition, MembershipChange
 from chatserver.domain.messages import (
     REF_TTL_S,
     compute_stored_digest,
@@ -73,7 +73,7 @@ class HotChatWriter:
         write_policy: str = "",
         muted: Mapping[UserId, int] | None = None,
         changes: Sequence[MembershipChange] = (),
-        places: Mapping[int, int] | None = None,
+        change_positions: Mapping[int, int] | None = None,
         picture: str = "",
     ) -> bool:
         """Load a chat in the current epoch; return False if the caller must read the chat again.
@@ -87,8 +87,8 @@ class HotChatWriter:
         - `write_policy` is stored in the `gate` field, after the version.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.write_restrictions`).
         - `changes` are membership changes that Redis does not have yet; the load applies them.
-        - `places` maps the chat version of each recent change of members or settings to the seq of
-          the change's first entry.
+        - `change_positions` maps the chat version of each recent change of members or settings to
+          the seq of the change's first entry.
 
         Guarantees:
             Order: new seqs and ts are above all that either tier has assigned (guarantee P3).
@@ -115,7 +115,10 @@ class HotChatWriter:
             REF_TTL_S,
             get_generation_phase(chat),
             # Newest changes first, because the script keeps only the first ones in the list.
-            ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
+            ",".join(
+                f"{number}:{first}"
+                for number, first in sorted((change_positions or {}).items())[::-1]
+            ),
             picture,
             ",".join(str(message.seq) for message in newest if _is_dead_letter(message)),
         ]
@@ -165,7 +168,7 @@ class HotChatWriter:
         replies = await self._hot.call("EVAL", combine(*scripts), len(keys), *keys, *sizes, *values)
         return replies[0]
 
-    async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
+    async def find_changes(self, chat: ChatId) -> dict[int, ChangePosition]:
         """Return the last membership changes, by chat version; the chat need not be loaded."""
         return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
 

@@ -89,14 +89,14 @@ class LargeChatSubscriptions:
         """Return the last period in which each of the user's chats was large; omit other chats."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
-            ChatId(name.decode()): _parse_places(value)[0]
+            ChatId(name.decode()): _parse_periods(value)[0]
             for name, value in zip(reply[::2], reply[1::2], strict=True)
         }
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
         """Return the last period in which the user's devices read the chat's log, or None."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
-        return None if value is None else _parse_places(value)[0]
+        return None if value is None else _parse_periods(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, notice: Seq) -> Seq | None:
         """Return the chat seq after which the user's devices read the chat's log, not the inbox.
@@ -105,17 +105,17 @@ class LargeChatSubscriptions:
         stored, because the chat has become large or small too often since.
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
-        places = [] if value is None else _parse_places(value)
-        ended = (place for place in places if place.until is not None)
+        periods = [] if value is None else _parse_periods(value)
+        ended = (period for period in periods if period.until is not None)
         return next(
             (subscription.since for subscription in ended if subscription.notice == notice), None
         )
 
 
-def _parse_places(value: bytes) -> list[LargePeriod]:
+def _parse_periods(value: bytes) -> list[LargePeriod]:
     """Parse the periods in which one chat was large; see the module docstring."""
-    places = []
-    for place in value.split(b";"):
-        notice, since, *until = (Seq(int(number)) for number in place.split(b":"))
-        places.append(LargePeriod(notice, since, until[0] if until else None))
-    return places
+    periods = []
+    for period in value.split(b";"):
+        notice, since, *until = (Seq(int(number)) for number in period.split(b":"))
+        periods.append(LargePeriod(notice, since, until[0] if until else None))
+    return periods

@@ -17,7 +17,7 @@ import attrs
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership_change_types import (
     ChangedChatHead,
-    ChangePlace,
+    ChangePosition,
     MembershipChange,
     ReferenceRecord,
 )
@@ -85,13 +85,13 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
     )
 
 
-def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
+def parse_changed(value: bytes | None) -> dict[int, ChangePosition]:
     """Parse a chat's last changes: chat version → position of the change's first entry."""
-    places: dict[int, ChangePlace] = {}
+    positions: dict[int, ChangePosition] = {}
     for field in (value or b"").decode().split(",") if value else ():
         version, _, first = field.partition(":")
-        places[int(version)] = ChangePlace(Seq(int(first.rstrip("lr"))), first.isdigit())
-    return places
+        positions[int(version)] = ChangePosition(Seq(int(first.rstrip("lr"))), first.isdigit())
+    return positions
 
 
 class HotMembership:
@@ -154,13 +154,13 @@ class HotMembership:
     async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> ReferenceRecord:
         """Return the digest stored for `ref`, and whether Redis has the chat's refs."""
         key = reference_key(sender, ref)
-        gate, *places = await self._hot.transaction(
+        gate, *stored = await self._hot.transaction(
             ("HGET", self._keys.chat(chat), "gate"),
             ("HGET", self._keys.refs_even(chat), key),
             ("HGET", self._keys.refs_odd(chat), key),
         )
-        place = places[0] or places[1]
-        digest = None if place is None else parse_place(place)[3]
+        reference = stored[0] or stored[1]
+        digest = None if reference is None else parse_place(reference)[3]
         return ReferenceRecord(self._hot.is_loaded(chat, gate), digest)
 
     async def apply(self, change: MembershipChange) -> Seq | None:
@@ -174,10 +174,10 @@ class HotMembership:
         """
         change_input = build_change_input(self._hot, change)
         script = load_script("change_members")
-        code, *place = await self._hot.run(
+        code, *first = await self._hot.run(
             script, change_input.keys, change_input.args, change_input.items, is_commit=True
         )
-        return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
+        return None if code == _CLOSED else Seq(int(first[0]) if first else 0)
 
     async def set_write_policy(self, chat: ChatId, version: int, write_policy: str) -> bool:
         """Set the write policy of chat version `version`; return False if the chat is not loaded.

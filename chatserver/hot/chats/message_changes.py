@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.message_change_types import (
+    ChangeOutcome,
     ChangeResult,
     HiddenSeqs,
     Hide,
     MessageChange,
-    Outcome,
 )
 from chatserver.domain.messages import REF_TTL_S, format_name, get_generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
@@ -29,7 +29,7 @@ from chatserver.protocol.message_change_effects import REACTIONS_MAX
 HIDDEN_MAX = 500
 
 _FULL, _HIDES_TOO_MANY = 6, 2
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_OUTCOMES = {outcome.value: outcome for outcome in ChangeOutcome}
 _BACKLOG_FULL = "the backlog is full; wait until messages are persisted"
 
 
@@ -97,11 +97,11 @@ class MessageChangeCommitter:
         if outcome is None:
             raise CorruptData(f"commit_change.lua returned {code!r}")
         match outcome:
-            case Outcome.COMMITTED:
+            case ChangeOutcome.COMMITTED:
                 return ChangeResult(outcome, rest[0], rest[1], size_bytes=rest[2])
-            case Outcome.KNOWN:
+            case ChangeOutcome.KNOWN:
                 return ChangeResult(outcome, place=rest[0])
-            case Outcome.ELSEWHERE | Outcome.RESTRICTED | Outcome.DELETED:
+            case ChangeOutcome.ELSEWHERE | ChangeOutcome.RESTRICTED | ChangeOutcome.DELETED:
                 return ChangeResult(outcome, rest[0])
             case _:
                 return ChangeResult(outcome)

@@ -26,10 +26,10 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.hot.worker_leases import Lease
 
 DEAD_MAX = 100_000
 PAGE = 200  # maximum entries per read of `has_entry`; an entry has up to 128 messages
@@ -101,7 +101,7 @@ class DeadLetter:
     why: str
 
     @property
-    def place(self) -> str:
+    def id(self) -> str:
         """The id shown to operators: the partition and the stream entry id."""
         return f"{self.partition}:{self.entry}"
 
@@ -112,8 +112,8 @@ BacklogEntry = CommitEntry | MarkEntry | HideEntry
 def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
     if fields[0] == b"g":
         messages = []
-        for place, blob in zip(fields[2::2], fields[3::2], strict=True):
-            seq, _, ts = place.partition(b":")
+        for position, blob in zip(fields[2::2], fields[3::2], strict=True):
+            seq, _, ts = position.partition(b":")
             receiver, _, tail = blob.partition(b"\n")
             if receiver[:1] == b" ":
                 target, replaced = map(int, receiver.split())

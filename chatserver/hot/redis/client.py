@@ -24,7 +24,7 @@ from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, Epoch
 from chatserver.errors import REDIS_DOWN, ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis import epochs
-from chatserver.hot.redis.connection_setup import Address
+from chatserver.hot.redis.connection_setup import RedisAddress
 from chatserver.hot.redis.durability import Durability, Unconfirmed
 from chatserver.hot.redis.keys import Keys, parse_entry_id, parse_partition
 from chatserver.hot.redis.pipelined_connection import (
@@ -63,7 +63,7 @@ class HotClient(abc.ABC):
         self.blocked = ""  # why an operator blocked this Redis (`chatserver tenants block`)
         self.on_blocked: list[Callable[[str], None]] = []
         self.on_reload: list[Callable[[], None]] = []
-        self.address = Address(settings.url)
+        self.address = RedisAddress(settings.url)
         self.name = self.address.name
         self.health = ServerHealth(self.get_keys_by_server, self.send, self.run)
         self._durable = Durability(settings.wait_replicas, settings.wait_fsync)
@@ -388,7 +388,7 @@ class HotClient(abc.ABC):
     async def close(self) -> None:
         """Close all connections."""
 
-    def _create_blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
+    def _create_blocking_client_at(self, address: RedisAddress) -> redis.asyncio.Redis:
         """Return a redis-py client without retries, because a retry could run a call twice."""
         client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             address.url,  # redis-py reads the TLS options of the URL, too

@@ -1,4 +1,4 @@
-"""Client of a Redis Cluster: a connection to each master, and a `Route` for each slot in use.
+"""Client of a Redis Cluster: a connection to each master, and a `SlotRoute` for each slot in use.
 
 ::
 
@@ -30,9 +30,9 @@ from chatserver.domain.ids import Epoch
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import REDIS_DOWN, ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
-from chatserver.hot.redis.cluster_map import Claims, ClusterView, Member, parse_view
+from chatserver.hot.redis.cluster_map import ClusterMember, ClusterView, SlotClaims, parse_view
 from chatserver.hot.redis.connection_setup import (
-    Address,
+    RedisAddress,
     handshake_deadline,
     log_in,
     open_connection,
@@ -48,7 +48,7 @@ from chatserver.hot.redis.pipelined_connection import (
 )
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
-from chatserver.hot.redis.slot_routes import Node, Route, find_proven_origin
+from chatserver.hot.redis.slot_routes import ClusterNode, SlotRoute, find_proven_origin
 
 log = structlog.get_logger()
 
@@ -72,11 +72,11 @@ class ClusterClient(HotClient):
                     "only database 0"
                 ]
             )
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, ClusterNode] = {}
         # Addresses of all nodes, replicas included, as last reported by the masters.
-        self._known_addresses: list[Address] = []
-        self._claims = Claims(())
-        self._routes: dict[int, Route] = {}
+        self._known_addresses: list[RedisAddress] = []
+        self._claims = SlotClaims(())
+        self._routes: dict[int, SlotRoute] = {}
         # Slot → (id, replication id) of the node that last supplied the epochs of the slot's
         # partitions.
         self._epoch_origins: dict[int, tuple[str, str]] = {}
@@ -106,7 +106,7 @@ class ClusterClient(HotClient):
         commands = (tuple(args), self._wait)
         self._get_route(get_slot(key)).send(on_reply, commands, durable=self._durable)
 
-    def _get_route(self, slot: int) -> Route:
+    def _get_route(self, slot: int) -> SlotRoute:
         route = self._routes.get(slot)
         if route is None:
             route = self._routes[slot] = self._make_route(slot, ())
@@ -114,7 +114,7 @@ class ClusterClient(HotClient):
             route.set_node(self._find_owner(slot))
         return route
 
-    def _find_owner(self, slot: int) -> Node | None:
+    def _find_owner(self, slot: int) -> ClusterNode | None:
         return self._nodes.get(self._claims.find_owner(slot) or "")
 
     def _send_to_any(self, on_reply: OnReply, args: Sequence[Value]) -> None:
@@ -157,8 +157,8 @@ class ClusterClient(HotClient):
             self.refresh_soon()
             raise
 
-    def _make_route(self, slot: int, partitions: Sequence[int]) -> Route:
-        return Route(
+    def _make_route(self, slot: int, partitions: Sequence[int]) -> SlotRoute:
+        return SlotRoute(
             slot=slot,
             partitions=partitions,
             refresh_map=self.refresh_soon,
@@ -172,7 +172,7 @@ class ClusterClient(HotClient):
 
     def find_wire(self, address: str) -> PipelinedConnection | None:
         """Return the connection to the node with this address, or None."""
-        wires = (n.wire for n in self._nodes.values() if address in (n.place, n.name))
+        wires = (n.wire for n in self._nodes.values() if address in (n.node_address, n.name))
         return next(wires, None)
 
     # connecting
@@ -202,7 +202,7 @@ class ClusterClient(HotClient):
         for node in self._nodes.values():
             self._start_reconnects(node)
 
-    async def _read_view_once(self, address: Address) -> ClusterView:
+    async def _read_view_once(self, address: RedisAddress) -> ClusterView:
         wire = await open_connection(address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, address)
@@ -210,7 +210,7 @@ class ClusterClient(HotClient):
         wire.abort("the query is complete")
         return view
 
-    async def _query_view(self, wire: PipelinedConnection, address: Address) -> ClusterView:
+    async def _query_view(self, wire: PipelinedConnection, address: RedisAddress) -> ClusterView:
         # Read the replication id before the slots. If it changes in between, the next refresh
         # detects that.
         replid, replicas = await read_replication(wire)
@@ -227,7 +227,7 @@ class ClusterClient(HotClient):
             text.decode(), address.host, replid=replid, replicas=replicas, by_name=address.is_tls
         )
 
-    async def _open(self, node: Node) -> None:
+    async def _open(self, node: ClusterNode) -> None:
         """Connect to a node.
 
         If its replication id is new, calls to it wait until `_switch_routes` has read its epochs.
@@ -241,7 +241,7 @@ class ClusterClient(HotClient):
         node.wire = wire
         self.refresh_soon()
 
-    def _record_replication_id(self, node: Node, view: ClusterView) -> None:
+    def _record_replication_id(self, node: ClusterNode, view: ClusterView) -> None:
         """Store a node's replicas and replication id; if the id is new, hold calls to the node."""
         node.replicas = view.replicas
         if view.members[view.me].is_master:
@@ -254,12 +254,12 @@ class ClusterClient(HotClient):
             if route.node is node:
                 route.hold()
 
-    def _start_reconnects(self, node: Node) -> None:
+    def _start_reconnects(self, node: ClusterNode) -> None:
         node.reconnect_task = asyncio.create_task(
             self._maintain_node(node), name=f"redis-{node.name}"
         )
 
-    async def _maintain_node(self, node: Node) -> None:
+    async def _maintain_node(self, node: ClusterNode) -> None:
         """Reconnect to a node whenever the connection is lost, with jitter, until cancelled."""
         wait_s = 0.05
         while True:
@@ -325,8 +325,8 @@ class ClusterClient(HotClient):
         if not views:
             return []
         self._update_nodes(views.values())
-        self._claims = Claims(views.values())
-        changed: list[tuple[Route, Node]] = []
+        self._claims = SlotClaims(views.values())
+        changed: list[tuple[SlotRoute, ClusterNode]] = []
         for route in list(self._routes.values()):
             node = self._find_owner(route.slot)
             if node is None or node.wire is None:
@@ -374,7 +374,7 @@ class ClusterClient(HotClient):
         return {view.me: view for view in replies if isinstance(view, ClusterView)}
 
     def _update_nodes(self, views: Iterable[ClusterView]) -> None:
-        members: dict[str, Member] = {}
+        members: dict[str, ClusterMember] = {}
         for view in views:
             for member in view.members.values():
                 existing = members.get(member.id)
@@ -389,12 +389,12 @@ class ClusterClient(HotClient):
         ]
         for member in members.values():
             node = self._nodes.get(member.id)
-            if node is not None and node.place != member.address:
+            if node is not None and node.node_address != member.address:
                 node.close("the node has a new address")
                 node = None
             if member.is_master and node is None and (member.slots or member.is_healthy):
                 address = self.address.at(member.host, member.port)
-                self._nodes[member.id] = Node(member, address)
+                self._nodes[member.id] = ClusterNode(member, address)
                 if self._is_started:
                     self._start_reconnects(self._nodes[member.id])
         for node in list(self._nodes.values()):
@@ -410,7 +410,7 @@ class ClusterClient(HotClient):
     # epochs
 
     async def _switch_routes(
-        self, changed: Sequence[tuple[Route, Node]], views: dict[str, ClusterView]
+        self, changed: Sequence[tuple[SlotRoute, ClusterNode]], views: dict[str, ClusterView]
     ) -> list[ChatError]:
         """Read epochs for the slots whose node or replication id is new; then send held calls.
 
@@ -421,7 +421,7 @@ class ClusterClient(HotClient):
             route.hold()
         outcomes = await self._load_all_epochs(changed, views)
         failures: list[ChatError] = []
-        loaded: list[tuple[Route, Node]] = []
+        loaded: list[tuple[SlotRoute, ClusterNode]] = []
         is_new = False
         for (route, node), outcome in zip(changed, outcomes, strict=True):
             if isinstance(outcome, ChatError):
@@ -444,7 +444,7 @@ class ClusterClient(HotClient):
                 callback()
         return failures
 
-    def _store_epochs(self, route: Route, epochs: Sequence[Epoch]) -> bool:
+    def _store_epochs(self, route: SlotRoute, epochs: Sequence[Epoch]) -> bool:
         """Store the epochs of a route's partitions; return True if any changed."""
         is_new = False
         for partition, epoch in zip(route.partitions, epochs, strict=True):
@@ -455,7 +455,7 @@ class ClusterClient(HotClient):
         return is_new
 
     async def _load_all_epochs(
-        self, changed: Sequence[tuple[Route, Node]], views: dict[str, ClusterView]
+        self, changed: Sequence[tuple[SlotRoute, ClusterNode]], views: dict[str, ClusterView]
     ) -> list[list[Epoch] | BaseException]:
         """Return the epochs of each route, or the error. Check all settings before any write."""
         checked = await asyncio.gather(
@@ -477,13 +477,13 @@ class ClusterClient(HotClient):
                 return [refusal for _ in changed]
         return outcomes
 
-    async def _check_route(self, route: Route, node: Node) -> list[Epoch]:
+    async def _check_route(self, route: SlotRoute, node: ClusterNode) -> list[Epoch]:
         if node.wire is None:
             raise Unavailable(f"redis at {node.name}: not connected", public=REDIS_DOWN)
         return await self._check_epochs(node.wire, route.partitions)
 
     async def _load_epochs(
-        self, route: Route, node: Node, views: dict[str, ClusterView]
+        self, route: SlotRoute, node: ClusterNode, views: dict[str, ClusterView]
     ) -> list[Epoch]:
         wire, replid = node.wire, node.replid
         if wire is None:

@@ -16,7 +16,7 @@ _Range = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Member:
+class ClusterMember:
     """A cluster node, as seen by itself or by another node."""
 
     id: str
@@ -42,7 +42,7 @@ class ClusterView:
     """The cluster state as reported by one node, `me`."""
 
     me: str
-    members: dict[str, Member]
+    members: dict[str, ClusterMember]
     importing: frozenset[int]  # slots that are being migrated to this node
     replid: str = ""  # replication id of the node
     replicas: int = 0  # replicas of the node that acknowledge writes
@@ -63,7 +63,7 @@ def parse_view(
     Raises:
         CorruptData: the reply is malformed.
     """
-    members: dict[str, Member] = {}
+    members: dict[str, ClusterMember] = {}
     me, importing = "", frozenset[int]()
     try:
         for line in text.splitlines():
@@ -71,20 +71,20 @@ def parse_view(
             if not fields:
                 continue
             flags = fields[2].split(",")
-            places = [field for field in fields[8:] if not field.startswith("[")]
+            ranges = [field for field in fields[8:] if not field.startswith("[")]
             address, _, names = fields[1].partition(",")
             host, _, port = address.partition("@")[0].rpartition(":")
             name = names.split(",")[0]
             if by_name and name and "=" not in name:
                 host = name
-            members[fields[0]] = Member(
+            members[fields[0]] = ClusterMember(
                 id=fields[0],
                 host=host or queried_host,
                 port=int(port),
                 is_master="master" in flags,
                 is_healthy=not {"fail", "fail?", "handshake", "noaddr"} & {*flags},
                 config_epoch=int(fields[6]),
-                slots=tuple(_parse_range(place) for place in places),
+                slots=tuple(_parse_range(text) for text in ranges),
             )
             if "myself" in flags:
                 me = fields[0]
@@ -102,7 +102,7 @@ def _parse_range(text: str) -> _Range:
     return int(first), int(last or first)
 
 
-class Claims:
+class SlotClaims:
     """The owner of each slot, computed from the replies of several nodes (`ClusterView`)."""
 
     def __init__(self, views: Iterable[ClusterView]) -> None:
@@ -115,8 +115,8 @@ class Claims:
                 # nodes' replies.
                 weight = (member.config_epoch, member.id == view.me)
                 for span in member.slots:
-                    place = (span, member.id)
-                    best[place] = max(best.get(place, weight), weight)
+                    claim = (span, member.id)
+                    best[claim] = max(best.get(claim, weight), weight)
         self._claims = [
             (first, last, weight, node) for ((first, last), node), weight in best.items()
         ]

@@ -24,7 +24,7 @@ _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 REDIS_VERSION_MIN = 7  # Redis 7 is the first version with script flags such as allow-oom.
 
 
-class Address:
+class RedisAddress:
     """A server's address and credentials."""
 
     def __init__(self, url: str) -> None:
@@ -50,13 +50,13 @@ class Address:
         user = self._parsed.get("username")
         return [user, password] if user else [password]
 
-    def at(self, host: str, port: int) -> Address:
+    def at(self, host: str, port: int) -> RedisAddress:
         """Return the address of another server with the same credentials."""
         parts = urllib.parse.urlsplit(self.url)
         user, separator, _ = parts.netloc.rpartition("@")
         spelled = f"[{host}]" if ":" in host else host
         netloc = f"{user}{separator}{spelled}:{port}"
-        return Address(urllib.parse.urlunsplit(parts._replace(netloc=netloc)))
+        return RedisAddress(urllib.parse.urlunsplit(parts._replace(netloc=netloc)))
 
     def create_tls(self) -> ssl.SSLContext | None:
         """Return the TLS context for a connection; None without TLS.
@@ -79,7 +79,7 @@ class Address:
         return context
 
 
-async def open_connection(address: Address, settings: config.Redis) -> PipelinedConnection:
+async def open_connection(address: RedisAddress, settings: config.Redis) -> PipelinedConnection:
     """Open a connection.
 
     Raises:
@@ -108,7 +108,7 @@ async def open_connection(address: Address, settings: config.Redis) -> Pipelined
     return wire
 
 
-def describe_failure(address: Address, error: OSError) -> str:
+def describe_failure(address: RedisAddress, error: OSError) -> str:
     """Return why no connection could be opened, and what to do about it."""
     reason = error.strerror or str(error) or "timed out"
     match error:
@@ -150,7 +150,7 @@ async def handshake_deadline(
         raise
 
 
-async def log_in(wire: PipelinedConnection, address: Address) -> None:
+async def log_in(wire: PipelinedConnection, address: RedisAddress) -> None:
     """Authenticate, and select the database."""
     credentials = address.credentials()
     if credentials:

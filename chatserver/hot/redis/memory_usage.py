@@ -13,7 +13,7 @@ from chatserver.hot.redis.client import HotClient
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Memory:
+class ServerMemory:
     """Memory usage (bytes, including overhead) and number of keys of one master."""
 
     server: str
@@ -21,13 +21,13 @@ class Memory:
     keys: int
 
 
-async def list_memory(hot: HotClient) -> list[Memory]:
+async def list_memory(hot: HotClient) -> list[ServerMemory]:
     """Return the memory usage of each master that has a partition.
 
     Raises:
         Unavailable: a master does not respond.
     """
-    memory: dict[str, Memory] = {}
+    memory: dict[str, ServerMemory] = {}
     for partition in range(hot.keys.partitions):
         client = hot.create_blocking_client(hot.keys.epoch(partition))
         try:
@@ -40,11 +40,11 @@ async def list_memory(hot: HotClient) -> list[Memory]:
     return list(memory.values())
 
 
-async def _read_memory(hot: HotClient, client: Any, server: str) -> Memory:
+async def _read_memory(hot: HotClient, client: Any, server: str) -> ServerMemory:
     try:
         async with asyncio.timeout(hot.settings.call_timeout_s):
             info = await client.info()
     except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
         raise Unavailable(f"redis at {server}: {exc or 'timed out'}", public=REDIS_DOWN) from exc
     keys = sum(database["keys"] for name, database in info.items() if name.startswith("db"))
-    return Memory(server, int(info["used_memory"]), keys)
+    return ServerMemory(server, int(info["used_memory"]), keys)

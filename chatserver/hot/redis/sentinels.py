@@ -10,7 +10,7 @@ from __future__ import annotations
 from chatserver import config
 from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
 from chatserver.hot.redis.connection_setup import (
-    Address,
+    RedisAddress,
     handshake_deadline,
     log_in,
     open_connection,
@@ -19,7 +19,7 @@ from chatserver.hot.redis.pipelined_connection import PipelinedConnection
 from chatserver.hot.redis.replies import call_on
 
 
-async def find_master(address: Address, settings: config.Redis) -> Address:
+async def find_master(address: RedisAddress, settings: config.Redis) -> RedisAddress:
     """Return the master's address, with the credentials of `address`.
 
     Guarantees:
@@ -31,18 +31,18 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
     reason = ""
     for url in settings.sentinels:
         try:
-            master = await _query_sentinel(Address(url), settings)
+            master = await _query_sentinel(RedisAddress(url), settings)
         except ChatError as exc:
             reason = exc.message
             continue
         if master is not None:
             return address.at(*master)
         name = settings.sentinel_master
-        reason = f"redis: the Sentinel at {Address(url).name} has no master named {name}"
+        reason = f"redis: the Sentinel at {RedisAddress(url).name} has no master named {name}"
     raise Unavailable(reason, public=REDIS_DOWN)
 
 
-async def _query_sentinel(sentinel: Address, settings: config.Redis) -> tuple[str, int] | None:
+async def _query_sentinel(sentinel: RedisAddress, settings: config.Redis) -> tuple[str, int] | None:
     wire = await open_connection(sentinel, settings)
     async with handshake_deadline(wire, settings):
         await log_in(wire, sentinel)

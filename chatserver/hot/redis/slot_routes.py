@@ -21,8 +21,8 @@ import collections
 from collections.abc import Callable, Mapping, Sequence
 
 from chatserver.errors import REDIS_DOWN, ChatError, Unavailable
-from chatserver.hot.redis.cluster_map import ClusterView, Member
-from chatserver.hot.redis.connection_setup import Address
+from chatserver.hot.redis.cluster_map import ClusterMember, ClusterView
+from chatserver.hot.redis.connection_setup import RedisAddress
 from chatserver.hot.redis.durability import Durability, Unconfirmed
 from chatserver.hot.redis.pipelined_connection import OnReply, PipelinedConnection, Reply
 from chatserver.hot.redis.scripts import Value
@@ -33,15 +33,15 @@ _PAUSE_S, _PAUSE_S_MAX = 0.005, 0.1
 _MOVING = ("ASK ", "TRYAGAIN")  # error replies while a slot is being migrated
 _REFUSALS = (*_MOVING, "MOVED ", "READONLY")
 
-OnCallReply = Callable[["Call", Reply], None]
+OnCallReply = Callable[["RoutedCall", Reply], None]
 
 
-class Node:
+class ClusterNode:
     """A master node and the connection to it."""
 
-    def __init__(self, member: Member, address: Address) -> None:
+    def __init__(self, member: ClusterMember, address: RedisAddress) -> None:
         self.id = member.id
-        self.place = member.address
+        self.node_address = member.address
         self.address = address
         self.name = address.name
         self.wire: PipelinedConnection | None = None
@@ -63,7 +63,7 @@ class Node:
 
 
 def find_proven_origin(
-    slot: int, node: Node, origin: tuple[str, str], views: Mapping[str, ClusterView]
+    slot: int, node: ClusterNode, origin: tuple[str, str], views: Mapping[str, ClusterView]
 ) -> str:
     """Return the replication id from which the slot provably moved to `node` without loss, or "".
 
@@ -94,7 +94,7 @@ def find_proven_origin(
     return replid if is_whole else ""
 
 
-class Call:
+class RoutedCall:
     """One call, or a call followed by WAIT or WAITAOF."""
 
     __slots__ = (
@@ -122,8 +122,8 @@ class Call:
         self.on_reply = on_reply
         self.commands = commands
         self.made_at = made_at
-        self.generation = generation  # `Route._generation` when the call was made
-        self.node: Node | None = None  # node to which the call was sent
+        self.generation = generation  # `SlotRoute._generation` when the call was made
+        self.node: ClusterNode | None = None  # node to which the call was sent
         self.refusal = ""  # error reply if the last attempt was refused
         self._durable = durable  # None if the last command is not a WAIT or WAITAOF
         self._has_wait = durable is not None
@@ -161,7 +161,7 @@ class Call:
             self._on_call_reply(self, reply)
 
 
-class Route:
+class SlotRoute:
     """Sends the calls of one slot. `partitions` are the partitions whose keys are in it."""
 
     def __init__(
@@ -175,7 +175,7 @@ class Route:
     ) -> None:
         self.slot = slot
         self.partitions = partitions
-        self.node: Node | None = None
+        self.node: ClusterNode | None = None
         self.is_ready = False  # True if the slot's node and epoch are known
         self._refresh_map = refresh_map
         self._find_wire = find_wire
@@ -184,8 +184,8 @@ class Route:
         self._generation = 0
         self._in_flight = 0
         self._is_held = False
-        self._refused: list[Call] = []  # calls that the node refused, in call order
-        self._held: collections.deque[Call] = collections.deque()  # calls waiting to be sent
+        self._refused: list[RoutedCall] = []  # calls that the node refused, in call order
+        self._held: collections.deque[RoutedCall] = collections.deque()  # calls waiting to be sent
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
@@ -206,9 +206,9 @@ class Route:
 
         With `durable`, the last command is a WAIT or WAITAOF.
         """
-        self._send(Call(on_reply, commands, self._loop.time(), self._generation, durable))
+        self._send(RoutedCall(on_reply, commands, self._loop.time(), self._generation, durable))
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: RoutedCall) -> None:
         if self._is_held:
             if len(self._held) >= HELD_MAX:
                 self._fail_soon(
@@ -229,7 +229,7 @@ class Route:
     def _replicas(self) -> int:
         return 0 if self.node is None else self.node.replicas
 
-    def _handle_reply(self, call: Call, reply: Reply) -> None:
+    def _handle_reply(self, call: RoutedCall, reply: Reply) -> None:
         self._in_flight -= 1
         if isinstance(reply, Unconfirmed) and call.node is not None:
             call.node.replicas = 0  # until the next refresh
@@ -258,7 +258,7 @@ class Route:
         self.is_ready = False
         self._hold()
 
-    def set_node(self, node: Node | None) -> None:
+    def set_node(self, node: ClusterNode | None) -> None:
         """Send calls to `node` from now on. None means that no node serves the slot."""
         self.node = node
         self.is_ready = True
@@ -352,11 +352,11 @@ class Route:
             self._request_refresh()
 
     async def _send_and_wait(
-        self, call: Call, wire: PipelinedConnection, *, is_asking: bool
+        self, call: RoutedCall, wire: PipelinedConnection, *, is_asking: bool
     ) -> Reply:
         result: asyncio.Future[Reply] = self._loop.create_future()
 
-        def on_call_reply(_: Call, reply: Reply) -> None:
+        def on_call_reply(_: RoutedCall, reply: Reply) -> None:
             if not result.done():
                 result.set_result(reply)
 
@@ -371,8 +371,8 @@ class Route:
 
     def _expire(self) -> None:
         since = self._loop.time() - self._timeout_s
-        late: list[Call] = []
-        remaining: collections.deque[Call] = collections.deque()
+        late: list[RoutedCall] = []
+        remaining: collections.deque[RoutedCall] = collections.deque()
         for call in self._held:
             is_late = call.made_at < since or call.generation != self._generation
             (late if is_late else remaining).append(call)
@@ -382,17 +382,17 @@ class Route:
 
     # ending calls
 
-    def _pop_waiting(self) -> list[Call]:
+    def _pop_waiting(self) -> list[RoutedCall]:
         waiting = [*self._refused, *self._held]
         self._refused.clear()
         self._held.clear()
         return waiting
 
-    def _fail_all(self, calls: Sequence[Call], error: ChatError) -> None:
+    def _fail_all(self, calls: Sequence[RoutedCall], error: ChatError) -> None:
         for call in calls:
             call.on_reply(error)
 
-    def _fail_soon(self, call: Call, error: ChatError) -> None:
+    def _fail_soon(self, call: RoutedCall, error: ChatError) -> None:
         self._loop.call_soon(call.on_reply, error)
 
     def _make_unavailable(self) -> Unavailable:

@@ -28,7 +28,7 @@ from chatserver.domain.access.tenants import format_tenant
 from chatserver.errors import REDIS_DOWN, ConfigError, Unavailable
 from chatserver.hot.redis.client import EPOCH_CHECK_S, EPOCHS_CHECKED_MAX
 from chatserver.hot.redis.cluster_map import parse_view
-from chatserver.hot.redis.connection_setup import Address
+from chatserver.hot.redis.connection_setup import RedisAddress
 from chatserver.hot.redis.keys import Keys, get_slot
 from chatserver.hot.redis.sentinels import find_master
 
@@ -46,14 +46,14 @@ _READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {
 }
 
 
-class Owner(NamedTuple):
+class RedisOwner(NamedTuple):
     """The tenant of a Redis (None if Redis is empty), and why it is blocked ("" if it is not)."""
 
     tenant: str | None
     blocked: str
 
 
-class Size(NamedTuple):
+class RedisSize(NamedTuple):
     """Number of keys in the database, and memory usage of the servers, including overhead."""
 
     keys: int
@@ -68,7 +68,7 @@ class TenantRedis:
         self._keys = Keys(settings.partitions)
         self._masters = masters
 
-    async def get_owner(self) -> Owner:
+    async def get_owner(self) -> RedisOwner:
         """Return the tenant of the Redis, and why it is blocked.
 
         Raises:
@@ -85,7 +85,7 @@ class TenantRedis:
                 ]
             )
         owner = None if tenant is None and partitions is None else (tenant or b"").decode()
-        return Owner(owner, (blocked or b"").decode())
+        return RedisOwner(owner, (blocked or b"").decode())
 
     async def require_owner(self, tenant: str) -> None:
         """Check that the Redis belongs to the tenant or is empty.
@@ -130,12 +130,12 @@ class TenantRedis:
             total += int(waiting or 0)
         return total
 
-    async def measure(self) -> Size:
+    async def measure(self) -> RedisSize:
         keys = size = 0
         for master in self._masters:
             keys += await master.call("DBSIZE")
             size += int((await master.info("memory"))["used_memory"])
-        return Size(keys, size)
+        return RedisSize(keys, size)
 
     async def iter_pages(self) -> AsyncIterator[list[bytes]]:
         """Yield all keys of the database in pages; a key may be in more than one page."""
@@ -185,7 +185,7 @@ class _Master:
     """One connection to a master. Calls run one at a time."""
 
     def __init__(
-        self, address: Address, settings: config.Redis, slots: Sequence[tuple[int, int]]
+        self, address: RedisAddress, settings: config.Redis, slots: Sequence[tuple[int, int]]
     ) -> None:
         self.name = address.name
         self._slots = slots
@@ -304,8 +304,8 @@ async def open_tenant_redis(settings: config.Redis) -> AsyncIterator[TenantRedis
 
 async def _list_masters(
     settings: config.Redis,
-) -> list[tuple[Address, Sequence[tuple[int, int]]]]:
-    address = Address(settings.url)
+) -> list[tuple[RedisAddress, Sequence[tuple[int, int]]]]:
+    address = RedisAddress(settings.url)
     if settings.sentinels:
         address = await find_master(address, settings)
     if not settings.cluster:

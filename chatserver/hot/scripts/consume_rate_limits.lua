@@ -4,7 +4,7 @@
 -- item key limit   hash     tokens, and when they were counted (ms)
 -- item arg burst   integer  tokens in a full bucket
 -- item arg rate    string   tokens per second
--- item arg wanted  integer  maximum number to take; negative: number to return
+-- item arg requested integer  maximum number to take; negative: number to return
 -- item arg owed    integer  number to take even if there are fewer: the bucket may become negative
 --
 -- returns for each item {tokens taken, ms until the bucket has a whole token (0 if it has one)}
@@ -13,7 +13,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local out, n, a = {}, 0, 1
 for k = 1, #KEYS do
-  local burst, rate, wanted = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
+  local burst, rate, requested = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   local owed = tonumber(ARGV[a + 3])
   a = a + 4
   local held = call('HMGET', KEYS[k], 'tokens', 'at')
@@ -22,8 +22,8 @@ for k = 1, #KEYS do
     tokens, at = tokens + (now - at) * rate / 1000, now
   end
   tokens = math.min(burst, tokens)
-  local taken = math.max(0, math.min(wanted, math.floor(tokens)))
-  tokens = math.min(burst, tokens - (wanted < 0 and wanted or taken) - owed)
+  local taken = math.max(0, math.min(requested, math.floor(tokens)))
+  tokens = math.min(burst, tokens - (requested < 0 and requested or taken) - owed)
   call('HSET', KEYS[k], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', at))
   -- A full bucket needs no key.
   call('PEXPIRE', KEYS[k], math.ceil((burst - tokens) / rate * 1000) + 1000)

@@ -14,7 +14,7 @@ from chatserver.hot.redis.client import HotClient
 _ADDED_MAX = 1_000  # maximum users per SADD
 
 
-class Blocks:
+class HotBlocks:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 

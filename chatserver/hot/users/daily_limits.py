@@ -77,7 +77,7 @@ class DailyLimit:
             "limit": self._hot.keys.limit(self._kind, subject),
             "burst": per_day,
             "rate": repr(per_day / DAY_S),
-            "wanted": count,
+            "requested": count,
             "owed": 0,
         }
         granted, wait_ms = await self._hot.run(load_script("consume_rate_limits"), items=[item])

@@ -124,7 +124,7 @@ class LoginRateLimits:
                 "limit": bucket,
                 "burst": rule.burst * factor,
                 "rate": repr(rule.per_s * factor),
-                "wanted": 1,
+                "requested": 1,
                 "owed": 0,
             }
             is_granted, wait_ms = await self._hot.run(

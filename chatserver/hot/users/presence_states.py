@@ -17,7 +17,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from chatserver.domain.ids import ChatId, GatewayId, UserId
-from chatserver.domain.presence import GatewayPresence, PresenceChange, PresenceRecord, State
+from chatserver.domain.presence import (
+    GatewayPresence,
+    PresenceChange,
+    PresenceRecord,
+    PresenceState,
+)
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.scripts import load_script
@@ -110,7 +115,7 @@ class PresenceStates:
             )
             for i, change in enumerate(chosen_changes):
                 changed, state, last, version, subscribers = reply[5 * i : 5 * i + 5]
-                record = PresenceRecord(State(state.decode()), int(last), int(version))
+                record = PresenceRecord(PresenceState(state.decode()), int(last), int(version))
                 changes.append(
                     PresenceChange(change.user, bool(changed), record, parse_gateways(subscribers))
                 )
@@ -150,7 +155,9 @@ class PresenceStates:
             )
             for i, user in enumerate(chunk):
                 state, last, version = reply[3 * i : 3 * i + 3]
-                records[user] = PresenceRecord(State(state.decode()), int(last), int(version))
+                records[user] = PresenceRecord(
+                    PresenceState(state.decode()), int(last), int(version)
+                )
         return records
 
     def _split_by_partition(self, users: Sequence[UserId]) -> Iterator[tuple[int, list[UserId]]]:

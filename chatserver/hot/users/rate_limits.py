@@ -339,14 +339,14 @@ class RateLimits:
                 self._enqueue(None, (_OF_NETWORK[allowance.key[0]], network), -allowance.tokens)
             allowance.tokens = 0
 
-    def request_soon(self, allowance: Allowance, wanted: int) -> None:
+    def request_soon(self, allowance: Allowance, requested: int) -> None:
         """Request tokens from Redis at the end of this event loop iteration, in one batch."""
-        self._enqueue(allowance, allowance.key, wanted)
+        self._enqueue(allowance, allowance.key, requested)
 
-    def _enqueue(self, allowance: Allowance | None, key: tuple[Kind, str], wanted: int) -> None:
+    def _enqueue(self, allowance: Allowance | None, key: tuple[Kind, str], requested: int) -> None:
         if not self._requests:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._requests.append((allowance, key, wanted))
+        self._requests.append((allowance, key, requested))
 
     def _flush(self) -> None:
         requests, self._requests = self._requests, []
@@ -371,15 +371,15 @@ class RateLimits:
         self, requests: list[tuple[Allowance | None, tuple[Kind, str], int]]
     ) -> None:
         items = [
-            self._make_item(key, wanted, is_charge=allowance is None)
-            for allowance, key, wanted in requests
+            self._make_item(key, requested, is_charge=allowance is None)
+            for allowance, key, requested in requests
         ]
         reply = await self._consume(items)
         for i, (allowance, _, _) in enumerate(requests):
             if allowance is not None:
                 self._grant(allowance, reply[2 * i], reply[2 * i + 1])
 
-    async def _request_for_new_account(self, allowance: Allowance, wanted: int) -> None:
+    async def _request_for_new_account(self, allowance: Allowance, requested: int) -> None:
         """Request tokens from the buckets of the account and of its networks.
 
         Tokens of which another bucket has fewer are returned.
@@ -387,7 +387,7 @@ class RateLimits:
         if allowance.key[0] == "memory" and self._hot.health.is_low_on_memory:
             self._grant(allowance, 0, LOW_MEMORY_PAUSE_MS, is_low_on_memory=True)
             return
-        granted, wait_ms, own_wait_ms = wanted, 0, 0
+        granted, wait_ms, own_wait_ms = requested, 0, 0
         taken: list[tuple[tuple[Kind, str], int]] = []
         kind = _OF_NETWORK[allowance.key[0]]
         keys: list[tuple[Kind, str]] = [(kind, network) for network in allowance.networks]
@@ -405,7 +405,7 @@ class RateLimits:
     def _make_item(
         self,
         key: tuple[Kind, str],
-        wanted: int,
+        requested: int,
         *,
         is_charge: bool = False,
         is_new_account: bool = False,
@@ -425,8 +425,8 @@ class RateLimits:
             "limit": self._hot.keys.limit(kind, subject),
             "burst": rule.burst,
             "rate": repr(rule.per_s),
-            "wanted": min(wanted, 0) if is_charge else wanted,
-            "owed": max(wanted, 0) if is_charge else 0,
+            "requested": min(requested, 0) if is_charge else requested,
+            "owed": max(requested, 0) if is_charge else 0,
         }
 
     async def _consume(self, items: list[dict[str, Value]]) -> list[int]:
@@ -435,7 +435,7 @@ class RateLimits:
             reply: list[int] = await self._hot.run(load_script("consume_rate_limits"), items=items)
         except ChatError as exc:
             log.warning("limits.check_failed", error=exc.message)
-            return [part for item in items for part in (max(0, int(item["wanted"])), 0)]
+            return [part for item in items for part in (max(0, int(item["requested"])), 0)]
         return reply
 
     def _grant(

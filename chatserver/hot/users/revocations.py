@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from chatserver.domain.access.logins import Claims, Marks
+from chatserver.domain.access.logins import Claims, RevocationMarks
 from chatserver.domain.ids import GatewayId, UserId
 from chatserver.hot.bus.gateway_stream import EndSessions, GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
@@ -21,7 +21,7 @@ SLACK_S = 60
 
 
 class Revocations:
-    """Reads and writes revocations (`Marks`).
+    """Reads and writes revocations (`RevocationMarks`).
 
     `token_s_max`: maximum lifetime of a token in seconds, including leeway.
     """
@@ -30,7 +30,7 @@ class Revocations:
         self._hot = hot
         self._ttl_s = token_s_max + SLACK_S
 
-    async def find(self, claims: Claims) -> Marks:
+    async def find(self, claims: Claims) -> RevocationMarks:
         """Return the user's revocations that may apply to the token with `claims`.
 
         Guarantees:
@@ -46,14 +46,14 @@ class Revocations:
         key = self._hot.keys.revoked(claims.user)
         before, banned, *ended = await self._hot.call("HMGET", key, *fields)
         logins = [claims.login] if claims.login is not None and ended[0] else []
-        return Marks(int(before or 0), frozenset(logins), banned == b"1")
+        return RevocationMarks(int(before or 0), frozenset(logins), banned == b"1")
 
-    async def find_all(self, user: UserId) -> Marks:
+    async def find_all(self, user: UserId) -> RevocationMarks:
         """Return all revocations of the user. Raises Unavailable."""
         marks: list[bytes] = await self._hot.call("HGETALL", self._hot.keys.revoked(user))
         fields = dict(zip(marks[::2], marks[1::2], strict=True))
         logins = [name[2:].decode() for name in fields if name.startswith(b"s:")]
-        return Marks(
+        return RevocationMarks(
             int(fields.get(b"before", 0)), frozenset(logins), fields.get(b"banned") == b"1"
         )
 
@@ -92,7 +92,7 @@ class SessionEnder:
         self._hot = hot
         self._gateway_stream_writer = gateway_stream_writer
 
-    async def end(self, user: UserId, marks: Marks, reason: str) -> None:
+    async def end(self, user: UserId, marks: RevocationMarks, reason: str) -> None:
         """Close the user's sessions that `marks` revoke. Call `Revocations.put` first.
 
         Guarantees:

@@ -44,7 +44,7 @@ class Claimed:
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class Sessions:
+class UserSessions:
     """Registers the sessions of one gateway."""
 
     _hot: HotClient

@@ -26,8 +26,8 @@ import attrs
 import msgspec
 
 from chatserver.cold.client import ObjectMissing
-from chatserver.cold.segment_store import SegmentStore
-from chatserver.domain.archive_segments import Segment
+from chatserver.cold.segment_objects import SegmentObjects
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
 from chatserver.errors import CorruptData
@@ -45,7 +45,7 @@ from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.warm.archive.archivable_entries import ArchivableEntries, CheckedItem
 from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.messages.active_days import ANY_DAY, ActiveDaysRepository, get_day
+from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, get_day
 from chatserver.warm.messages.seq_search import TS_MAX
 
 PAGE: Final = 500
@@ -103,8 +103,8 @@ class Auditor:
     _find_backlog: Callable[[ChatId], Backlog]
     _archivable: ArchivableEntries
     _manifests: Manifests
-    _days: ActiveDaysRepository
-    _objects: SegmentStore
+    _days: ActiveDays
+    _objects: SegmentObjects
     _confirm_s: float
     _sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -283,7 +283,7 @@ class Auditor:
         return entries_by_seq
 
 
-def _build_archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
+def _build_archived_window(rows: Sequence[ArchiveSegment], cursor: _Cursor) -> Window:
     """Return the range from the cursor to the end of the next segment (and of overlapping ones)."""
     last = rows[0]
     for row in rows[1:]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from chatserver.domain.archive_segments import LOST_KIND, Segment
+from chatserver.domain.archive_segments import LOST_KIND, ArchiveSegment
 from chatserver.domain.seq_gap_checks import (
     find_longest_increasing_subsequence,
     iter_missing_ranges,
@@ -38,7 +38,7 @@ class Window(NamedTuple):
 class UnreadableSegment(NamedTuple):
     """A segment whose object cannot be read."""
 
-    segment: Segment
+    segment: ArchiveSegment
     is_missing: bool
 
 
@@ -58,7 +58,7 @@ class RangeEntries(NamedTuple):
     hot: Mapping[int, Message]
     items: Sequence[CheckedItem]
     markers: Sequence[CheckedItem]
-    rows: Sequence[Segment]
+    rows: Sequence[ArchiveSegment]
     cold: Mapping[int, Message]
     broken: Sequence[UnreadableSegment]
 

@@ -15,7 +15,7 @@ import structlog
 
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
@@ -38,7 +38,7 @@ from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.paced_client import PacedClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
-from chatserver.warm.messages.active_days import ActiveDaysRepository
+from chatserver.warm.messages.active_days import ActiveDays
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from workers.partition_workers import run_partitions
@@ -126,7 +126,7 @@ def make_audit(
     archivable = ArchivableEntries(paced, clock, shards, bodies)
     # A cache of one byte holds no object, so every object is read from the bucket.
     archive = settings.archive.model_copy(update={"cache_bytes_max": 1})
-    objects = SegmentStore(store, archive, client.cipher)
+    objects = SegmentObjects(store, archive, client.cipher)
     return Audit(
         settings,
         paced,
@@ -135,7 +135,7 @@ def make_audit(
             find_backlog=lambda chat: Backlog(hot, hot.keys.get_partition(chat)),
             archivable=archivable,
             manifests=manifests,
-            days=ActiveDaysRepository(paced, settings.warm),
+            days=ActiveDays(paced, settings.warm),
             objects=objects,
             confirm_s=CONFIRM_S,
         ),

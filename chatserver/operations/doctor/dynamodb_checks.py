@@ -9,9 +9,9 @@ from chatserver.errors import ChatError, ConfigError
 from chatserver.operations.doctor.model import Finding, make_finding
 from chatserver.warm.dynamo.client import DynamoClient, TableMissing
 from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.active_version import NEWEST, SchemaRows
+from chatserver.warm.schema.active_version import NEWEST, SchemaVersions
 from chatserver.warm.schema.provisioning import find_problems
-from chatserver.warm.schema.tables import TABLES, Table
+from chatserver.warm.schema.tables import TABLES, TableSchema
 
 STORE: Final = "dynamodb"
 APPLY: Final = "run `chatserver tables apply`"
@@ -60,7 +60,7 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
         return [Finding(STORE, "problem", exc.message, fix)]
 
 
-async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> list[Finding]:
+async def _check_table(client: DynamoClient, table: TableSchema, settings: Warm) -> list[Finding]:
     name = table.name_in(settings)
     try:
         response = await client.call("describe_table", {"TableName": name})
@@ -87,7 +87,7 @@ async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> li
     return findings
 
 
-async def _check_expiry(client: DynamoClient, table: Table, name: str) -> Finding:
+async def _check_expiry(client: DynamoClient, table: TableSchema, name: str) -> Finding:
     response = await client.call("describe_time_to_live", {"TableName": name})
     status = response["TimeToLiveDescription"]["TimeToLiveStatus"]
     message = f"table {name}: TTL deletes expired items"
@@ -114,7 +114,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
 
 
 async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
-    state = await SchemaRows(client).get_state()
+    state = await SchemaVersions(client).get_state()
     message = f"the tables have schema {NEWEST}, the newest of this release"
     fix = f"they have {state.version}; run `chatserver migrate status`, then `migrate up`"
     is_new = state.version >= NEWEST

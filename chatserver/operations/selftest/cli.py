@@ -86,11 +86,11 @@ def require_target(settings: Settings, *, is_aws: bool) -> None:
 
 async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:
     """Run all checks, then delete their data, even after SIGINT or SIGTERM."""
-    from chatserver.hot.redis.connection_setup import Address
+    from chatserver.hot.redis.connection_setup import RedisAddress
     from chatserver.operations.selftest.model import Report
 
     target = {
-        "Redis": Address(settings.redis.url).name,
+        "Redis": RedisAddress(settings.redis.url).name,
         "DynamoDB": settings.warm.endpoint or f"AWS, region {settings.warm.region}",
         "S3": f"{settings.cold.endpoint or 'AWS'}, bucket {settings.cold.bucket}",
         "prefix": names.prefix,

@@ -21,9 +21,9 @@ from chatserver.loadtest.delivery_checker import ChatRecord, Findings, ReceivedS
 from chatserver.operations.selftest.model import Check, Failed, Skipped, require
 from chatserver.operations.selftest.resources import Names
 from chatserver.protocol import frames
-from chatserver.service.history.sync import Sync
+from chatserver.service.history.sync import DeviceSync
 from chatserver.service.messaging.message_sender import Draft
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from workers.archive.container import ArchiveContainer
 from workers.persist.worker import run_persist
 
@@ -154,7 +154,7 @@ class ChatChecks:
     async def _check_resume(self) -> str:
         self._require_chat()
         core = self._container
-        sync = Sync(
+        sync = DeviceSync(
             inboxes=core.inboxes, log=core.chat_log, older=core.older_tiers, clock=core.clock,
             views=core.views, pages=core.settings.chats.page_bounds,
         )  # fmt: skip

@@ -37,7 +37,7 @@ from chatserver.operations.tenants.tenant_stores import OpenTenant, Report
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import TABLES, Table
+from chatserver.warm.schema.tables import TABLES, TableSchema
 
 OBJECTS_AT_ONCE = 8
 SECTION_REDIS, SECTION_OBJECTS = "redis", "objects"
@@ -132,7 +132,7 @@ class Export:
     async def _save(self) -> None:
         await self._target.write(STATE, msgspec.json.encode(self._state))
 
-    async def _export_table(self, table: Table) -> None:
+    async def _export_table(self, table: TableSchema) -> None:
         pages = self._work.items.iter_pages(table, start=self._state.next_key)
         async for page in pages:
             for item in page.items:

@@ -26,7 +26,7 @@ from chatserver.operations.tenants.tenant_stores import Report, get_tenant_setti
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.tenancy import SEPARATOR
-from chatserver.warm.schema.tables import Table
+from chatserver.warm.schema.tables import TableSchema
 from chatserver.warm.tenant_item_scans import TenantItems
 from chatserver.warm.tenant_states import TenantStates
 
@@ -42,7 +42,7 @@ class TenantLine(msgspec.Struct):
     found_in: list[str] = []
 
 
-def get_tenant(table: Table, item: dict[str, dict[str, str]]) -> str:
+def get_tenant(table: TableSchema, item: dict[str, dict[str, str]]) -> str:
     """Return the tenant of a stored item; empty for the deployment without a tenant."""
     tenant, separator, _ = item[table.key.partition]["S"].partition(SEPARATOR)
     return tenant if separator else ""
@@ -63,7 +63,7 @@ async def list_tenants(
     settings: Settings,
     *,
     clock: Clock,
-    tables: Sequence[Table],
+    tables: Sequence[TableSchema],
     units_per_s: float | None,
     has_redis: bool,
     report: Report,

@@ -20,8 +20,8 @@ from chatserver.hot.redis.tenant_redis import TenantRedis, open_tenant_redis
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
-from chatserver.warm.schema.active_version import SchemaRows
-from chatserver.warm.schema.tables import TABLES, Table
+from chatserver.warm.schema.active_version import SchemaVersions
+from chatserver.warm.schema.tables import TABLES, TableSchema
 from chatserver.warm.tenant_item_scans import TenantItems, is_block
 from chatserver.warm.tenant_states import State, TenantState, TenantStates
 
@@ -60,7 +60,7 @@ class OpenTenant(msgspec.Struct, frozen=True):
     items: TenantItems
     objects: TenantObjects
     bucket: ObjectStore
-    schema: SchemaRows
+    schema: SchemaVersions
     records: TenantStates
     features: Sequence[TenantStore]
     units_per_s: float | None = None
@@ -124,7 +124,7 @@ async def open_tenant(
             items=TenantItems(dynamodb.for_feature("operations"), pace),
             objects=TenantObjects(bucket),
             bucket=bucket,
-            schema=SchemaRows(dynamodb.for_feature("schema")),
+            schema=SchemaVersions(dynamodb.for_feature("schema")),
             records=TenantStates(unprefixed.for_feature("operations")),
             features=features,
             units_per_s=units_per_s,
@@ -151,7 +151,7 @@ class RedisStore:
 class TableStore:
     """The tenant's items in a table, except the item in `directory` that blocks the tenant."""
 
-    def __init__(self, items: TenantItems, table: Table) -> None:
+    def __init__(self, items: TenantItems, table: TableSchema) -> None:
         self.name = f"dynamodb:{table.name}"
         self._items = items
         self._table = table

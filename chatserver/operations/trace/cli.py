@@ -90,7 +90,7 @@ async def _trace(
     """Return `(trace, reason, problems)`; `reason` explains why the trace is None."""
     from chatserver.cold.client import open_s3
     from chatserver.cold.long_bodies import BodyFiles
-    from chatserver.cold.segment_store import SegmentStore
+    from chatserver.cold.segment_objects import SegmentObjects
     from chatserver.domain.clock import SystemClock
     from chatserver.hot.redis.factory import open_hot
     from chatserver.operations.trace.hot import HotTrace
@@ -111,7 +111,7 @@ async def _trace(
         store = await stack.enter_async_context(open_s3(settings.cold))
         client = dynamodb.for_feature("operations")
         bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher))
-        segments = SegmentStore(store, settings.archive, client.cipher)
+        segments = SegmentObjects(store, settings.archive, client.cipher)
         older = WarmTrace(client=client, bodies=bodies, segments=segments)
         message_trace = MessageTrace(
             hot=hot, older=older, clock=SystemClock(), chats_max=chats_max, members_max=members_max

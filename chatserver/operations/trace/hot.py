@@ -79,7 +79,7 @@ class HotTrace:
                 raw = letter.message
                 if (match := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
                     since_ms = int(letter.entry.partition("-")[0])
-                    return match, Waiting(letter.place, since_ms, letter.why)
+                    return match, Waiting(letter.id, since_ms, letter.why)
             if len(letters) < PAGE:
                 return None
             after = letters[-1].entry

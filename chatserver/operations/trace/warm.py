@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from chatserver.cold.segment_store import SegmentStore
-from chatserver.domain.archive_segments import Segment
+from chatserver.cold.segment_objects import SegmentObjects
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.operations.trace.model import InWarm, LocatedMessage
@@ -28,7 +28,7 @@ from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.chat_partition_reads import ALL_AT_ONCE, ChatPartitionReads
 from chatserver.warm.messages.checksums import verify
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
-from chatserver.warm.messages.message_repository import decode_each, decode_item
+from chatserver.warm.messages.messages import decode_each, decode_item
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -38,7 +38,9 @@ SEGMENTS_MAX = 8  # maximum segments read per chat
 
 
 class WarmTrace:
-    def __init__(self, *, client: DynamoClient, bodies: LongBodies, segments: SegmentStore) -> None:
+    def __init__(
+        self, *, client: DynamoClient, bodies: LongBodies, segments: SegmentObjects
+    ) -> None:
         self._client = client
         self._bodies = bodies
         self._segments = segments
@@ -164,14 +166,14 @@ class WarmTrace:
             return "wrong"
         return "unverified" if whole is None else verify(item, whole)
 
-    async def find_segment(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]:
+    async def find_segment(self, chat: ChatId, seq: Seq) -> tuple[int, ArchiveSegment | None]:
         """Return `(top, segment)`: the last archived seq, and the segment that contains `seq`."""
         top, segments = await asyncio.gather(
             self._manifests.get_top(chat), self._manifests.list_covering(chat, seq, seq)
         )
         return top.seq, segments[0] if segments else None
 
-    async def is_whole(self, segment: Segment) -> bool:
+    async def is_whole(self, segment: ArchiveSegment) -> bool:
         """Return whether a segment's object matches its checksum.
 
         Raises:

@@ -17,7 +17,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, NotFound, Unauthenticated
-from chatserver.warm.api_keys import ApiKeyRows, KeyRow
+from chatserver.warm.api_keys import KeyRow, StoredApiKeys
 
 CACHE_S = 2.0  # how long a key is cached; for up to this time, a revoked key is accepted
 # How long a cached key is reused if the secret does not match; the key may have been rotated.
@@ -29,7 +29,7 @@ OVERLAP_S_MAX = 604_800
 class ApiKeys:
     """API key use cases, with a cache per process."""
 
-    def __init__(self, rows: ApiKeyRows, clock: Clock) -> None:
+    def __init__(self, rows: StoredApiKeys, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
         self._cache: dict[str, tuple[float, KeyRow | None]] = {}

@@ -23,7 +23,7 @@ import attrs
 import structlog
 
 from chatserver.config import Auth
-from chatserver.domain.access.logins import Login, Marks
+from chatserver.domain.access.logins import Login, RevocationMarks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.hot.users.revocations import Revocations, SessionEnder
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 LOGIN_KEPT_S = 120  # how long an ended login's row is kept after the login's last token expires
 
 
-class Accounts(Protocol):
+class RevocableAccounts(Protocol):
     """Users and their logins in the `directory` table; the `accounts` feature implements this."""
 
     async def list_logins(self, user: str) -> Sequence[Login]: ...
@@ -64,7 +64,7 @@ class PushDevices(Protocol):
 class Revoker:
     """Revocation use cases. Push subscriptions are deleted along with their logins."""
 
-    _accounts: Accounts
+    _accounts: RevocableAccounts
     _revocations: Revocations
     _session_ender: SessionEnder
     _settings: Auth
@@ -87,7 +87,7 @@ class Revoker:
         until = int(now) + self._settings.token_s_max + LOGIN_KEPT_S
         await self._accounts.end_logins(user, logins, int(now * 1000), until)
         await self._revocations.put(user, logins=logins)
-        await self._session_ender.end(user, Marks(logins=frozenset(logins)), reason)
+        await self._session_ender.end(user, RevocationMarks(logins=frozenset(logins)), reason)
         if self._push_devices is not None:
             for login in logins:
                 await self._push_devices.remove_for_device(user, login, now)
@@ -111,7 +111,7 @@ class Revoker:
         until = now + self._settings.token_s_max + LOGIN_KEPT_S
         await self._accounts.end_logins(user, live_logins, now * 1000, until)
         await self._revocations.put(user, before=now, logins=logins)
-        await self._session_ender.end(user, Marks(now, logins), reason)
+        await self._session_ender.end(user, RevocationMarks(now, logins), reason)
         if self._push_devices is not None:
             await self._push_devices.remove_all(user, now, except_device=but)
 
@@ -126,7 +126,7 @@ class Revoker:
         """
         await self._accounts.restrict_user(user, banned_ms=int(self._clock.time() * 1000))
         await self._revocations.put(user, is_banned=True)
-        await self._session_ender.end(user, Marks(is_banned=True), "banned")
+        await self._session_ender.end(user, RevocationMarks(is_banned=True), "banned")
         if self._push_devices is not None:
             await self._push_devices.remove_all(user, self._clock.time())
 
@@ -143,8 +143,8 @@ class Revoker:
         """
         user = UserId(record.user)
         logins = frozenset(ended_logins)
-        marks = Marks(record.before, logins, record.banned_ms is not None)
-        if marks == Marks():
+        marks = RevocationMarks(record.before, logins, record.banned_ms is not None)
+        if marks == RevocationMarks():
             return
         await self._revocations.put(
             user, before=marks.before, logins=logins, is_banned=marks.is_banned or None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatserver.auth.tokens import Tokens
-from chatserver.domain.access.logins import Claims, Marks, check_marks
+from chatserver.domain.access.logins import Claims, RevocationMarks, check_marks
 from chatserver.domain.ids import UserId
 from chatserver.errors import UnknownKey
 from chatserver.hot.users.revocations import Revocations
@@ -57,6 +57,6 @@ class TokenAuthentication:
         """
         check_marks(claims, await self._revocations.find(claims))
 
-    async def find_marks(self, user: UserId) -> Marks:
+    async def find_marks(self, user: UserId) -> RevocationMarks:
         """Return all of a user's revocation marks. Raises Unavailable."""
         return await self._revocations.find_all(user)

@@ -20,7 +20,7 @@ from chatserver.domain.write_restrictions import BLOCKED
 from chatserver.errors import BadRequest, Forbidden, NotFound
 from chatserver.protocol import frames
 from chatserver.service.chats.chat_loader import ChatLoader
-from chatserver.service.membership.invitations import Invitations
+from chatserver.service.membership.invitations import GroupInvitations
 from chatserver.service.membership.unstored_membership_changes import UnstoredChange, encode_record
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.directory import Directory
@@ -33,7 +33,7 @@ class ChatCreator:
     _directory: Directory
     _loader: ChatLoader
     _block_policy: BlockPolicy
-    _invitations: Invitations
+    _invitations: GroupInvitations
     _clock: Clock
     _propagate: Callable[[ChatId], Awaitable[object]]
     _members_max: int = frames.MEMBERS_MAX

@@ -106,7 +106,7 @@ class ChatLoader:
                 if member.muted_until is not None
             },
             changes=lost.changes,
-            places=lost.places,
+            change_positions=lost.positions,
             picture=record.picture or "",
         )
         if record.change is not None or record.unstored:

@@ -11,7 +11,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import MarkResult
 from chatserver.errors import NotFound
 from chatserver.hot.chats.audience_cache import Audiences
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.redis_memory_costs import MARK_BYTES, Charge, charge_nobody
@@ -34,7 +34,7 @@ class ReadMarks:
     _audiences: Audiences
     _load_user: Callable[[UserId], Awaitable[None]]
     _devices: DeviceDelivery
-    _blocks: Blocks | None = None
+    _blocks: HotBlocks | None = None
     _charge: Charge = charge_nobody
 
     async def list_marks(self, user: UserId, chat: ChatId) -> list[frames.Marks]:
@@ -77,9 +77,9 @@ class ReadMarks:
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
         # Marks never decrease, so of two updates, the one with the higher sum is newer.
         level = result.read + result.received
-        for place in await self._inboxes.append_marks(users, chat, body, user, level):
-            if place.appended:
-                self._devices.notify_seq(place.user, place.seq, place.gateways)
+        for appended in await self._inboxes.append_marks(users, chat, body, user, level):
+            if appended.appended:
+                self._devices.notify_seq(appended.user, appended.seq, appended.gateways)
 
     async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
         marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))

@@ -7,7 +7,7 @@ import attrs
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.device_delivery import DeviceDelivery
@@ -21,7 +21,7 @@ class TypingSignals:
     _audiences: Audiences
     _devices: DeviceDelivery
     _large_chats: LargeChatSubscriptions
-    _blocks: Blocks
+    _blocks: HotBlocks
 
     async def send(self, user: UserId, frame: frames.Typing) -> None:
         """Send a typing signal to the other members; best effort.
@@ -48,5 +48,5 @@ class TypingSignals:
         if not others:
             return
         gateways = await self._inboxes.list_gateways(others)
-        for member, places in zip(others, gateways, strict=True):
-            self._devices.send_signal(member, signal, places)
+        for member, own_gateways in zip(others, gateways, strict=True):
+            self._devices.send_signal(member, signal, own_gateways)

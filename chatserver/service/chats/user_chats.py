@@ -65,7 +65,7 @@ class ChatDirectory(Protocol):
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class Chats:
+class UserChats:
     """Opens, creates and lists the chats of users."""
 
     _inboxes: Inboxes
@@ -132,13 +132,13 @@ class Chats:
         self, info: frames.ChatInfo, users: Sequence[UserId], creator: UserId
     ) -> None:
         body = codec.encode_chat_event_body(info)
-        for place in await self._inboxes.append_event(
+        for result in await self._inboxes.append_event(
             users, ChatId(info.chat), body, is_listed=True
         ):
-            if place.seq == 1 and place.appended:
+            if result.seq == 1 and result.appended:
                 self._charge(creator, NEW_INBOX_BYTES)
-            if place.appended:
-                self._devices.notify_seq(place.user, place.seq, place.gateways)
+            if result.appended:
+                self._devices.notify_seq(result.user, result.seq, result.gateways)
 
     async def list_page(
         self, user: UserId, after: str | None, limit: int, bytes_max: int | None = None
@@ -160,8 +160,8 @@ class Chats:
         chats = await self.list_all(user)
         if after is not None:
             order_text, _, name = after.partition("-")
-            place = (-int(order_text), name)
-            chats = [chat for chat in chats if (-chat.order, chat.chat) > place]
+            position = (-int(order_text), name)
+            chats = [chat for chat in chats if (-chat.order, chat.chat) > position]
         limit = min(limit, self._pages.items_max)
         bytes_max = self._pages.bytes_max if bytes_max is None else bytes_max
         summaries: list[frames.ChatSummary] = []

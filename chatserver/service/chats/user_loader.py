@@ -14,13 +14,13 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.message_changes import HiddenMessages
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.membership.unstored_membership_changes import is_large_in_inboxes
 from chatserver.task_groups import open_task_group
-from chatserver.warm.chats.directory import Directory, Membership
+from chatserver.warm.chats.directory import ChatMembership, Directory
 from chatserver.warm.chats.directory_items import User
-from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
+from chatserver.warm.chats.user_restrictions import Restrictions, UserRestrictions
 
 # Maximum companion chats loaded per user, newest first; each session renewal creates one.
 COMPANION_CHATS_MAX = 500
@@ -34,8 +34,8 @@ class UserLoader:
     _hot: HotChatWriter
     _inboxes: Inboxes
     _hidden: HiddenMessages
-    _restrictions: RestrictionRows
-    _blocks: Blocks
+    _restrictions: UserRestrictions
+    _blocks: HotBlocks
     _clock: Clock
     _restore_revoked: Callable[[User, Collection[str]], Awaitable[None]] | None = None
 
@@ -87,7 +87,7 @@ class UserLoader:
             user, [_list_chat(membership) for membership in memberships], epoch
         )
 
-    async def _read(self, record: User) -> tuple[list[Membership], Restrictions]:
+    async def _read(self, record: User) -> tuple[list[ChatMembership], Restrictions]:
         listing = self._directory.list_all_memberships(record.user, COMPANION_CHATS_MAX)
         if not record.is_restricted:
             return await listing, Restrictions()
@@ -99,7 +99,7 @@ class UserLoader:
         return memberships, restrictions.result()
 
 
-def _list_chat(membership: Membership) -> ListedChat:
+def _list_chat(membership: ChatMembership) -> ListedChat:
     chat, member = membership
     since = Seq(max(0, member.joined - 1)) if is_large_in_inboxes(chat) else None
     return ListedChat(

@@ -25,7 +25,7 @@ from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.service.history.chat_query_pages import ChatQueryPage, TimeRange
 from chatserver.service.history.message_query_filter import QueryFilter
 from chatserver.warm.dynamo.paging import Token
-from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
+from chatserver.warm.messages.active_days import DAY_US, DaySet, get_day
 
 FIRST_READ: Final = 8  # number of messages in a chat's first read; doubles with each read
 _HOT_READ: Final = 100  # maximum log entries per read
@@ -44,7 +44,7 @@ class ChatMessageIterator:
         *,
         chat: ChatId,
         times: TimeRange,
-        days: ActiveDays | None,
+        days: DaySet | None,
         newest_ts: int | None,
         is_match: Callable[[Message], bool],
     ) -> None:
@@ -88,13 +88,13 @@ class ChatMessageIterator:
         """Remove and return the next message. Call it only if `is_exact`."""
         return self._buffer.popleft()
 
-    async def read(self, view: QueryFilter, wanted: int) -> int:
+    async def read(self, view: QueryFilter, count_min: int) -> int:
         """Read more entries and update `bound`; return the number of entries read.
 
         Raises:
             Unavailable: a tier does not respond.
         """
-        size = min(PAGE_MAX, max(self._size, wanted))
+        size = min(PAGE_MAX, max(self._size, count_min))
         self._size = min(PAGE_MAX, 2 * self._size)
         if not self._is_open:
             await self._open(view)
@@ -190,12 +190,12 @@ class ChatMessageIterator:
     async def _read_log(self, view: QueryFilter) -> int:
         """Read the next entries of the hot log. Return their number; 0 at the end of the log."""
         for _ in range(_ATTEMPTS_MAX):
-            following = self._seq - 1 if self._is_descending else self._seq + 1
-            if following <= self._stored or following > view.heads[self.chat].seq:
+            next_seq = self._seq - 1 if self._is_descending else self._seq + 1
+            if next_seq <= self._stored or next_seq > view.heads[self.chat].seq:
                 self._end_log()
                 return 0
             entries = await self._list_log(view.sources.log)
-            if not entries or entries[0].seq != following:
+            if not entries or entries[0].seq != next_seq:
                 await self._refresh(view)  # the entries were stored and trimmed during the read
                 if not self._reads_log:
                     return 0
@@ -203,8 +203,8 @@ class ChatMessageIterator:
             entries = _cut_at_gap(entries)
             self._seq = entries[-1].seq
             self._move_past(entries[-1].ts)
-            wanted = [entry for entry in entries if self._from <= entry.ts <= self._to]
-            messages = await view.render_committed(self.chat, wanted) if wanted else []
+            in_range = [entry for entry in entries if self._from <= entry.ts <= self._to]
+            messages = await view.render_committed(self.chat, in_range) if in_range else []
             self._buffer.extend(
                 message for message in messages if message is not None and self._is_match(message)
             )

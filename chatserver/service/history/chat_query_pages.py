@@ -26,7 +26,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.message_query_filter import QueryFilter
-from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.dynamo.paging import QueryPage, Token
 from chatserver.warm.messages.message_indexes import ReaderView
 
 ARCHIVED_ENTRIES_MAX: Final = 5_000  # maximum archived entries evaluated per page
@@ -65,7 +65,7 @@ class ChatQuery(Protocol):
         start: Token | None,
         newest_first: bool,
         view: ReaderView,
-    ) -> Page[Message]: ...
+    ) -> QueryPage[Message]: ...
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -90,7 +90,7 @@ class ChatQueryPage:
     def __attrs_post_init__(self) -> None:
         self._first = self._view.get_first_seq(self._chat)
 
-    async def read(self, times: TimeRange, start: Token | None) -> Page[Message]:
+    async def read(self, times: TimeRange, start: Token | None) -> QueryPage[Message]:
         """Return the page that follows `start`.
 
         Raises:
@@ -106,16 +106,18 @@ class ChatQueryPage:
             else:
                 from_ts = max(from_ts, ts + 1)
         if from_ts > to_ts:
-            return Page([], None)
+            return QueryPage([], None)
         read = self._read_descending if self._is_descending else self._read_ascending
         try:
             return await read(from_ts, to_ts, seq)
         except Unavailable:
             if not self._items:
                 raise
-            return Page(self._items, self._after)
+            return QueryPage(self._items, self._after)
 
-    async def _read_descending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
+    async def _read_descending(
+        self, from_ts: int, to_ts: int, seq: int | None
+    ) -> QueryPage[Message]:
         top = self._view.sources.older.get_cached_top(self._chat)
         if to_ts > _get_end_ts(top):
             page = await self._read_warm(max(from_ts, _get_end_ts(top) + 1), to_ts, self._limit)
@@ -128,9 +130,11 @@ class ChatQueryPage:
                 self._after, to_ts, seq = {"ts": end + 1}, end, None
         if from_ts <= to_ts and (full := await self._read_cold(top, from_ts, to_ts, seq)):
             return full
-        return Page(self._items, None)
+        return QueryPage(self._items, None)
 
-    async def _read_ascending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
+    async def _read_ascending(
+        self, from_ts: int, to_ts: int, seq: int | None
+    ) -> QueryPage[Message]:
         top = self._view.sources.older.get_cached_top(self._chat)
         for _ in range(_ATTEMPTS_MAX):
             if from_ts <= (end := _get_end_ts(top)):
@@ -138,15 +142,15 @@ class ChatQueryPage:
                     return full
                 self._after, from_ts, seq = {"ts": end}, end + 1, None
                 if from_ts > to_ts:
-                    return Page(self._items, None)
+                    return QueryPage(self._items, None)
             page = await self._read_warm(from_ts, to_ts, max(1, self._limit - len(self._items)))
             top = await self._view.sources.older.get_shared_top(self._chat)
             if _get_end_ts(top) < from_ts:
                 items = [*self._items, *page.items]
                 if len(items) > self._limit:
-                    return Page(items[: self._limit], self._after)
-                return Page(items, page.next)
-        return Page(self._items, self._after)
+                    return QueryPage(items[: self._limit], self._after)
+                return QueryPage(items, page.next)
+        return QueryPage(self._items, self._after)
 
     async def _read_warm(self, from_ts: int, to_ts: int, limit: int) -> _WarmPage:
         page = await self._query(
@@ -162,7 +166,7 @@ class ChatQueryPage:
 
     async def _read_cold(
         self, top: ArchiveTop, from_ts: int, to_ts: int, seq: int | None
-    ) -> Page[Message] | None:
+    ) -> QueryPage[Message] | None:
         """Add matching archived messages to the page.
 
         Returns the page if it is full or `ARCHIVED_ENTRIES_MAX` is reached; None if the archive has
@@ -174,7 +178,7 @@ class ChatQueryPage:
         size = max(_RUN_MIN, self._limit + 1 - len(self._items))
         while self._first <= seq <= top.seq:
             if self._evaluated >= ARCHIVED_ENTRIES_MAX:
-                return Page(self._items, self._after)
+                return QueryPage(self._items, self._after)
             first, last = seq, min(top.seq, seq + size - 1)
             if self._is_descending:
                 first, last = max(self._first, seq - size + 1), seq
@@ -184,7 +188,7 @@ class ChatQueryPage:
                     return None
                 if entry.message is not None and self._is_match(entry.message):
                     if len(self._items) == self._limit:
-                        return Page(self._items, self._after)
+                        return QueryPage(self._items, self._after)
                     self._items.append(entry.message)
                 self._after = {"ts": entry.ts, "seq": entry.seq}
             self._evaluated += len(run)
@@ -204,7 +208,7 @@ class ChatQueryPage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _WarmPage(Page[Message]):
+class _WarmPage(QueryPage[Message]):
     """A page from the warm tier; `next` is a token in this module's format."""
 
     next: dict[str, int] | None

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import attrs
 import structlog
 
-from chatserver.cold.segment_store import SegmentStore
-from chatserver.domain.archive_segments import ArchiveTop, Segment
+from chatserver.cold.segment_objects import SegmentObjects
+from chatserver.domain.archive_segments import ArchiveSegment, ArchiveTop
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError, CorruptData, Unavailable
 from chatserver.protocol import expired_messages
@@ -48,7 +48,7 @@ class ColdLog:
     """Reads the archive."""
 
     _manifests: Manifests
-    _segments: SegmentStore
+    _segments: SegmentObjects
     _items: ArchivableEntries
     _clock: Clock
 
@@ -90,7 +90,7 @@ class ColdLog:
         raise Unavailable(f"messages {first} to {last} changed while they were read; try again")
 
     async def _read(
-        self, rows: Sequence[Segment], chat: str, first: int, last: int
+        self, rows: Sequence[ArchiveSegment], chat: str, first: int, last: int
     ) -> list[Message]:
         entries: list[Message] = []
         for row in rows:
@@ -135,7 +135,7 @@ class ColdLog:
                 return segment.first + bisect.bisect_left([entry.ts for entry in entries], ts)
         return low
 
-    async def _find_segment(self, chat: str, seq: int) -> Segment:
+    async def _find_segment(self, chat: str, seq: int) -> ArchiveSegment:
         segments = await self._manifests.list_from(chat, seq, 1)
         if not segments or segments[0].first > seq:
             log.error("cold.gap_found", chat=chat, first=seq, last=seq, error="no segment")

@@ -1,6 +1,6 @@
 """History: pages of a chat's messages from the hot, warm and cold tiers.
 
-A page is contiguous in seq. `History` checks this, and does not return entries beyond a gap.
+A page is contiguous in seq. `HistoryPages` checks this, and does not return entries beyond a gap.
 `chatserver.service.history.warm_and_cold_log` reads the warm and the cold tier. `reader_views`
 hides what the reader may not see; expired messages are tombstones (`protocol.expired_messages`).
 
@@ -55,7 +55,7 @@ class WarmHistory(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Page:
+class TierPage:
     """Messages as JSON, in order of seq."""
 
     messages: list[bytes]
@@ -66,7 +66,7 @@ class Page:
     withheld: frozenset[int] = frozenset()
 
 
-_NO_PAGE = Page([], "hot", has_more=False)
+_NO_PAGE = TierPage([], "hot", has_more=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Row:
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class History:
+class HistoryPages:
     """Reads pages of a chat's history."""
 
     _log: ChatLog
@@ -87,7 +87,7 @@ class History:
     _views: ReaderViews | None = None
     _pages: PageBounds = WIDEST
 
-    async def get_page(self, reader: UserId, frame: frames.History) -> Page:
+    async def get_page(self, reader: UserId, frame: frames.History) -> TierPage:
         """Return a page of the chat before or after a seq, or its newest page.
 
         Guarantees:
@@ -124,7 +124,7 @@ class History:
             raise Unavailable("Redis lost the chat while it was read; try again")
         return dataclasses.replace(page, stored=head.stored)
 
-    async def _read_after(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
+    async def _read_after(self, reader: UserId, frame: frames.History, span: Reader) -> TierPage:
         chat = ChatId(frame.chat)
         assert frame.after is not None
         if frame.after < span.first - 1:
@@ -141,23 +141,23 @@ class History:
             reader=reader, chat=chat, after=after, limit=limit, ts=ts, span=span
         )
 
-    async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
+    async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> TierPage:
         chat = ChatId(frame.chat)
         end = span.head + 1
-        wanted = end if frame.before is None else min(frame.before, end)
+        requested = end if frame.before is None else min(frame.before, end)
         limit = min(frame.limit, self._pages.items_max)
         has_periods = True
-        if wanted - limit <= span.first:
+        if requested - limit <= span.first:
             try:
                 span = await self._members.add_periods(chat, reader, span)
             except Unavailable:
-                if wanted <= span.first:
+                if requested <= span.first:
                     raise
                 has_periods = False  # only the next page needs earlier membership periods
-        period = span.find_period_before(wanted)
+        period = span.find_period_before(requested)
         if period is None:
             return _NO_PAGE
-        before = min(wanted, period.last + 1)
+        before = min(requested, period.last + 1)
         limit = min(limit, before - period.first)
         ts = frame.ts if before == frame.before else None
         page = await self._page_before(
@@ -174,7 +174,7 @@ class History:
 
     async def _page_before(
         self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, span: Reader
-    ) -> Page:
+    ) -> TierPage:
         entries = await self._log.list_before(chat, Seq(before), limit)
         top = before - 1
         view = await self._open_view(reader, chat, top - limit + 1, limit, span)
@@ -197,7 +197,7 @@ class History:
 
     async def _page_after(
         self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None, span: Reader
-    ) -> Page:
+    ) -> TierPage:
         entries = await self._log.list_after(chat, Seq(after), limit)
         view = await self._open_view(reader, chat, after + 1, limit, span)
         taken = _Rows(self._pages.bytes_max)
@@ -252,9 +252,9 @@ class _Rows:
             self.rows.append(row)
 
 
-def _page(rows: list[_Row], tier: Tier, has_more: bool, view: View) -> Page:
+def _page(rows: list[_Row], tier: Tier, has_more: bool, view: View) -> TierPage:
     withheld = frozenset(view.withheld)
-    return Page([row.json for row in rows], tier, has_more, withheld=withheld)
+    return TierPage([row.json for row in rows], tier, has_more, withheld=withheld)
 
 
 def _report_gap(seq: int) -> Unavailable:
@@ -264,10 +264,10 @@ def _report_gap(seq: int) -> Unavailable:
 
 def _select_contiguous_down(top: int, entries: Sequence[E]) -> Sequence[E]:
     """Return the longest run of `entries` without gaps that ends with seq `top`."""
-    start, wanted = len(entries), top
-    while start > 0 and entries[start - 1].seq == wanted:
+    start, expected = len(entries), top
+    while start > 0 and entries[start - 1].seq == expected:
         start -= 1
-        wanted -= 1
+        expected -= 1
     return entries[start:]
 
 

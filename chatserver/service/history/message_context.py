@@ -18,7 +18,7 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.history_pages import History, Page, Tier
+from chatserver.service.history.history_pages import HistoryPages, Tier, TierPage
 from chatserver.warm.messages.message_indexes import MessageIndexes
 
 _NO_MESSAGE = "message: the chat has no such message"
@@ -49,7 +49,7 @@ class ContextPage:
 class MessageContext:
     """Message context use cases."""
 
-    _history: History
+    _history: HistoryPages
     _members: MemberCheck
     _log: ChatLog
     _messages: MessageIndexes
@@ -59,7 +59,7 @@ class MessageContext:
         """Return a message as history shows it; a deleted message is a tombstone.
 
         Guarantees:
-            Same as `History.get_page`.
+            Same as `HistoryPages.get_page`.
             Cost: a history page with one message. With only a ts, also a search: up to 20 Redis
                 calls if the message has not been stored yet; otherwise a GetItem, and an archive
                 read if the message is archived.
@@ -99,7 +99,7 @@ class MessageContext:
         limit: int,
         before: int | None = None,
         after: int | None = None,
-    ) -> Page:
+    ) -> TierPage:
         frame = frames.History(0, reference.chat, before, after, limit)
         return await self._history.get_page(reader, frame)
 

@@ -27,17 +27,17 @@ from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import ChatQuery, ChatQueryPage, TimeRange
 from chatserver.service.history.message_query_filter import QueryFilter, QuerySources
 from chatserver.warm.archive.user_archive_positions import Direction, UserArchivePositions
-from chatserver.warm.dynamo.paging import Page, Token, check_limit
+from chatserver.warm.dynamo.paging import QueryPage, Token, check_limit
 
 
-class UserMessages(NamedTuple):
+class IndexPage(NamedTuple):
     """A page of messages from all of a user's chats.
 
     Messages sent before `archived_before` (a ts) may be missing, because they may be archived. If
     it is None, no message in the time range is missing.
     """
 
-    page: Page[Message]
+    page: QueryPage[Message]
     archived_before: int | None
 
 
@@ -54,7 +54,7 @@ class MessageQueries:
 
     async def list_chat(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return messages that were sent to a chat in a time range.
 
         Guarantees:
@@ -78,7 +78,7 @@ class MessageQueries:
 
     async def list_active(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a chat's messages that are not deleted.
 
         Same guarantees and errors as `list_chat`. Additional cost: an index Query and a
@@ -89,7 +89,7 @@ class MessageQueries:
 
     async def list_files(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a chat's messages that have files.
 
         Same guarantees, costs and errors as `list_active`. While the file index is incomplete, the
@@ -109,12 +109,12 @@ class MessageQueries:
         limit: int,
         start: Token | None,
         is_match: Callable[[Message], bool] = lambda _message: True,
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         check_limit(limit)
         view = await self._open_chat_view(reader, chat)
         from_ts = max(times.from_ts, await self._find_first_ts(chat, view.get_first_seq(chat)))
         if from_ts > times.to_ts:
-            return Page([], None)
+            return QueryPage([], None)
         page = ChatQueryPage(
             query=query,
             is_match=is_match,
@@ -127,11 +127,11 @@ class MessageQueries:
 
     async def list_sent(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
-    ) -> UserMessages:
+    ) -> IndexPage:
         """Return messages that a user sent, in all chats that the reader may read.
 
         Guarantees:
-            Same as `list_chat`, but without archived messages; see `UserMessages.archived_before`.
+            Same as `list_chat`, but without archived messages; see `IndexPage.archived_before`.
             Cost: an index Query, a BatchGetItem per 50 chats and per 100 messages, two Redis calls
                 per chat on the page, and a GetItem.
         """
@@ -139,7 +139,7 @@ class MessageQueries:
 
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
-    ) -> UserMessages:
+    ) -> IndexPage:
         """Return the direct messages that a user received. Same guarantees as `list_sent`."""
         return await self._query_user("received", reader, user, times, limit, start)
 
@@ -151,7 +151,7 @@ class MessageQueries:
         times: TimeRange,
         limit: int,
         start: Token | None,
-    ) -> UserMessages:
+    ) -> IndexPage:
         messages = self._sources.messages
         query = messages.list_sent if direction == "sent" else messages.list_received
         page = await query(
@@ -166,8 +166,8 @@ class MessageQueries:
         # Read the newest archived ts after the index, to cover messages archived during that read.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:
-            return UserMessages(page, None)
-        return UserMessages(page, newest + 1)
+            return IndexPage(page, None)
+        return IndexPage(page, newest + 1)
 
     async def _open_chat_view(self, reader: UserId | None, chat: ChatId) -> QueryFilter:
         view = QueryFilter(self._sources, reader)

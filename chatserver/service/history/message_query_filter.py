@@ -26,7 +26,7 @@ from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.messages.message_indexes import MessageIndexes
 
-Place = tuple[str, int]  # key of a message: chat and ts
+_MessageKey = tuple[str, int]  # key of a message: chat and ts
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
@@ -106,22 +106,22 @@ class QueryFilter:
         been stored yet, the overlay is read, and then its messages are read again from the warm
         tier.
         """
-        wanted = [message for message in messages if self._is_for_reader(message)]
+        readable_messages = [message for message in messages if self._is_for_reader(message)]
         seqs: dict[ChatId, list[int]] = {}
-        for message in wanted:
+        for message in readable_messages:
             seqs.setdefault(ChatId(message.chat), []).append(message.seq)
         views = await self._open_views(seqs)
-        late = [(m.chat, m.ts) for m in wanted if m.chat in self._unstored]
+        late = [(m.chat, m.ts) for m in readable_messages if m.chat in self._unstored]
         reread = await self.sources.messages.get_many(late) if late else {}
-        by_place: dict[Place, Message] = {}
-        for message in wanted:
-            place = (message.chat, message.ts)
-            newest = reread.get(place) if message.chat in self._unstored else message
+        by_key: dict[_MessageKey, Message] = {}
+        for message in readable_messages:
+            key = (message.chat, message.ts)
+            newest = reread.get(key) if message.chat in self._unstored else message
             if newest is not None:
                 current = self._render(newest, views[message.chat])
                 if current is not None:
-                    by_place[place] = current
-        return [by_place.get((message.chat, message.ts)) for message in messages]
+                    by_key[key] = current
+        return [by_key.get((message.chat, message.ts)) for message in messages]
 
     async def render_committed(
         self, chat: ChatId, entries: Sequence[Message]

@@ -31,13 +31,13 @@ from chatserver.domain.ids import DIRECT_PREFIX, UserId
 from chatserver.domain.inboxes import UserChat
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol.frames import Message
-from chatserver.service.chats.user_chats import Chats
+from chatserver.service.chats.user_chats import UserChats
 from chatserver.service.history.chat_message_iterator import ChatMessageIterator
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_query_filter import QueryFilter, QuerySources
 from chatserver.task_groups import open_task_group
-from chatserver.warm.dynamo.paging import Page, Token, check_limit
-from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, ActiveDaysRepository
+from chatserver.warm.dynamo.paging import QueryPage, Token, check_limit
+from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, DaySet
 
 Direction = Literal["sent", "received"]
 PASSED: Final = "passed"  # in a page token: chat ids, separated by spaces
@@ -73,7 +73,7 @@ _Entry = tuple[int, str, ChatMessageIterator]
 
 
 class _CachedDays(NamedTuple):
-    days: ActiveDays
+    days: DaySet
     top: int  # the chat's newest seq when `days` was read; later messages may add days
     read_at_s: float
 
@@ -82,8 +82,8 @@ class _CachedDays(NamedTuple):
 class MessagesOfAllChats:
     """Lists a user's messages across all chats."""
 
-    _chats: Chats
-    _days: ActiveDaysRepository
+    _chats: UserChats
+    _days: ActiveDays
     _sources: QuerySources
     _cached: collections.OrderedDict[str, _CachedDays] = attrs.field(
         factory=collections.OrderedDict, init=False
@@ -99,7 +99,7 @@ class MessagesOfAllChats:
         start: Token | None,
         *,
         is_direct: bool = False,
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of the messages that `user` sent and received in a time range.
 
         `reader` is the user, or None for the host application, which also sees the messages that
@@ -154,9 +154,9 @@ class MessagesOfAllChats:
                 streams.append(stream)
         return streams
 
-    async def _find_days(self, chats: Collection[UserChat]) -> dict[str, ActiveDays]:
+    async def _find_days(self, chats: Collection[UserChat]) -> dict[str, DaySet]:
         """Return the days with messages, for each chat whose entries are all in the warm tier."""
-        days: dict[str, ActiveDays] = {}
+        days: dict[str, DaySet] = {}
         unknown: dict[str, int] = {}
         oldest_s = self._sources.clock.monotonic() - DAYS_CACHED_S
         for chat in chats:
@@ -209,26 +209,26 @@ class _Merge:
         assert ts is not None
         return -ts if self._is_descending else ts
 
-    async def read(self) -> Page[Message]:
+    async def read(self) -> QueryPage[Message]:
         wave = _WAVE_MIN
         while self._waiting or self._ready:
             if self._has_next():
                 if len(self._items) == self._limit:
-                    return Page(self._items, _build_token_after(self._items[-1]))
+                    return QueryPage(self._items, _build_token_after(self._items[-1]))
                 self._append_next()
                 continue
             key = self._waiting[0][0]
             is_spent = self._reads >= READS_MAX or self._entries >= ENTRIES_MAX
             if is_spent and (self._items or key > self._first):
-                return Page(self._items, self._build_token_at(key))
+                return QueryPage(self._items, self._build_token_at(key))
             try:
                 await self._read_wave(wave)
             except Unavailable:
                 if not self._items:
                     raise
-                return Page(self._items, _build_token_after(self._items[-1]))
+                return QueryPage(self._items, _build_token_after(self._items[-1]))
             wave = min(2 * wave, _WAVE_MAX)
-        return Page(self._items, None)
+        return QueryPage(self._items, None)
 
     def _has_next(self) -> bool:
         if not self._ready:
@@ -265,10 +265,10 @@ class _Merge:
             wave.append(heapq.heappop(self._waiting)[2])
         readable = set(await self._view.select_chats([stream.chat for stream in wave]))
         wave = [chat_stream for chat_stream in wave if chat_stream.chat in readable]
-        wanted = -(-(self._limit + 1 - len(self._items)) // max(1, len(wave)))
+        count = -(-(self._limit + 1 - len(self._items)) // max(1, len(wave)))
         async with open_task_group() as group:
             reads = [
-                group.create_task(stream.read(self._view, wanted), name="read-chat")
+                group.create_task(stream.read(self._view, count), name="read-chat")
                 for stream in wave
             ]
         self._entries += sum(read.result() for read in reads)

@@ -22,7 +22,7 @@ from chatserver.protocol.frames import Message
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.messages_of_all_chats import PASSED, Direction, MessagesOfAllChats
-from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.dynamo.paging import QueryPage, Token
 
 
 class SentAndReceived:
@@ -39,7 +39,7 @@ class SentAndReceived:
         times: TimeRange,
         limit: int,
         start: Token | None,
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of the user's messages. `start` is the previous page's `next`.
 
         Guarantees:
@@ -77,7 +77,7 @@ class SentAndReceived:
         times: TimeRange,
         limit: int,
         start: Token | None,
-    ) -> Page[Message] | None:
+    ) -> QueryPage[Message] | None:
         """Return a page of the index; None if archived messages may be in its range."""
         index = self._queries.list_sent if direction == "sent" else self._queries.list_received
         key = None if start is None else {k: v for k, v in start.items() if k != PASSED}
@@ -93,4 +93,4 @@ class SentAndReceived:
         passed = [each.chat for each in page.items if each.ts == ts]
         if start is not None and start["ts"] == ts:
             passed += str(start[PASSED]).split()
-        return Page(page.items, {**page.next, PASSED: " ".join(passed)})
+        return QueryPage(page.items, {**page.next, PASSED: " ".join(passed)})

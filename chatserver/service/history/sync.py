@@ -41,7 +41,7 @@ class Missed:
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class Sync:
+class DeviceSync:
     """Reads the events after a cursor."""
 
     _inboxes: Inboxes
@@ -119,13 +119,13 @@ class Sync:
     async def _read_messages(
         self, user: UserId, entries: Sequence[InboxEntry]
     ) -> dict[tuple[ChatId, Seq], LogEntry]:
-        wanted: dict[ChatId, list[Seq]] = {}
+        seqs_by_chat: dict[ChatId, list[Seq]] = {}
         for entry in entries:
             if entry.chat is not None:
-                wanted.setdefault(entry.chat, []).append(entry.cs)
+                seqs_by_chat.setdefault(entry.chat, []).append(entry.cs)
         # An inbox refers to nearly all entries of its chats, so reading one range of seqs
         # per chat wastes little.
-        ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
+        ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in seqs_by_chat.items()]
         pages = await asyncio.gather(*(self._log.list_range(*seq_range) for seq_range in ranges))
         messages = {
             (chat, message.seq): message

@@ -17,7 +17,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 
 Tier = Literal["warm", "cold"]
 
@@ -46,9 +46,9 @@ class _CachedTop(NamedTuple):
 
 
 class WarmAndColdLog:
-    """Reads entries by seq, with the guarantees of `warm.messages.message_repository`."""
+    """Reads entries by seq, with the guarantees of `warm.messages.messages`."""
 
-    def __init__(self, warm: MessageRepository, cold: ColdLog, clock: Clock | None = None) -> None:
+    def __init__(self, warm: Messages, cold: ColdLog, clock: Clock | None = None) -> None:
         self._warm = warm
         self._cold = cold
         self._clock = clock or SystemClock()

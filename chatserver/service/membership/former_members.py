@@ -20,14 +20,14 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.protocol import codec
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
-from chatserver.warm.chats.directory_items import Member
+from chatserver.warm.chats.directory_items import StoredMember
 from chatserver.warm.chats.memberships import Memberships
 
 CHECKS_IN_FLIGHT_MAX: Final = 16
 
 
 def make_former_member(
-    member: Member, joined: int, left_seq: int, mid: str, stored: int
+    member: StoredMember, joined: int, left_seq: int, mid: str, stored: int
 ) -> FormerMember:
     """Return the state to store for a member who leaves by entry `mid`, at `left_seq` or later."""
     return FormerMember(
@@ -96,11 +96,11 @@ class FormerMembers:
         """
         joins: dict[str, tuple[Seq, str]] = {}
         for change in changes:
-            place = head.places.get(change.version)
-            if place is None or place.is_checked:
+            position = head.positions.get(change.version)
+            if position is None or position.is_checked:
                 continue
             for index, entry in enumerate(change.entries):
-                seq = Seq(place.first + index)
+                seq = Seq(position.first + index)
                 if entry.role and entry.is_new:
                     joins[entry.user] = seq, entry.mid
                 elif _is_leave(entry) and (users is None or entry.user in users):

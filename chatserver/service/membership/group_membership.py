@@ -52,7 +52,7 @@ from chatserver.service.membership.change_requests import (
 )
 from chatserver.service.membership.former_members import FormerMembers, make_former_member
 from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
-from chatserver.service.membership.invitations import Invitations
+from chatserver.service.membership.invitations import GroupInvitations
 from chatserver.service.membership.membership_change_queue import MembershipChangeQueue
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.service.membership.unstored_membership_changes import (
@@ -65,7 +65,7 @@ from chatserver.service.membership.unstored_membership_changes import (
 )
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.chats.directory_items import Chat, Member
+from chatserver.warm.chats.directory_items import StoredChat, StoredMember
 from chatserver.warm.chats.memberships import Memberships
 
 ATTEMPTS_MAX: Final = 20
@@ -94,19 +94,19 @@ class _Request(NamedTuple):
 class _State(NamedTuple):
     """The state that a change is based on: the chat's item, its members, and the group rules."""
 
-    record: Chat
-    members: Mapping[str, Member]
+    record: StoredChat
+    members: Mapping[str, StoredMember]
     group: Group
 
 
 class _Committed(NamedTuple):
     """A change that is in DynamoDB and Redis and has to be propagated."""
 
-    record: Chat
+    record: StoredChat
     marker: str | None  # the marker in Redis, which is removed after propagation
 
 
-class Membership:
+class GroupMembership:
     """Membership use case. One instance per process."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Membership:
         members_max: int = frames.MEMBERS_MAX,
         fanout_members_max: int = frames.MEMBERS_MAX,
         block_policy: BlockPolicy | None = None,
-        invitations: Invitations | None = None,
+        invitations: GroupInvitations | None = None,
         pictures: GroupPictures = NO_GROUP_PICTURES,
         clock: Clock | None = None,
     ) -> None:
@@ -258,7 +258,7 @@ class Membership:
 
     async def _read(
         self, chat: ChatId, users: Collection[str]
-    ) -> tuple[Chat, Mapping[str, Member]]:
+    ) -> tuple[StoredChat, Mapping[str, StoredMember]]:
         try:
             return await self._memberships.read(chat, users)
         except NotFound:
@@ -284,7 +284,7 @@ class Membership:
         return True
 
     async def _make_group(
-        self, request: _Request, record: Chat, members: Mapping[str, Member]
+        self, request: _Request, record: StoredChat, members: Mapping[str, StoredMember]
     ) -> Group:
         chat, actor, frame = request.chat, request.actor, request.frame
         roles: dict[UserId, Role] = {UserId(user): member.role for user, member in members.items()}
@@ -442,7 +442,7 @@ class Membership:
             return {frame.user: 0}
         return {frame.user: math.ceil(self._clock.time() + frame.mute_s) if frame.mute_s else None}
 
-    def _find_transition(self, record: Chat, count: int) -> tuple[int, str]:
+    def _find_transition(self, record: StoredChat, count: int) -> tuple[int, str]:
         """Return `(large, transition)` for a group that has `count` members after the change.
 
         `large` is the version that made the chat large, or 0. `transition` is "up" if the

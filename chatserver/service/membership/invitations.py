@@ -27,9 +27,9 @@ from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.chats.invitations import InvitationRows
+from chatserver.warm.chats.invitations import StoredInvitations
 
-PENDING_MAX = 100  # maximum pending invitations per user; see `Invitations.invite`
+PENDING_MAX = 100  # maximum pending invitations per user; see `GroupInvitations.invite`
 DECLINED_MAX = 500  # maximum declined invitations per user; at this number, the oldest is forgotten
 LIFETIME_S = 30 * 86_400
 FROM_ONE_MAX = 5  # maximum pending and declined invitations per inviter and invited user
@@ -52,10 +52,10 @@ class FollowGraph(Protocol):
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class Invitations:
+class GroupInvitations:
     """Invitation use cases, and the limits on joining groups and on new contacts."""
 
-    _rows: InvitationRows
+    _rows: StoredInvitations
     _follows: FollowGraph
     _direct_chats: AnsweredDirectChats
     _quotas: GroupQuotas
@@ -244,7 +244,7 @@ class Invitations:
         `next` is the `after` for the next page, or None. Declined and expired invitations are
         omitted, so a page may have fewer than `limit` although there is a next page.
         """
-        page, following = await self._rows.list_for(user, after, limit, self._clock.time())
+        page, next_after = await self._rows.list_for(user, after, limit, self._clock.time())
         pending = [
             frames.InvitationInfo(
                 invitation.chat,
@@ -256,7 +256,7 @@ class Invitations:
             for invitation in page
             if invitation.state == "pending"
         ]
-        return pending, following
+        return pending, next_after
 
     async def get(self, user: UserId, chat: ChatId) -> Invitation:
         """Return the user's pending invitation to the chat. Raises NotFound."""

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 
 from chatserver.domain.ids import ChatId
-from chatserver.warm.chats.directory_items import Chat
+from chatserver.warm.chats.directory_items import StoredChat
 
 
 class _Queue:
@@ -24,14 +24,16 @@ class _Queue:
     def __init__(self) -> None:
         self.committing = asyncio.Lock()
         self.propagating = asyncio.Lock()
-        self.newest: Chat | None = None  # the chat's item after the newest change that is in Redis
+        self.newest: StoredChat | None = (
+            None  # the chat's item after the newest change that is in Redis
+        )
         self.propagated = 0  # chat version up to which all changes have been propagated
 
 
 class MembershipChangeQueue:
     """Runs the changes to each chat one at a time, within one process."""
 
-    def __init__(self, try_deliver: Callable[[Chat], Awaitable[bool]]) -> None:
+    def __init__(self, try_deliver: Callable[[StoredChat], Awaitable[bool]]) -> None:
         self._try_deliver = try_deliver
         self._queues: weakref.WeakValueDictionary[ChatId, _Queue] = weakref.WeakValueDictionary()
 
@@ -39,7 +41,7 @@ class MembershipChangeQueue:
         """Return the chat's queue. Keep the reference while using it."""
         return self._queues.setdefault(chat, _Queue())
 
-    async def propagate(self, queue: _Queue, record: Chat) -> bool:
+    async def propagate(self, queue: _Queue, record: StoredChat) -> bool:
         """Propagate a change that is in Redis. Return False if worker `repair` must do it.
 
         Guarantees:

@@ -39,14 +39,14 @@ from chatserver.service.membership.unstored_membership_changes import (
     find_unstored,
     list_unstored_from,
 )
-from chatserver.warm.chats.directory_items import Chat
+from chatserver.warm.chats.directory_items import StoredChat
 from chatserver.warm.chats.memberships import Memberships
 
 log = structlog.get_logger()
 
 LOADS_MAX = 3
 ROUNDS_MAX = 5  # maximum rounds of `deliver` while a chat becomes large or small
-_CHAT_KEY: Final = UserId("+")  # used in place of a user id in events about the chat itself
+_CHAT_KEY: Final = UserId("+")  # used instead of a user id in events about the chat itself
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -83,7 +83,7 @@ class MembershipPropagation:
         await self.deliver(record)
         return await self._drop_stored(record)
 
-    async def _drop_stored(self, record: Chat) -> bool:
+    async def _drop_stored(self, record: StoredChat) -> bool:
         """Remove the changes whose entries are in DynamoDB; return True if none is left.
 
         If Redis lost a change and it was applied again, its seqs have changed. In this case, the
@@ -112,7 +112,7 @@ class MembershipPropagation:
 
     # Membership and write policy in Redis
 
-    async def apply(self, record: Chat) -> None:
+    async def apply(self, record: StoredChat) -> None:
         """Apply the change in the chat's item, if any, to Redis; store its join and leave seqs.
 
         Guarantees:
@@ -156,7 +156,7 @@ class MembershipPropagation:
                         chat, member.user, member.mid, first + index
                     )
 
-    async def apply_write_policy(self, record: Chat) -> None:
+    async def apply_write_policy(self, record: StoredChat) -> None:
         """Apply the write policy in the chat's item (such as a block or slow mode) to Redis.
 
         Guarantees:
@@ -195,7 +195,7 @@ class MembershipPropagation:
 
     # inboxes
 
-    async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
+    async def deliver_leaves(self, record: StoredChat, users: Collection[UserId]) -> None:
         """Complete the deliveries to those of `users` who have left and are about to rejoin.
 
         After they rejoin, the entries up to their leave entry would not be delivered anymore.
@@ -207,7 +207,7 @@ class MembershipPropagation:
         if any(notice.user in users and not notice.is_in for notice in notices):
             await self.deliver(record)
 
-    async def try_deliver(self, record: Chat) -> bool:
+    async def try_deliver(self, record: StoredChat) -> bool:
         """Call `deliver`. On failure, log the error and return False; worker `repair` retries."""
         try:
             await self.deliver(record)
@@ -216,7 +216,7 @@ class MembershipPropagation:
             return False
         return True
 
-    async def deliver(self, record: Chat) -> None:
+    async def deliver(self, record: StoredChat) -> None:
         """Deliver the chat's entries to all inboxes, and list the chat for new members.
 
         If the chat has become large or small, each inbox gets the earlier entries, an event about
@@ -245,7 +245,7 @@ class MembershipPropagation:
             await self._memberships.clear_change(chat, record.version)
 
     async def _deliver_notices(
-        self, audience: Audience, notices: Sequence[MembershipNotice], record: Chat
+        self, audience: Audience, notices: Sequence[MembershipNotice], record: StoredChat
     ) -> None:
         chat = audience.chat
         joined = [notice.user for notice in notices if notice.is_in and notice.user]
@@ -357,21 +357,21 @@ class MembershipPropagation:
         await asyncio.sleep(0)
         await self._undelivered.finish([(chat, head)])
 
-    async def _list_chat(self, users: list[UserId], record: Chat) -> None:
+    async def _list_chat(self, users: list[UserId], record: StoredChat) -> None:
         if not users:
             return
         chat = ChatId(record.chat)
         body = codec.encode_chat_event_body(await self.describe(chat))
-        places = await self._inboxes.append_event(users, chat, body, is_listed=True)
+        results = await self._inboxes.append_event(users, chat, body, is_listed=True)
         # Members who rejoin may still have the chat in their chat list. Notify them anyway.
-        returning = [place.user for place in places if not place.appended]
+        returning = [result.user for result in results if not result.appended]
         if returning:
-            places += await self._inboxes.append_marks(
+            results += await self._inboxes.append_marks(
                 returning, chat, body, _CHAT_KEY, record.version
             )
-        self._notify_seq(places)
+        self._notify_seq(results)
 
-    async def _notify_ended(self, record: Chat) -> None:
+    async def _notify_ended(self, record: StoredChat) -> None:
         """Notify the user once that their companion session has ended."""
         chat = ChatId(record.chat)
         info = await self.describe(chat)
@@ -381,10 +381,10 @@ class MembershipPropagation:
             await self._inboxes.append_marks(users, chat, body, _CHAT_KEY, record.version)
         )
 
-    def _notify_seq(self, places: Sequence[AppendResult]) -> None:
-        for place in places:
-            if place.appended:
-                self._devices.notify_seq(place.user, place.seq, place.gateways)
+    def _notify_seq(self, results: Sequence[AppendResult]) -> None:
+        for result in results:
+            if result.appended:
+                self._devices.notify_seq(result.user, result.seq, result.gateways)
 
     async def _mark_as_read(self, user: UserId, chat: ChatId, seq: Seq) -> None:
         if seq > 0:

@@ -21,7 +21,7 @@ from chatserver.service.membership.unstored_membership_changes import (
     find_change_to_load,
     find_unstored,
 )
-from chatserver.warm.chats.directory_items import Chat
+from chatserver.warm.chats.directory_items import StoredChat
 
 _PAGE = 200
 
@@ -29,12 +29,12 @@ _PAGE = 200
 class ChangesToLoad(NamedTuple):
     """Changes to apply when a chat is loaded, and the seqs of the changes that are not lost.
 
-    `places` maps a change's version to the change's first seq. `joined` maps members to the seq at
-    which they joined.
+    `positions` maps a change's version to the change's first seq. `joined` maps members to the seq
+    at which they joined.
     """
 
     changes: list[MembershipChange]
-    places: dict[int, Seq]
+    positions: dict[int, Seq]
     joined: dict[UserId, Seq]
 
 
@@ -45,7 +45,7 @@ class MembershipRecovery:
         self._messages = messages
         self._hot = hot
 
-    async def find(self, row: Chat, newest: Sequence[frames.Message]) -> ChangesToLoad:
+    async def find(self, row: StoredChat, newest: Sequence[frames.Message]) -> ChangesToLoad:
         """Return the changes to apply when a chat is loaded. `newest`: the chat's newest messages.
 
         Guarantees:
@@ -62,12 +62,12 @@ class MembershipRecovery:
             large = 0 if pending.transition == "up" else row.version
         seqs = await self._find_entries(ChatId(row.chat), changes, newest)
         lost: list[MembershipChange] = []
-        places: dict[int, Seq] = {}
+        positions: dict[int, Seq] = {}
         joined: dict[UserId, Seq] = {}
         for change in changes:
             entries = [entry for entry in change.entries if entry.mid not in seqs]
             if not entries:
-                places[change.version] = min(seqs[entry.mid] for entry in change.entries)
+                positions[change.version] = min(seqs[entry.mid] for entry in change.entries)
             elif pending is None or change.version != pending.version:
                 repeat = dataclasses.replace(
                     change, entries=entries, large=large, transition="", is_repeat=True
@@ -79,7 +79,7 @@ class MembershipRecovery:
                     if entry.role and entry.is_new:
                         joined[UserId(entry.user)] = seqs[entry.mid]
         lost = [_without_superseded(change, changes, seqs) for change in lost]
-        return ChangesToLoad(lost if pending is None else [*lost, pending], places, joined)
+        return ChangesToLoad(lost if pending is None else [*lost, pending], positions, joined)
 
     async def _find_entries(
         self, chat: ChatId, changes: Sequence[MembershipChange], newest: Sequence[frames.Message]

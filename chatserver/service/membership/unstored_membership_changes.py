@@ -12,7 +12,7 @@ import msgspec
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.membership_change_types import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.protocol import codec, frames
-from chatserver.warm.chats.directory_items import Chat
+from chatserver.warm.chats.directory_items import StoredChat
 
 UNSTORED_MAX: Final = 32  # maximum changes that a chat's item keeps
 UNSTORED_BYTES_MAX: Final = 64_000
@@ -65,17 +65,17 @@ def encode_record(record: UnstoredChange) -> str:
     return msgspec.json.encode(record).decode()
 
 
-def find_change(row: Chat) -> MembershipChange | None:
+def find_change(row: StoredChat) -> MembershipChange | None:
     """Return the change in the chat's item; None if it has been applied and delivered."""
     return None if row.change is None else _make_change(row, decode_record(row.change), row.version)
 
 
-def find_unstored(row: Chat) -> list[MembershipChange]:
+def find_unstored(row: StoredChat) -> list[MembershipChange]:
     """Return the changes in the chat's item whose entries may be unstored, oldest first."""
     return [_make_change(row, record, record.version) for record in _decode_unstored(row)]
 
 
-def add_unstored(row: Chat, change: UnstoredChange, head: ChangedChatHead) -> str | None:
+def add_unstored(row: StoredChat, change: UnstoredChange, head: ChangedChatHead) -> str | None:
     """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
     A change is removed once its entries are in the warm tier and its join seqs in the `directory`
@@ -87,14 +87,14 @@ def add_unstored(row: Chat, change: UnstoredChange, head: ChangedChatHead) -> st
     return text if len(records) <= UNSTORED_MAX and len(text) <= UNSTORED_BYTES_MAX else None
 
 
-def list_unstored_from(row: Chat, first: int | None) -> str:
+def list_unstored_from(row: StoredChat, first: int | None) -> str:
     """Return the item's unstored changes from version `first` on; "" if `first` is None."""
     if first is None:
         return ""
     return _encode_unstored([record for record in _decode_unstored(row) if record.version >= first])
 
 
-def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[UnstoredChange]:
+def _decode_unstored(row: StoredChat, head: ChangedChatHead | None = None) -> list[UnstoredChange]:
     """Return the changes in the chat's item, oldest first.
 
     With `head` (from Redis), omit the oldest changes that need no longer be kept; see
@@ -106,7 +106,7 @@ def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[Uns
 
     def is_done(record: UnstoredChange) -> bool:
         is_stored = head.is_stored(_make_change(row, record, record.version))
-        return is_stored and head.places[record.version].is_checked
+        return is_stored and head.positions[record.version].is_checked
 
     return list(itertools.dropwhile(is_done, records))
 
@@ -115,7 +115,7 @@ def _encode_unstored(records: Sequence[UnstoredChange]) -> str:
     return msgspec.json.encode(records).decode() if records else ""
 
 
-def _make_change(row: Chat, change: UnstoredChange, version: int) -> MembershipChange:
+def _make_change(row: StoredChat, change: UnstoredChange, version: int) -> MembershipChange:
     chat = ChatId(row.chat)
     return MembershipChange(
         chat=chat,
@@ -134,12 +134,12 @@ def _make_change(row: Chat, change: UnstoredChange, version: int) -> MembershipC
     )
 
 
-def find_first_transition(row: Chat) -> str:
+def find_first_transition(row: StoredChat) -> str:
     """Return the oldest `transition` ("up", "down") that members may not have received, or ""."""
     return "" if row.change is None else decode_record(row.change).first_transition
 
 
-def is_large_in_inboxes(row: Chat) -> bool:
+def is_large_in_inboxes(row: StoredChat) -> bool:
     """Return whether members' inboxes record the chat as large.
 
     When a chat becomes large or small, each inbox gets an event about it, after all earlier
@@ -149,7 +149,7 @@ def is_large_in_inboxes(row: Chat) -> bool:
     return first_transition == "down" if first_transition else row.large > 0
 
 
-def find_change_to_load(row: Chat) -> MembershipChange | None:
+def find_change_to_load(row: StoredChat) -> MembershipChange | None:
     """Return the change to apply when the chat is loaded.
 
     Its `transition` combines all changes between large and small that members may not know of.

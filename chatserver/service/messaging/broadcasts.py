@@ -16,7 +16,7 @@ import structlog
 from chatserver.domain.ids import Ref, UserId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, NotFound, Overloaded, Unavailable
-from chatserver.hot.bus.job_progress import JobProgress, Progress, State
+from chatserver.hot.bus.job_progress import JobProgress, JobStatus, State
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Broadcasts:
             task.add_done_callback(lambda _: self._running.pop(job, None))
         return job
 
-    async def get(self, job: str) -> Progress:
+    async def get(self, job: str) -> JobStatus:
         """Return a broadcast's progress. Raises NotFound."""
         progress = await self._jobs.find(job)
         if progress is None:

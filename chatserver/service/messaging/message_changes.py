@@ -21,7 +21,7 @@ import attrs
 
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
-from chatserver.domain.message_change_types import Hide, MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeOutcome, Hide, MessageChange
 from chatserver.domain.messages import compute_digest, is_same_send, parse_place
 from chatserver.domain.text.emoji import parse_emoji
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
@@ -120,30 +120,30 @@ class MessageChangeService:
         for _ in range(TRIES_MAX):
             changed = await self._commits.commit_change(change, base, head)
             match changed.outcome:
-                case Outcome.COMMITTED:
+                case ChangeOutcome.COMMITTED:
                     tail_bytes, recipients = len(change.tail), len(audience.users)
                     self._charge(
                         user, compute_change_cost(changed.size_bytes, tail_bytes, recipients)
                     )
                     self._messaging.fan_out(chat, Seq(changed.seq), user)
                     return _make_ack(frame, change.mid, changed.seq, changed.ts, dup=False)
-                case Outcome.KNOWN:
+                case ChangeOutcome.KNOWN:
                     return _make_repeat_ack(frame, change, changed.place)
-                case Outcome.ELSEWHERE:
+                case ChangeOutcome.ELSEWHERE:
                     base, head = await self._read_base(change), changed.seq
-                case Outcome.DELETED if kind == "delete":
+                case ChangeOutcome.DELETED if kind == "delete":
                     # The state that was requested. Until the earlier delete is stored, the device
                     # must be able to repeat its own.
                     return _make_ack(frame, Mid(""), changed.seq or frame.seq, 0, dup=True)
-                case Outcome.RESTRICTED:
+                case ChangeOutcome.RESTRICTED:
                     raise build_refusal(changed.seq)
-                case Outcome.CLOSED:
+                case ChangeOutcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)
-                case Outcome.NOT_MEMBER:
+                case ChangeOutcome.NOT_MEMBER:
                     self._audiences.drop(chat)
                     raise NotFound(NOT_A_MEMBER)
-                case Outcome.NO_MESSAGE if await self._is_of_earlier_period(change):
+                case ChangeOutcome.NO_MESSAGE if await self._is_of_earlier_period(change):
                     change = dataclasses.replace(change, is_of_earlier_period=True)
                 case _ as refusal:
                     _refuse(refusal, kind)
@@ -226,19 +226,19 @@ def _make_repeat_ack(frame: AnyChange, change: MessageChange, place: bytes) -> f
     return _make_ack(frame, Mid(mid), seq, ts, dup=True)
 
 
-def _refuse(outcome: Outcome, kind: str) -> NoReturn:
+def _refuse(outcome: ChangeOutcome, kind: str) -> NoReturn:
     match outcome:
-        case Outcome.FORBIDDEN if kind == "edit":
+        case ChangeOutcome.FORBIDDEN if kind == "edit":
             raise Forbidden("seq: you can only edit your own messages")
-        case Outcome.FORBIDDEN if kind in ("pin", "unpin"):
+        case ChangeOutcome.FORBIDDEN if kind in ("pin", "unpin"):
             raise Forbidden("chat: only the owner and admins may do this")
-        case Outcome.FORBIDDEN:
+        case ChangeOutcome.FORBIDDEN:
             raise Forbidden("seq: only the sender, an owner or an admin can delete this message")
-        case Outcome.DELETED:
+        case ChangeOutcome.DELETED:
             raise Conflict("seq: the message is deleted")
-        case Outcome.REACTIONS_FULL:
+        case ChangeOutcome.REACTIONS_FULL:
             raise TooLarge(f"seq: a message can have at most {REACTIONS_MAX:,} reactions")
-        case Outcome.NO_MESSAGE:
+        case ChangeOutcome.NO_MESSAGE:
             raise NotFound(NO_MESSAGE)
         case _:
             raise CorruptData(f"commit_change.lua returned {outcome}")

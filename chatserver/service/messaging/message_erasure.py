@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
-from chatserver.domain.message_change_types import MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeOutcome, MessageChange
 from chatserver.domain.messages import compute_digest
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
@@ -63,16 +63,16 @@ class MessageEraser:
         for _ in range(TRIES_MAX):
             changed = await self._commits.commit_change(change, base, head, user)
             match changed.outcome:
-                case Outcome.COMMITTED | Outcome.KNOWN:
+                case ChangeOutcome.COMMITTED | ChangeOutcome.KNOWN:
                     return True
-                case Outcome.DELETED | Outcome.NO_MESSAGE:
+                case ChangeOutcome.DELETED | ChangeOutcome.NO_MESSAGE:
                     return False
-                case Outcome.ELSEWHERE:
+                case ChangeOutcome.ELSEWHERE:
                     stored = await self._find(message, target)
                     if stored is None:
                         return False
                     base, head = codec.encode(stored), changed.seq
-                case Outcome.CLOSED:
+                case ChangeOutcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)
                 case _ as refusal:

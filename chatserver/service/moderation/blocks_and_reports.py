@@ -24,7 +24,7 @@ from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import BadRequest, NotFound, TooLarge
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.webhook_messages import HookEvent
@@ -33,7 +33,7 @@ from chatserver.service.membership.invitations import FollowGraph
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.memberships import Memberships
-from chatserver.warm.chats.moderation import Ban, Report
+from chatserver.warm.chats.moderation import Ban, MessageReport
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
 
 NO_MESSAGE = "seq: the chat has no such message"
@@ -50,7 +50,7 @@ class BlocksAndReports:
     _memberships: Memberships
     _hot_membership: HotMembership
     _propagation: MembershipPropagation
-    _blocks: Blocks
+    _blocks: HotBlocks
     _members: MemberCheck
     _inboxes: Inboxes
     _devices: RemoteDelivery
@@ -117,9 +117,9 @@ class BlocksAndReports:
         info = await self._propagation.describe(chat)
         if info.blocked == is_blocked:
             body = codec.encode_chat_event_body(info)
-            for place in await self._inboxes.append_event([user], chat, body):
-                if place.appended:
-                    self._devices.notify_seq(place.user, place.seq, place.gateways)
+            for result in await self._inboxes.append_event([user], chat, body):
+                if result.appended:
+                    self._devices.notify_seq(result.user, result.seq, result.gateways)
 
     async def _publish_block(self, name: str, user: UserId, other: UserId) -> None:
         now = self._clock.time()
@@ -166,7 +166,7 @@ class BlocksAndReports:
 
     async def list_open_reports(
         self, after: str | None, limit: int, *, is_newest_first: bool = False
-    ) -> tuple[list[Report], str | None]:
+    ) -> tuple[list[MessageReport], str | None]:
         """Return `(reports, next)`: a page of open reports from all chats, by time.
 
         `next` is the `after` for the next page, or None.
@@ -175,7 +175,7 @@ class BlocksAndReports:
 
     async def list_reports(
         self, actor: UserId | None, chat: ChatId, after: str | None, limit: int
-    ) -> tuple[list[Report], str | None]:
+    ) -> tuple[list[MessageReport], str | None]:
         """Return `(reports, next)`: a page of a chat's reports, in seq order.
 
         `actor` is None for the host application. `next` is the `after` for the next page, or None.

@@ -18,7 +18,7 @@ from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.service.membership.group_membership import MARKER_TTL_S, Membership
+from chatserver.service.membership.group_membership import MARKER_TTL_S, GroupMembership
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.legal_holds import Hold, Holds
@@ -34,7 +34,7 @@ class Retention:
     _memberships: Memberships
     _hot_membership: HotMembership
     _propagation: MembershipPropagation
-    _membership: Membership
+    _membership: GroupMembership
     _inboxes: Inboxes
     _devices: RemoteDelivery
     _clock: Clock
@@ -69,11 +69,11 @@ class Retention:
         info = await self._propagation.describe(chat)
         if is_new:
             users = [UserId(user) for user in info.members]
-            for place in await self._inboxes.append_event(
+            for result in await self._inboxes.append_event(
                 users, chat, codec.encode_chat_event_body(info)
             ):
-                if place.appended:
-                    self._devices.notify_seq(place.user, place.seq, place.gateways)
+                if result.appended:
+                    self._devices.notify_seq(result.user, result.seq, result.gateways)
         await self._hot_membership.end(marker)
         return info
 

@@ -18,10 +18,10 @@ from msgspec import UNSET, UnsetType
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId, direct_chat_id
-from chatserver.domain.presence import PresenceRecord, State
+from chatserver.domain.presence import PresenceRecord, PresenceState
 from chatserver.errors import BadRequest, ChatError, NotFound
 from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.protocol import codec, frames
@@ -36,7 +36,7 @@ SHARED_CHATS_MAX = 100  # how many of a user's newest groups are searched for a 
 _DIRECT = ChatId("")
 
 
-class Subscriber(Protocol):
+class PresenceSubscriber(Protocol):
     """A session with presence subscriptions. Signals to a closed session are dropped."""
 
     user: UserId
@@ -53,9 +53,9 @@ class _Subject:
     __slots__ = ("latest", "sent", "sent_at", "subscribers", "timer")
 
     def __init__(self) -> None:
-        self.subscribers: dict[Subscriber, ChatId] = {}
+        self.subscribers: dict[PresenceSubscriber, ChatId] = {}
         self.latest: PresenceRecord | None = None
-        self.sent: State | None = None
+        self.sent: PresenceState | None = None
         self.sent_at = float("-inf")
         self.timer: asyncio.TimerHandle | None = None
 
@@ -72,19 +72,21 @@ class PresenceSubscriptions:
     _load_chat: Callable[[ChatId], Awaitable[object]]
     _users_max: int
     _clock: Clock
-    _blocks: Blocks | None = None
+    _blocks: HotBlocks | None = None
     _direct_chats: AnsweredDirectChats | None = None
     _tasks: set[asyncio.Task[None]] = attrs.field(factory=set, init=False)
     _subjects: dict[UserId, _Subject] = attrs.field(factory=dict, init=False)
-    _users_by_subscriber: dict[Subscriber, set[UserId]] = attrs.field(factory=dict, init=False)
+    _users_by_subscriber: dict[PresenceSubscriber, set[UserId]] = attrs.field(
+        factory=dict, init=False
+    )
     # The users in `subscribe` calls in progress; `unsubscribe` removes users from these sets.
-    _pending_by_subscriber: dict[Subscriber, list[set[UserId]]] = attrs.field(
+    _pending_by_subscriber: dict[PresenceSubscriber, list[set[UserId]]] = attrs.field(
         factory=dict, init=False
     )
 
     # session commands
 
-    async def subscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
+    async def subscribe(self, subscriber: PresenceSubscriber, users: Iterable[UserId]) -> None:
         """Send the subscriber the users' presence, now and after each change.
 
         Users who share no chat with the subscriber are ignored.
@@ -93,17 +95,17 @@ class PresenceSubscriptions:
             BadRequest: the session would exceed its limit on subscriptions.
             Unavailable: Redis does not respond.
         """
-        wanted = set(users) - {subscriber.user}
-        self._check_limit(subscriber, wanted)
+        requested = set(users) - {subscriber.user}
+        self._check_limit(subscriber, requested)
         calls = self._pending_by_subscriber.setdefault(subscriber, [])
-        calls.append(wanted)
+        calls.append(requested)
         try:
-            visible = await self._find_shared(subscriber.user, set(wanted))
+            visible = await self._find_shared(subscriber.user, set(requested))
         finally:
-            calls[:] = [pending for pending in calls if pending is not wanted]
+            calls[:] = [pending for pending in calls if pending is not requested]
             if not calls:
                 self._pending_by_subscriber.pop(subscriber, None)
-        shared = {user: chat for user, chat in visible.items() if user in wanted}
+        shared = {user: chat for user, chat in visible.items() if user in requested}
         if not shared or not subscriber.is_live:
             return
         self._check_limit(subscriber, shared)
@@ -135,18 +137,18 @@ class PresenceSubscriptions:
         Raises:
             Unavailable: Redis does not respond.
         """
-        wanted = set(users)
-        return set(await self._find_shared(viewer, wanted - {viewer})) | (wanted & {viewer})
+        requested = set(users)
+        return set(await self._find_shared(viewer, requested - {viewer})) | (requested & {viewer})
 
-    def _check_limit(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
+    def _check_limit(self, subscriber: PresenceSubscriber, users: Iterable[UserId]) -> None:
         if len(self._users_by_subscriber.get(subscriber, set()).union(users)) > self._users_max:
             raise BadRequest(f"users: a session may subscribe to at most {self._users_max} users")
 
-    def unsubscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
+    def unsubscribe(self, subscriber: PresenceSubscriber, users: Iterable[UserId]) -> None:
         """End subscriptions to these users, including those that are being started."""
         users = set(users)
-        for wanted in self._pending_by_subscriber.get(subscriber, ()):
-            wanted -= users
+        for requested in self._pending_by_subscriber.get(subscriber, ()):
+            requested -= users
         subscribed = self._users_by_subscriber.get(subscriber)
         if subscribed is None:
             return
@@ -158,11 +160,11 @@ class PresenceSubscriptions:
         if unused:
             self._spawn(self._unsubscribe_gateway(unused), "presence-unsubscribe")
 
-    def remove_subscriber(self, subscriber: Subscriber) -> None:
+    def remove_subscriber(self, subscriber: PresenceSubscriber) -> None:
         """End all subscriptions of a session that has closed."""
         self.unsubscribe(subscriber, list(self._users_by_subscriber.get(subscriber, ())))
 
-    def _remove(self, subscriber: Subscriber, user: UserId) -> bool:
+    def _remove(self, subscriber: PresenceSubscriber, user: UserId) -> bool:
         """Remove a subscription; return True if it was the last one to `user` on this gateway."""
         subject = self._subjects[user]
         del subject.subscribers[subscriber]
@@ -247,7 +249,7 @@ class PresenceSubscriptions:
             self._spawn(work, f"presence-{user}")
 
     async def _notify_unblocked(
-        self, user: UserId, subject: _Subject, frame: bytes, blocks: Blocks
+        self, user: UserId, subject: _Subject, frame: bytes, blocks: HotBlocks
     ) -> None:
         """Notify the unblocked subscribers, and end the subscriptions of blocked ones."""
         try:
@@ -262,7 +264,7 @@ class PresenceSubscriptions:
         self._notify_all(user, subject, frame)
 
     def _notify_all(self, user: UserId, subject: _Subject, frame: bytes) -> None:
-        by_chat: dict[ChatId, list[Subscriber]] = {}
+        by_chat: dict[ChatId, list[PresenceSubscriber]] = {}
         for subscriber, chat in subject.subscribers.items():
             by_chat.setdefault(chat, []).append(subscriber)
         for subscriber in by_chat.pop(_DIRECT, ()):
@@ -271,7 +273,7 @@ class PresenceSubscriptions:
             self._spawn(self._notify_members(user, frame, chat, subscribers), f"presence-{user}")
 
     async def _notify_members(
-        self, user: UserId, frame: bytes, chat: ChatId, subscribers: list[Subscriber]
+        self, user: UserId, frame: bytes, chat: ChatId, subscribers: list[PresenceSubscriber]
     ) -> None:
         users = {user, *(subscriber.user for subscriber in subscribers)}
         try:
@@ -305,9 +307,9 @@ class PresenceSubscriptions:
         task.add_done_callback(self._tasks.discard)
 
 
-def encode_presence(user: UserId, state: State, record: PresenceRecord | None) -> bytes:
+def encode_presence(user: UserId, state: PresenceState, record: PresenceRecord | None) -> bytes:
     """Encode a user's presence signal, with the last-seen time if the user is offline."""
     last_seen: int | UnsetType = UNSET
-    if state is State.OFFLINE and record is not None and record.last_ms:
+    if state is PresenceState.OFFLINE and record is not None and record.last_ms:
         last_seen = record.last_ms * 1000
     return codec.encode(frames.PresenceSignal("presence", user, state.value, last_seen))

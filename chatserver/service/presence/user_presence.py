@@ -20,8 +20,8 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.presence import (
     GatewayPresence,
     PresenceChange,
+    PresenceState,
     SessionActivity,
-    State,
     get_best_state,
 )
 from chatserver.errors import ChatError
@@ -45,9 +45,9 @@ class _User:
 
     def __init__(self) -> None:
         self.sessions: list[SessionActivity] = []
-        self.closed_state = State.OFFLINE
+        self.closed_state = PresenceState.OFFLINE
         self.closed_until = 0.0
-        self.published: State | None = None
+        self.published: PresenceState | None = None
         self.used_at = 0.0  # last activity in closed sessions; open sessions record their own
 
 
@@ -107,7 +107,7 @@ class UserPresence:
         self._changed.add(user)
         self._wake.set()
 
-    def _get_state(self, local: _User, now: float) -> State:
+    def _get_state(self, local: _User, now: float) -> PresenceState:
         away_after_s = self._settings.away_after_s
         state = get_best_state(
             session.get_state_at(now, away_after_s) for session in local.sessions
@@ -147,7 +147,10 @@ class UserPresence:
             now = self._clock.monotonic()
             for activity in local.sessions:
                 activity.update(now)
-            if local.published is State.ONLINE and self._get_state(local, now) is not State.ONLINE:
+            if (
+                local.published is PresenceState.ONLINE
+                and self._get_state(local, now) is not PresenceState.ONLINE
+            ):
                 self._changed.add(user)
             if number % USERS_CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -165,7 +168,7 @@ class UserPresence:
                 local.published = state
                 used_at = max([local.used_at, *(session.used_at for session in local.sessions)])
                 batch.append(GatewayPresence(user, state, now - used_at))
-            if state is State.OFFLINE:
+            if state is PresenceState.OFFLINE:
                 del self._users[user]
                 self._in_grace.discard(user)
         if not batch:

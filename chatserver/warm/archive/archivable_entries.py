@@ -1,7 +1,7 @@
 """Archivable entries in the `messages` table: reads by time, deletion, and restoring of items.
 
 Owns the attribute `restored` (N): the Unix time in seconds until which a restored item stays in the
-table. `chatserver.warm.messages.message_repository` defines the other attributes. A chat's entries
+table. `chatserver.warm.messages.messages` defines the other attributes. A chat's entries
 are archived in seq order, oldest first. An archived item is deleted only if it is not restored, and
 has not changed since it was read. TTL deletes an item at its `ttl`
 (`chatserver.warm.messages.ttl`).
@@ -26,7 +26,7 @@ from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
-from chatserver.warm.messages.message_repository import (
+from chatserver.warm.messages.messages import (
     PersistItem,
     decode_each,
     decode_item,
@@ -209,9 +209,9 @@ class ArchivableEntries:
         is_unchanged = Attr(Field.REV).is_absent | (Attr(Field.REV) == (entry.rev or 1))
         now_s = int(self._clock.time())
         is_archived = Attr(Field.RESTORED).is_absent | (Attr(Field.RESTORED) <= now_s)
-        place = await self._rows.build_key(entry.chat, entry.ts)
+        item_key = await self._rows.build_key(entry.chat, entry.ts)
         try:
-            removed = await self._table.delete(place, "old", if_=is_unchanged & is_archived)
+            removed = await self._table.delete(item_key, "old", if_=is_unchanged & is_archived)
         except ConditionFailed:
             return False
         if (key := get_object_key(removed)) is not None:

@@ -32,9 +32,9 @@ from typing import Any, Final
 from chatserver.domain.archive_segments import (
     NOTHING_ARCHIVED,
     TRAIL_PREFIX,
+    ArchiveSegment,
     ArchiveTop,
     Restored,
-    Segment,
 )
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import Conflict, CorruptData
@@ -69,8 +69,8 @@ _ATTRIBUTES: Final[dict[str, Any]] = {
     "sha256": Field.SHA256,
     "tag": Field.TAG,
 }
-SEGMENT: Final = Codec(Segment, "a#{chat}", "s#{last:020d}#{chat}", **_ATTRIBUTES)
-ORPHAN: Final = Codec(Segment, "a#{chat}", "x#{first:020d}#{last:020d}#{tag}", **_ATTRIBUTES)
+SEGMENT: Final = Codec(ArchiveSegment, "a#{chat}", "s#{last:020d}#{chat}", **_ATTRIBUTES)
+ORPHAN: Final = Codec(ArchiveSegment, "a#{chat}", "x#{first:020d}#{last:020d}#{tag}", **_ATTRIBUTES)
 
 
 def _partition(chat: str) -> str:
@@ -110,7 +110,7 @@ class Manifests:
             Seq(get_number(top, Field.LAST)), Ts(get_number(top, Field.LAST_TS)), tuple(ranges)
         )
 
-    async def list_from(self, chat: str, seq: int, limit: int) -> list[Segment]:
+    async def list_from(self, chat: str, seq: int, limit: int) -> list[ArchiveSegment]:
         """Return at most `limit` segments that end at `seq` or later, ordered by last seq.
 
         The segments are not validated and may overlap.
@@ -119,9 +119,9 @@ class Manifests:
         span = Span(DIRECTORY, _partition(chat), between=between)
         return list(map(SEGMENT.decode, await self._table.query(span, limit=limit)))
 
-    async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]:
+    async def list_covering(self, chat: str, first: int, last: int) -> list[ArchiveSegment]:
         """Return the segments that overlap the seqs ``[first, last]``, in order of seq."""
-        covering: list[Segment] = []
+        covering: list[ArchiveSegment] = []
         start = max(1, first)
         while start <= last:
             segments = await self.list_from(chat, start, _PAGE)
@@ -131,14 +131,14 @@ class Manifests:
             start = segments[-1].last + 1
         return covering
 
-    async def find_at(self, chat: str, ts: int) -> Segment | None:
+    async def find_at(self, chat: str, ts: int) -> ArchiveSegment | None:
         """Return the segment whose time range contains `ts`. Reads all of the chat's segments."""
         async for rows in self._iter_at(chat, ts, ts):
             if rows:
                 return SEGMENT.decode(rows[0])
         return None
 
-    async def list_at(self, chat: str, from_ts: int, to_ts: int) -> list[Segment]:
+    async def list_at(self, chat: str, from_ts: int, to_ts: int) -> list[ArchiveSegment]:
         """Return the segments that overlap ``[from_ts, to_ts]``. Reads all the chat's segments."""
         pages = self._iter_at(chat, from_ts, to_ts)
         return [SEGMENT.decode(row) async for rows in pages for row in rows]
@@ -148,7 +148,7 @@ class Manifests:
         overlaps = (Attr(Field.FIRST_TS) <= to_ts) & (Attr(Field.LAST_TS) >= from_ts)
         return self._table.iter_query(span, where=overlaps)
 
-    async def list_orphans(self, chat: str) -> list[tuple[Segment, bool]]:
+    async def list_orphans(self, chat: str) -> list[tuple[ArchiveSegment, bool]]:
         """Return `(orphan, is_dead)` for each orphan of a chat; `is_dead`: it may be deleted."""
         span = Span(DIRECTORY, _partition(chat), prefix=_ORPHAN_PREFIX)
         return [
@@ -159,11 +159,13 @@ class Manifests:
 
     # Writes.
 
-    async def add_orphan(self, segment: Segment) -> None:
+    async def add_orphan(self, segment: ArchiveSegment) -> None:
         """Record a segment's object as an orphan. Call this before writing the object."""
         await self._table.put(ORPHAN.encode(segment))
 
-    async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
+    async def commit(
+        self, segment: ArchiveSegment, replaced: ArchiveSegment | None, top: ArchiveTop
+    ) -> None:
         """Commit a segment whose object is recorded as an orphan; replace `replaced`, if given.
 
         Pass `top` and `replaced` as last read.
@@ -195,7 +197,9 @@ class Manifests:
             if segment not in await self.list_covering(segment.chat, segment.first, segment.first):
                 raise Conflict(f"archive of {segment.chat}: changed concurrently") from exc
 
-    def _put_segment(self, segment: Segment, replaced: Segment | None) -> list[Action]:
+    def _put_segment(
+        self, segment: ArchiveSegment, replaced: ArchiveSegment | None
+    ) -> list[Action]:
         item = SEGMENT.encode(segment)
         if replaced is None:
             return [self._table.put_action(item, if_=Attr(DirectoryField.PK).is_absent)]
@@ -207,18 +211,18 @@ class Manifests:
         delete = self._table.delete_action(old, if_=is_as_read)
         return [dead, delete, self._table.put_action(item)]
 
-    def _move_top(self, segment: Segment, top: ArchiveTop) -> Action:
+    def _move_top(self, segment: ArchiveSegment, top: ArchiveTop) -> Action:
         key = _partition(segment.chat), _partition(segment.chat)
         is_unchanged = Attr(Field.LAST).matches(None if top == NOTHING_ARCHIVED else top.seq)
         last = {Field.LAST: segment.last, Field.LAST_TS: segment.last_ts}
         return self._table.put_action(key, last, if_=is_unchanged)
 
-    async def mark_dead(self, segment: Segment) -> bool:
+    async def mark_dead(self, segment: ArchiveSegment) -> bool:
         """Allow the deletion of an orphan's object; return False if it was committed or deleted."""
         key, exists = _orphan_key(segment), Attr(DirectoryField.PK).exists
         return await try_write(self._table.update(key, {Field.IS_DEAD: True}, if_=exists))
 
-    async def delete_orphan(self, segment: Segment) -> None:
+    async def delete_orphan(self, segment: ArchiveSegment) -> None:
         """Delete an orphan whose object has been deleted. Idempotent."""
         await self._table.delete(_orphan_key(segment))
 
@@ -258,5 +262,5 @@ class Manifests:
         await try_write(self._table.update(key, {DirectoryField.DUE_TS: ts}, if_=exists))
 
 
-def _orphan_key(segment: Segment) -> Key:
+def _orphan_key(segment: ArchiveSegment) -> Key:
     return ORPHAN.key(chat=segment.chat, first=segment.first, last=segment.last, tag=segment.tag)

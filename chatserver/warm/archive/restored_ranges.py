@@ -23,7 +23,7 @@ from chatserver.domain.archive_segments import Restored
 from chatserver.domain.ids import ChatId
 from chatserver.errors import Conflict, LostRace
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Attr, Attributes
 from chatserver.warm.dynamo.item_attributes import get_number
 from chatserver.warm.dynamo.paging import Span
@@ -86,11 +86,11 @@ RANGE: Final = Codec(
     last_ts=Field.LAST_TS,
     until=Field.UNTIL,
     done=Field.DONE,
-    is_ending=Stored(Field.IS_ENDING, absent=False),
+    is_ending=StoredField(Field.IS_ENDING, absent=False),
 )
 
 
-class RestoredRows:
+class RestoredRanges:
     """Repository of restored ranges. `Manifests.get_top` reads them."""
 
     def __init__(self, client: DynamoClient) -> None:
@@ -98,7 +98,7 @@ class RestoredRows:
         self._table = Table(client, DIRECTORY)
         self.due = PendingChats(self._table, _DUE)
 
-    async def begin(self, chat: str, wanted: Restored, at_ms: int) -> Restored:
+    async def begin(self, chat: str, requested: Restored, at_ms: int) -> Restored:
         """Create a range, or extend an existing one; return the resulting range.
 
         Guarantees:
@@ -107,12 +107,12 @@ class RestoredRows:
         Raises:
             Conflict: the range is ending, or was changed concurrently.
         """
-        row = await self._table.find(_build_key(chat, wanted))
+        row = await self._table.find(_build_key(chat, requested))
         restored = None if row is None else RANGE.decode(row)
         if restored is not None and restored.is_ending:
             raise LostRace("the restored range is being deleted; try again later")
         if restored is not None:
-            wanted = dataclasses.replace(restored, until=max(restored.until, wanted.until))
+            requested = dataclasses.replace(restored, until=max(restored.until, requested.until))
         is_unchanged = Attr(Field.FIRST).is_absent
         if restored is not None:
             is_unchanged = (
@@ -121,14 +121,14 @@ class RestoredRows:
                 & Attr(Field.IS_ENDING).is_absent
             )
         actions = [
-            self._table.put_action(RANGE.encode(wanted, chat=chat), if_=is_unchanged),
+            self._table.put_action(RANGE.encode(requested, chat=chat), if_=is_unchanged),
             self._table.put_action(*self.due.build_record(chat, at_ms)),
         ]
         try:
             await self._client.transact(actions)
         except ConditionFailed as exc:
             raise LostRace("the restored range was changed concurrently; try again") from exc
-        return wanted
+        return requested
 
     async def record_done(self, chat: str, restored: Restored, done: int) -> None:
         """Record the seq up to which a range has been restored.

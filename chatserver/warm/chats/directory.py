@@ -28,11 +28,11 @@ from chatserver.domain.membership_rules import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
 from chatserver.warm.chats import directory_items
-from chatserver.warm.chats.directory_items import CHAT, MEMBER, USER, Chat, Member, User
+from chatserver.warm.chats.directory_items import CHAT, MEMBER, USER, StoredChat, StoredMember, User
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -50,11 +50,11 @@ _ROWS_IN_PAGE: Final = 1_000
 _ROWS_IN_BATCH: Final = 50  # memberships per BatchGetItem: each needs two of its 100 keys
 
 
-class Membership(NamedTuple):
+class ChatMembership(NamedTuple):
     """A chat and a user's membership in it."""
 
-    chat: Chat
-    member: Member
+    chat: StoredChat
+    member: StoredMember
 
 
 class Directory:
@@ -77,9 +77,9 @@ class Directory:
         key = directory_items.user_key(user)
         if items := await self._reads.get([directory_items.row_key(key, key)]):
             return USER.decode(items[0]), False
-        wanted = User(user, None, int(now * 1000))
-        stored = await self._put_if_absent(wanted)
-        return stored, stored is wanted
+        new_user = User(user, None, int(now * 1000))
+        stored = await self._put_if_absent(new_user)
+        return stored, stored is new_user
 
     async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
         """Create a user if it does not exist; return the stored record.
@@ -90,14 +90,14 @@ class Directory:
         """
         return await self._put_if_absent(User(user, name, int(now * 1000)))
 
-    async def _put_if_absent(self, wanted: User) -> User:
+    async def _put_if_absent(self, new_user: User) -> User:
         is_absent = Attr(Field.PK).is_absent
         try:
-            await self._table.put(USER.encode(wanted), if_=is_absent, keeps_stored=True)
+            await self._table.put(USER.encode(new_user), if_=is_absent, keeps_stored=True)
         except ConditionFailed as exc:
             stored = exc.stored[0]
-            return USER.decode(stored) if stored else await self.get_user(wanted.user)
-        return wanted
+            return USER.decode(stored) if stored else await self.get_user(new_user.user)
+        return new_user
 
     async def get_user(self, user: str) -> User:
         """Return a user. Strongly consistent.
@@ -129,7 +129,7 @@ class Directory:
 
     # Chats.
 
-    async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
+    async def create_direct(self, chat: str, user: str, other: str, now: float) -> StoredChat:
         """Create the direct chat between two users, or return the existing one.
 
         Guarantees and errors: see `create_group`.
@@ -138,7 +138,7 @@ class Directory:
         """
         roles: dict[str, Role] = {user: "member", other: "member"}
         users = tuple(sorted(roles))
-        record = Chat(chat, "direct", None, 1, int(now * 1000), count=len(users), users=users)
+        record = StoredChat(chat, "direct", None, 1, int(now * 1000), count=len(users), users=users)
         stored = await self._create(record, roles, listed=[user])
         if stored is not record:
             await self.add_to_chat_list(chat, user)
@@ -173,7 +173,9 @@ class Directory:
         is_absent = Attr(Field.PK).is_absent
         actions = [
             self._table.check_action((key, key), if_=Attr(Field.USERS).contains(user)),
-            self._table.put_action(MEMBER.encode(Member(chat, user, "member")), if_=is_absent),
+            self._table.put_action(
+                MEMBER.encode(StoredMember(chat, user, "member")), if_=is_absent
+            ),
         ]
         try:
             await self._client.transact(actions)
@@ -183,10 +185,10 @@ class Directory:
 
     async def create_session_chat(
         self, chat: str, user: str, companion: str, name: str, now: float
-    ) -> Chat:
+    ) -> StoredChat:
         """Create the chat of a companion session, or return the existing one."""
         roles: dict[str, Role] = {user: "member", companion: "member"}
-        record = Chat(chat, "companion", name, 1, int(now * 1000), count=len(roles))
+        record = StoredChat(chat, "companion", name, 1, int(now * 1000), count=len(roles))
         return await self._create(record, roles)
 
     async def create_group(
@@ -198,7 +200,7 @@ class Directory:
         now: float,
         first_change: str | None = None,
         invited: Iterable[str] = (),
-    ) -> Chat:
+    ) -> StoredChat:
         """Create a group with owner `creator` and `members`; return the stored record.
 
         The request digest includes `invited`, so a retry is recognized even after some invited
@@ -222,7 +224,7 @@ class Directory:
         if len(roles) > MEMBERS_MAX:
             raise BadRequest(f"members: must be at most {MEMBERS_MAX}, including the creator")
         large = 0 if first_change is None else 1
-        created = Chat(
+        created = StoredChat(
             chat,
             "group",
             name,
@@ -236,20 +238,20 @@ class Directory:
 
     async def _create(
         self,
-        chat: Chat,
+        chat: StoredChat,
         roles: Mapping[str, Role],
         invited: Iterable[str] = (),
         listed: Collection[str] | None = None,
-    ) -> Chat:
+    ) -> StoredChat:
         """Create a chat, or return the existing one.
 
-        `listed`: the users who get `Member` items; None: all.
+        `listed`: the users who get `StoredMember` items; None: all.
         """
         roles_with_invited: dict[str, Role] = dict.fromkeys(invited, "member")
         roles_with_invited |= roles
         origin = directory_items.describe_origin(chat.kind, chat.name, roles_with_invited)
         users = sorted(roles if listed is None else listed)
-        members = [MEMBER.encode(Member(chat.chat, user, roles[user])) for user in users]
+        members = [MEMBER.encode(StoredMember(chat.chat, user, roles[user])) for user in users]
         starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
         async with self._client.deadline():
             for index in starts:
@@ -275,7 +277,7 @@ class Directory:
             row, if_=Attr(Field.PK).is_absent | is_forming, keeps_stored=True
         )
 
-    async def _get_existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
+    async def _get_existing(self, chat: str, origin: str, stored: Item | None) -> StoredChat:
         """Return the existing chat if the same request created it. Raises Conflict, Unavailable."""
         row = stored or await self._find_row(directory_items.chat_key(chat))
         if row is None:
@@ -284,7 +286,7 @@ class Directory:
             raise Conflict(f"chat {chat}: exists with another kind, name or membership")
         return CHAT.decode(row)
 
-    async def get_chat(self, chat: str) -> Chat:
+    async def get_chat(self, chat: str) -> StoredChat:
         """Return a chat. Strongly consistent.
 
         Raises:
@@ -295,11 +297,11 @@ class Directory:
             raise NotFound(f"chat {chat}: does not exist")
         return CHAT.decode(row)
 
-    async def list_members(self, chat: str) -> list[Member]:
+    async def list_members(self, chat: str) -> list[StoredMember]:
         """Return all members of a chat, sorted by user id; see `get_chat_with_members`."""
         return (await self.get_chat_with_members(chat))[1]
 
-    async def get_chat_with_members(self, chat: str) -> tuple[Chat, list[Member]]:
+    async def get_chat_with_members(self, chat: str) -> tuple[StoredChat, list[StoredMember]]:
         """Return a chat and all its members, sorted by user id. Strongly consistent.
 
         Guarantees:
@@ -331,7 +333,7 @@ class Directory:
 
     async def list_memberships(
         self, user: str, *, limit: int, start: Token | None = None
-    ) -> Page[Membership]:
+    ) -> QueryPage[ChatMembership]:
         """Return a page of a user's chats, including companion sessions, sorted by chat id.
 
         Guarantees:
@@ -345,7 +347,7 @@ class Directory:
             self._client, span, query, self._load_memberships, limit=limit, start=start
         )
 
-    async def list_all_memberships(self, user: str, sessions_max: int) -> list[Membership]:
+    async def list_all_memberships(self, user: str, sessions_max: int) -> list[ChatMembership]:
         """Return all of a user's chats, but only the newest `sessions_max` companion sessions.
 
         Guarantees:
@@ -356,7 +358,7 @@ class Directory:
         # In descending order, companion sessions come after all other chats, newest first.
         span = Span(DIRECTORY, directory_items.member_key(user), MEMBER_INDEX, _CHATS)
         pages = self._table.iter_query(span, is_newest_first=True, limit=_ROWS_IN_PAGE)
-        memberships: list[Membership] = []
+        memberships: list[ChatMembership] = []
         sessions = 0
         async for rows in pages:
             for start in range(0, len(rows), _ROWS_IN_BATCH):
@@ -372,7 +374,7 @@ class Directory:
                     memberships.append(membership)
         return memberships
 
-    async def _load_memberships(self, rows: list[Item]) -> list[Membership | None]:
+    async def _load_memberships(self, rows: list[Item]) -> list[ChatMembership | None]:
         keys: list[Item] = []
         for row in rows:
             chat = row[Field.PK]["S"]
@@ -382,14 +384,14 @@ class Directory:
             ]
         items = await self._reads.get(keys)
         items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
-        memberships: list[Membership | None] = []
+        memberships: list[ChatMembership | None] = []
         for row in rows:
             key = row[Field.PK]["S"]
             chat, member = items_by_key.get((key, key)), items_by_key.get((key, row[Field.SK]["S"]))
             if chat is None or member is None or not directory_items.is_ready(chat):
                 memberships.append(None)
             else:
-                memberships.append(Membership(CHAT.decode(chat), MEMBER.decode(member)))
+                memberships.append(ChatMembership(CHAT.decode(chat), MEMBER.decode(member)))
         return memberships
 
     async def _find_row(self, key: str) -> Item | None:

@@ -1,18 +1,18 @@
 """Records in table `directory` and their item formats.
 
-| record   | `PK`        | `SK`         | attributes                                    |
-|----------|-------------|--------------|-----------------------------------------------|
-| `User`   | `u#<user>`  | `u#<user>`   | `created name? about? banned? before?         |
-|          |             |              | erased? receipt? restricted? words?`          |
-| `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
-|          |             |              | members users? joining? history? change?      |
-|          |             |              | unstored? large? topic? picture?`             |
-| `Member` | `c#<chat>`  | `m#<user>`   | `role joined read received hidden?            |
-|          |             |              | quiet? muted_until? periods?`                 |
-| `Former- | `u#<user>`  | `left#<chat>`| `joined left mid stored hidden? quiet?        |
-| Member`  |             |              | muted_until? periods?`                        |
+| record         | `PK`       | `SK`          | attributes                                        |
+|----------------|------------|---------------|---------------------------------------------------|
+| `User`         | `u#<user>` | `u#<user>`    | `created name? about? banned? before? erased?     |
+|                |            |               | receipt? restricted? words?`                      |
+| `StoredChat`   | `c#<chat>` | `c#<chat>`    | `kind name? version created state origin members  |
+|                |            |               | users? joining? history? change? unstored? large? |
+|                |            |               | topic? picture?`                                  |
+| `StoredMember` | `c#<chat>` | `m#<user>`    | `role joined read received hidden? quiet?         |
+|                |            |               | muted_until? periods?`                            |
+| `FormerMember` | `u#<user>` | `left#<chat>` | `joined left mid stored hidden? quiet?            |
+|                |            |               | muted_until? periods?`                            |
 
-Ids contain no ``#``, so no two records share a key. `User` and `Chat` repeat their `PK` as `SK`:
+Ids contain no ``#``, so no two records share a key. Users and chats repeat their `PK` as `SK`:
 index `by_member` inverts the keys, and a constant `SK` would put them all into one index partition.
 """
 
@@ -33,7 +33,7 @@ from chatserver.domain.membership_periods import (
 from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Attributes, encode_item
 from chatserver.warm.dynamo.item_attributes import (
     find_number,
@@ -56,7 +56,7 @@ def user_key(user: str) -> str:
 
 
 def chat_key(chat: str) -> str:
-    """Return the partition key of a chat, which is also the sort key of its `Chat` item."""
+    """Return the partition key of a chat, which is also the sort key of its `StoredChat` item."""
     return f"c#{chat}"
 
 
@@ -92,15 +92,15 @@ USER: Final = Codec(
     created_ms=Field.CREATED,
     about=Field.ABOUT,
     banned_ms=Field.BANNED,
-    before=Stored(Field.BEFORE, absent=0),
+    before=StoredField(Field.BEFORE, absent=0),
     erased_ms=Field.ERASED,
-    is_restricted=Stored(Field.RESTRICTED, absent=True),
-    words=Stored(Field.WORDS, absent=()),
+    is_restricted=StoredField(Field.RESTRICTED, absent=True),
+    words=StoredField(Field.WORDS, absent=()),
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Chat:
+class StoredChat:
     """A chat. `version` counts the changes to its membership and settings, starting at 1.
 
     `change` is the last change, until it is applied in Redis and delivered; see
@@ -108,7 +108,7 @@ class Chat:
     entries may not have been stored yet. `count` is the number of members; items written by the
     first releases lack it. `large` is the version at which the chat became a large chat (without
     inboxes), or 0. `users` are the two users of a direct chat. A user who has not opened the chat
-    has no `Member` item until the first message.
+    has no `StoredMember` item until the first message.
     """
 
     chat: str
@@ -132,30 +132,32 @@ class Chat:
 
 
 CHAT: Final = Codec(
-    Chat,
+    StoredChat,
     "c#{chat}",
     "c#{chat}",
     kind=Field.KIND,
     name=Field.NAME,
     version=Field.VERSION,
     created_ms=Field.CREATED,
-    joining=Stored(Field.JOINING, absent="invited"),
-    history=Stored(Field.HISTORY, absent="joined"),
+    joining=StoredField(Field.JOINING, absent="invited"),
+    history=StoredField(Field.HISTORY, absent="joined"),
     change=Field.CHANGE,
     unstored=Field.UNSTORED,
-    large=Stored(Field.LARGE, absent=0),
+    large=StoredField(Field.LARGE, absent=0),
     count=Field.MEMBERS,
-    slow_s=Stored(Field.SLOW_S, absent=0),
-    retention_s=Stored(Field.RETENTION_S, absent=0),
-    blockers=Stored(Field.BLOCKED, absent=frozenset()),
+    slow_s=StoredField(Field.SLOW_S, absent=0),
+    retention_s=StoredField(Field.RETENTION_S, absent=0),
+    blockers=StoredField(Field.BLOCKED, absent=frozenset()),
     ended_ms=Field.ENDED,
-    topic=Stored(Field.TOPIC, absent=None, load=lambda text: text or None),
-    picture=Stored(Field.PICTURE, absent=None, load=lambda file: file or None),
-    users=Stored(Field.USERS, absent=(), load=lambda users: tuple(sorted(users)), dump=frozenset),
+    topic=StoredField(Field.TOPIC, absent=None, load=lambda text: text or None),
+    picture=StoredField(Field.PICTURE, absent=None, load=lambda file: file or None),
+    users=StoredField(
+        Field.USERS, absent=(), load=lambda users: tuple(sorted(users)), dump=frozenset
+    ),
 )
 
 
-def encode_chat(chat: Chat, state: str, origin: str) -> Item:
+def encode_chat(chat: StoredChat, state: str, origin: str) -> Item:
     """Encode a chat as an item with `state` and the creation request digest `origin`."""
     return CHAT.encode(chat) | {Field.STATE: {"S": state}, Field.ORIGIN: {"S": origin}}
 
@@ -180,7 +182,7 @@ def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Member:
+class StoredMember:
     """A member of a chat. `joined`, `read` and `received` are chat seqs.
 
     `hidden` contains the seqs of messages that the user has deleted for themselves. `periods`
@@ -204,17 +206,17 @@ def _load_seqs(seqs: Iterable[str]) -> tuple[int, ...]:
 
 
 MEMBER: Final = Codec(
-    Member,
+    StoredMember,
     "c#{chat}",
     MEMBER_PREFIX + "{user}",
     role=Field.ROLE,
     joined=Field.JOINED,
     read=Field.READ,
     received=Field.RECEIVED,
-    hidden=Stored(Field.HIDDEN, absent=(), load=_load_seqs, dump=frozenset),
+    hidden=StoredField(Field.HIDDEN, absent=(), load=_load_seqs, dump=frozenset),
     muted_until=Field.MUTED_UNTIL,
     quiet_until=Field.QUIET,
-    periods=Stored(Field.PERIODS, absent=(), load=parse_periods, dump=format_periods),
+    periods=StoredField(Field.PERIODS, absent=(), load=parse_periods, dump=format_periods),
 )
 
 
@@ -254,8 +256,10 @@ def decode_former(item: Item) -> tuple[str, FormerMember]:
     return get_text(item, Field.PK).removeprefix("u#"), former
 
 
-def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
-    """Return `members`, plus the users in `chat.users` without a `Member` item, sorted by id."""
+def with_unlisted(chat: StoredChat, members: list[StoredMember]) -> list[StoredMember]:
+    """Return `members`, plus the users in `chat.users` without an item, sorted by id."""
     listed = {member.user for member in members}
-    unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
+    unlisted = [
+        StoredMember(chat.chat, user, "member") for user in chat.users if user not in listed
+    ]
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members

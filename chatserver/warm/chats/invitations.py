@@ -49,7 +49,7 @@ INVITATION: Final = Codec(
 )
 
 
-class InvitationRows:
+class StoredInvitations:
     """Repository of invitations and trusted inviters."""
 
     def __init__(self, client: DynamoClient) -> None:
@@ -68,8 +68,8 @@ class InvitationRows:
         rows = await self._table.query(span, limit=limit + 2)
         found = [INVITATION.decode(row) for row in rows if row[Field.SK]["S"] != first]
         page = found[:limit]
-        following = page[-1].chat if len(found) > limit else None
-        return [invitation for invitation in page if invitation.expires_s > now_s], following
+        next_after = page[-1].chat if len(found) > limit else None
+        return [invitation for invitation in page if invitation.expires_s > now_s], next_after
 
     async def find(self, user: str, chat: str, now_s: float) -> Invitation | None:
         """Return a user's pending invitation to a chat, or None. Strongly consistent."""

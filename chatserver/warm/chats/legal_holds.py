@@ -31,7 +31,7 @@ from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec
 from chatserver.warm.dynamo.conditions import Attr
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -166,7 +166,7 @@ class Holds:
         ]
         await try_write(self._client.transact(actions))  # fails if the hold was started again
 
-    async def list_chats(self, limit: int, start: Token | None = None) -> Page[str]:
+    async def list_chats(self, limit: int, start: Token | None = None) -> QueryPage[str]:
         """Return a page of the chats under a legal hold, sorted by id."""
         span = Span(DIRECTORY, HOLDS)
 
@@ -192,7 +192,9 @@ class Holds:
         for start in range(0, len(unique), WRITES_MAX):
             await put_items(self._client, self._messages.name, unique[start : start + WRITES_MAX])
 
-    async def list_copies(self, chat: str, limit: int, start: Token | None = None) -> Page[Message]:
+    async def list_copies(
+        self, chat: str, limit: int, start: Token | None = None
+    ) -> QueryPage[Message]:
         """Return a page of a chat's copies, oldest first. Strongly consistent."""
         span = Span(MESSAGES, chat + _SUFFIX)
 

@@ -24,7 +24,7 @@ from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.directory_items import USER, User, user_key
 from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Attr, Changes
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table, try_write
@@ -42,7 +42,7 @@ LOGIN: Final = Codec(
     LOGIN_PREFIX + "{login}",
     created_ms=Field.CREATED,
     seen_ms=Field.SEEN,
-    seed=Stored(Field.SEED, absent=""),
+    seed=StoredField(Field.SEED, absent=""),
     generation=Field.GENERATION,
     rotated_ms=Field.ROTATED,
     expires_at=Field.EXPIRES_AT,
@@ -53,7 +53,7 @@ LOGIN: Final = Codec(
 IS_ACTIVE: Final = Attr(Field.PK).exists & Attr(Field.ERASED).is_absent
 
 
-class LoginRows:
+class Logins:
     """Repository of logins. Times are in milliseconds since 1970 unless documented otherwise."""
 
     def __init__(self, client: DynamoClient) -> None:

@@ -24,7 +24,7 @@ from chatserver.errors import NotFound
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats import directory_items, moderation
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.directory_items import CHAT, MEMBER, Chat, Member
+from chatserver.warm.chats.directory_items import CHAT, MEMBER, StoredChat, StoredMember
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.conditions import Add, Attr, Change, Changes
 from chatserver.warm.dynamo.paging import Span
@@ -46,11 +46,13 @@ class Memberships:
         self._moderation = moderation.Moderation(client)
         self._clock = clock or SystemClock()
 
-    async def get_chat(self, chat: str) -> Chat:
+    async def get_chat(self, chat: str) -> StoredChat:
         """Return a chat. Strongly consistent. Raises NotFound."""
         return await self._directory.get_chat(chat)
 
-    async def read(self, chat: str, users: Collection[str]) -> tuple[Chat, dict[str, Member]]:
+    async def read(
+        self, chat: str, users: Collection[str]
+    ) -> tuple[StoredChat, dict[str, StoredMember]]:
         """Return `(chat, members)`; `members` maps each of `users` who is a member to their item.
 
         Guarantees:
@@ -73,7 +75,7 @@ class Memberships:
         members.sort(key=lambda member: (member.joined, member.user))
         return [(member.user, member.role) for member in members]
 
-    async def list_first(self, chat: str, limit: int) -> tuple[Chat, list[Member]]:
+    async def list_first(self, chat: str, limit: int) -> tuple[StoredChat, list[StoredMember]]:
         """Return a chat and its first `limit` members by user id, with one Query.
 
         Strongly consistent.
@@ -90,7 +92,7 @@ class Memberships:
         listed = [MEMBER.decode(row) for row in rows[1:]]
         return chat_row, directory_items.with_unlisted(chat_row, listed)[:limit]
 
-    async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
+    async def list_after(self, chat: str, after: str | None, limit: int) -> list[StoredMember]:
         """Return a chat's first `limit` members after user id `after`. Strongly consistent."""
         if chat.startswith(DIRECT_PREFIX):
             _, first_two = await self.list_first(chat, 2)
@@ -165,7 +167,7 @@ class Memberships:
 
     async def commit(
         self,
-        chat: Chat,
+        chat: StoredChat,
         change: str,
         added: Mapping[str, tuple[Role, int]],
         roles: Mapping[str, Role],
@@ -176,7 +178,7 @@ class Memberships:
         banned: Mapping[str, str] | None = None,
         former: Mapping[str, FormerMember] | None = None,
         unstored: str = "",
-    ) -> Chat | None:
+    ) -> StoredChat | None:
         """Write a change to `chat`; return None if the chat has changed since it was read.
 
         `added` maps new members to their role and the lowest chat seq at which they join. `roles`
@@ -237,7 +239,7 @@ class Memberships:
             _member_row(chat, user), changes, if_=Attr(Field.ROLE).exists
         )
 
-    def _make_chat_update(self, after: Chat, settings: Mapping[str, str | int]) -> Action:
+    def _make_chat_update(self, after: StoredChat, settings: Mapping[str, str | int]) -> Action:
         assert after.count is not None, "the number of members is known"
         changes: dict[str, Change] = {
             Field.VERSION: after.version,
@@ -264,7 +266,7 @@ class Memberships:
         actions: list[Action] = []
         for user, (role, joined) in added.items():
             former_member = former.get(user, FormerMember())
-            row = Member(
+            row = StoredMember(
                 chat,
                 user,
                 role,

@@ -1,13 +1,13 @@
 """Blocks, bans and reports, in table `directory`.
 
-| record   | `PK`        | `SK`                       | attributes                              |
-|----------|-------------|----------------------------|-----------------------------------------|
-| `Block`  | `u#<user>`  | `block#<other>`            | `created`                               |
-| `Ban`    | `c#<chat>`  | `ban#<user>`               | `created author`                        |
-| `Report` | `c#<chat>`  | `report#<seq>#<reporter>`  | `created reason? state`                 |
-|          |             |                            | `resolved_by? expires_at?`              |
-| link     | `u#<user>`  | `reported#<chat>#<seq>`    | none: lists a user's reports            |
-| line     | `reports`   | `<created>#<chat>#<seq>#…` | none: lists an open report              |
+| record          | `PK`       | `SK`                       | attributes                         |
+|-----------------|------------|----------------------------|------------------------------------|
+| `UserBlock`     | `u#<user>` | `block#<other>`            | `created`                          |
+| `Ban`           | `c#<chat>` | `ban#<user>`               | `created author`                   |
+| `MessageReport` | `c#<chat>` | `report#<seq>#<reporter>`  | `created reason? state`            |
+|                 |            |                            | `resolved_by? expires_at?`         |
+| link            | `u#<user>` | `reported#<chat>#<seq>`    | none: lists a user's reports       |
+| line            | `reports`  | `<created>#<chat>#<seq>#…` | none: lists an open report         |
 
 The item of a direct chat also lists which of its two users block the other (`blocked`), and its
 `version` increases with each change to that list. So the chat's item is enough to load the chat
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from chatserver.errors import NotFound
 from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Discard
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Key, Table, try_write
@@ -52,14 +52,14 @@ def ban_key(user: str) -> str:
     return f"{BAN_PREFIX}{user}"
 
 
-class Block(NamedTuple):
+class UserBlock(NamedTuple):
     """A blocked user, and when they were blocked (ms since 1970)."""
 
     user: str
     since: int
 
 
-BLOCK: Final = Codec(Block, "u#{owner}", "block#{user}", since=Field.CREATED)
+BLOCK: Final = Codec(UserBlock, "u#{owner}", "block#{user}", since=Field.CREATED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ BAN: Final = Codec(Ban, "c#{chat}", "ban#{user}", created_ms=Field.CREATED, by=F
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class MessageReport:
     """A message reported to the moderators."""
 
     chat: str
@@ -99,12 +99,12 @@ class Report:
 
 
 REPORT: Final = Codec(
-    Report,
+    MessageReport,
     "c#{chat}",
     "report#{seq:020d}#{reporter}",
     created_ms=Field.CREATED,
     state=Field.STATE,
-    reason=Stored(Field.REASON, absent=""),
+    reason=StoredField(Field.REASON, absent=""),
     resolved_by=Field.RESOLVED_BY,
 )
 
@@ -121,7 +121,7 @@ class Moderation:
     async def put_block(self, user: str, other: str, now: float) -> None:
         """Record that `user` blocks `other`. Idempotent: an existing block keeps its time."""
         await mark_restricted(self._table, user, other)
-        item = BLOCK.encode(Block(other, int(now * 1000)), owner=user)
+        item = BLOCK.encode(UserBlock(other, int(now * 1000)), owner=user)
         await try_write(self._table.put(item, if_=Attr(Field.PK).is_absent))
 
     async def delete_block(self, user: str, other: str) -> None:
@@ -160,7 +160,7 @@ class Moderation:
         items = await self._table.get_items([_block_row(user, other), _block_row(other, user)])
         return [item[Field.PK]["S"].removeprefix("u#") for item in items]
 
-    async def list_blocks(self, user: str, after: str | None, limit: int) -> list[Block]:
+    async def list_blocks(self, user: str, after: str | None, limit: int) -> list[UserBlock]:
         """Return `user`'s blocks after user id `after`, sorted by id. Strongly consistent."""
         span = Span(
             DIRECTORY, f"u#{user}", between=(_lower_bound(BLOCK_PREFIX, after), AFTER_BLOCKS)
@@ -192,7 +192,7 @@ class Moderation:
 
     async def put_report(self, chat: str, seq: int, reporter: str, reason: str, now: float) -> bool:
         """Store a report; return False if this reporter has already reported the message."""
-        report = Report(chat, seq, reporter, int(now * 1000), reason)
+        report = MessageReport(chat, seq, reporter, int(now * 1000), reason)
         actions = [
             self._table.put_action(REPORT.encode(report), if_=Attr(Field.PK).is_absent),
             self._table.put_action(report.line_key),
@@ -200,14 +200,14 @@ class Moderation:
         ]
         return await try_write(self._client.transact(actions))
 
-    async def get_report(self, chat: str, seq: int, reporter: str) -> Report:
+    async def get_report(self, chat: str, seq: int, reporter: str) -> MessageReport:
         """Return a report. Strongly consistent. Raises NotFound."""
         item = await self._table.find(REPORT.key(chat=chat, seq=seq, reporter=reporter))
         if item is None:
             raise NotFound("report: does not exist")
         return REPORT.decode(item)
 
-    async def resolve(self, report: Report, resolver: str, now: float) -> None:
+    async def resolve(self, report: MessageReport, resolver: str, now: float) -> None:
         """Mark a report as resolved. Idempotent: the first resolution is kept."""
         changes: Changes = {
             Field.STATE: RESOLVED,
@@ -223,7 +223,7 @@ class Moderation:
 
     async def list_open_reports(
         self, after: str | None, limit: int, *, is_newest_first: bool = False
-    ) -> tuple[list[Report], str | None]:
+    ) -> tuple[list[MessageReport], str | None]:
         """Return `(reports, after)`: open reports from all chats, by time, and the next `after`.
 
         Guarantees:
@@ -238,18 +238,18 @@ class Moderation:
         # and dropped.
         extra = 2 if is_newest_first and after is not None else 1  # one shows if there are more
         rows = await self._table.query(span, limit=limit + extra, is_newest_first=is_newest_first)
-        found = [place for row in rows if (place := row[Field.SK]["S"]) != after]
-        places, has_more = found[:limit], len(found) > limit
+        found = [position for row in rows if (position := row[Field.SK]["S"]) != after]
+        positions, has_more = found[:limit], len(found) > limit
         keys: list[Key] = []
-        for place in places:
-            _, chat, seq, reporter = place.split("#")
+        for position in positions:
+            _, chat, seq, reporter = position.split("#")
             keys.append(REPORT.key(chat=chat, seq=int(seq), reporter=reporter))
         reports = [REPORT.decode(item) for item in await self._table.get_items(keys)]
-        by_place = {report.line_key[1]: report for report in reports}
-        open_reports = [by_place[place] for place in places if place in by_place]
-        return open_reports, places[-1] if has_more else None
+        by_position = {report.line_key[1]: report for report in reports}
+        open_reports = [by_position[position] for position in positions if position in by_position]
+        return open_reports, positions[-1] if has_more else None
 
-    async def list_reports(self, chat: str, after: str | None, limit: int) -> list[Report]:
+    async def list_reports(self, chat: str, after: str | None, limit: int) -> list[MessageReport]:
         """Return a chat's open and resolved reports after `after`, sorted by seq."""
         span = Span(
             DIRECTORY, f"c#{chat}", between=(_lower_bound(REPORT_PREFIX, after), AFTER_REPORTS)

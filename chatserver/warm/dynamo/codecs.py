@@ -32,7 +32,7 @@ _REQUIRED: Final = object()
 _UNIONS: Final = (types.UnionType, typing.Union)
 
 
-class Stored(NamedTuple):
+class StoredField(NamedTuple):
     """Storage options of a field.
 
     If the attribute is absent, the field's value is `absent`; a field with that value is not
@@ -64,7 +64,7 @@ class Codec(Generic[T]):
         sort: str,
         /,
         omitted: Collection[str] = (),
-        **fields: str | Stored,
+        **fields: str | StoredField,
     ) -> None:
         self._record = record
         hints = typing.get_type_hints(record)
@@ -77,7 +77,7 @@ class Codec(Generic[T]):
             if name in hints
         }
         self._fields = [
-            _make_field(name, Stored(field) if isinstance(field, str) else field, hints[name])
+            _make_field(name, StoredField(field) if isinstance(field, str) else field, hints[name])
             for name, field in fields.items()
         ]
 
@@ -144,7 +144,7 @@ def _compile(template: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-def _make_field(name: str, stored: Stored, hint: Any) -> _Field:
+def _make_field(name: str, stored: StoredField, hint: Any) -> _Field:
     kinds = typing.get_args(hint)
     is_optional = typing.get_origin(hint) in _UNIONS and type(None) in kinds
     if is_optional:

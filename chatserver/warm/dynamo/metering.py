@@ -18,7 +18,14 @@ from chatserver.config import Warm
 from chatserver.telemetry import metrics
 from chatserver.telemetry.dynamodb_usage import Feature, Kind, UsageAccumulator
 from chatserver.warm.dynamo.expressions import UnknownForm, find_comparisons
-from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Key, MessageField, Table
+from chatserver.warm.schema.tables import (
+    DIRECTORY,
+    MESSAGES,
+    TABLES,
+    Key,
+    MessageField,
+    TableSchema,
+)
 
 READS: Final = frozenset({"batch_get_item", "get_item", "query", "scan", "transact_get_items"})
 WRITES: Final = frozenset(
@@ -49,7 +56,7 @@ class Meter:
 
     def __init__(self, settings: Warm) -> None:
         self.usage = UsageAccumulator()
-        self._tables: dict[str, Table] = {table.name_in(settings): table for table in TABLES}
+        self._tables: dict[str, TableSchema] = {table.name_in(settings): table for table in TABLES}
         self._messages = MESSAGES.name_in(settings)
 
     def record(
@@ -92,7 +99,7 @@ class Meter:
 
     def _compute_shares(
         self,
-        table: Table,
+        table: TableSchema,
         name: str,
         operation: str,
         request: Mapping[str, Any],
@@ -143,7 +150,7 @@ def _list_items(
     return [request.get("Item") or request["Key"]]
 
 
-def _get_query_chat(table: Table, request: Mapping[str, Any]) -> str:
+def _get_query_chat(table: TableSchema, request: Mapping[str, Any]) -> str:
     key = _get_key(table, request.get("IndexName"))
     if table is MESSAGES and key.partition not in _KEYS_OF_CHATS:
         return ""
@@ -158,13 +165,13 @@ def _get_query_chat(table: Table, request: Mapping[str, Any]) -> str:
     return ""
 
 
-def _get_key(table: Table, index: str | None) -> Key:
+def _get_key(table: TableSchema, index: str | None) -> Key:
     return next(
         (index_entry.key for index_entry in table.indexes if index_entry.name == index), table.key
     )
 
 
-def _get_chat(table: Table, item: Mapping[str, Any]) -> str:
+def _get_chat(table: TableSchema, item: Mapping[str, Any]) -> str:
     """Return the chat of an item, or "" if the item belongs to no chat."""
     if table is MESSAGES:
         key = item.get(MessageField.CHAT)

@@ -1,8 +1,8 @@
 """Query pagination: bounded pages that are full while more items exist.
 
-DynamoDB applies its limit before the filter and may end a page anywhere, so one `Page` may take
-several Queries. `Page.next` is set if at least one more item exists, or if the page reached its
-work limit (`read_page`).
+DynamoDB applies its limit before the filter and may end a page anywhere, so one `QueryPage` may
+take several Queries. `QueryPage.next` is set if at least one more item exists, or if the page
+reached its work limit (`read_page`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chatserver.errors import BadRequest
 from chatserver.protocol.frames import PAGE_MAX
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr, Condition
-from chatserver.warm.schema.tables import Index, Table
+from chatserver.warm.schema.tables import Index, TableSchema
 
 T = TypeVar("T")
 # A key as plain values: {"chatid": "d-x", "ts": 17}. Sign or encrypt it before clients get it.
@@ -31,26 +31,26 @@ CHUNK_MIN = 100  # load the items of at least this many rows at a time: one Batc
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class QueryPage(Generic[T]):
     """A page of items, and the token for the next page."""
 
     items: list[T]
     next: Token | None
 
 
-class Chunk(NamedTuple):
-    """Result of one `Rows.read`: rows, the number evaluated, and the token for the next page."""
+class RowChunk(NamedTuple):
+    """Rows, the number evaluated, and the token for the next page."""
 
     rows: list[Item]
     scanned: int
     after: Token | None
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """A Query in progress."""
 
-    async def read(self, limit: int) -> Chunk:
-        """Evaluate about `limit` rows; return the matches. `Chunk.after` is None at the end."""
+    async def read(self, limit: int) -> RowChunk:
+        """Evaluate about `limit` rows; return the matches. `RowChunk.after` is None at the end."""
 
     def build_token(self, row: Item) -> Token:
         """Return the token for the page that begins after `row`."""
@@ -64,7 +64,7 @@ class Span:
     inclusive, and the upper bound `before` is exclusive.
     """
 
-    table: Table
+    table: TableSchema
     partition: str
     index: Index | None = None
     between: tuple[int, int] | tuple[str, str] | None = None
@@ -128,7 +128,7 @@ class Span:
         return self.prefix is None or str(sort).startswith(self.prefix)
 
 
-class PlainRows:
+class PartitionRows:
     """Rows of a key range in a single partition."""
 
     def __init__(
@@ -141,7 +141,7 @@ class PlainRows:
         self._span = span
         self.build_token = span.build_token
 
-    async def read(self, limit: int) -> Chunk:
+    async def read(self, limit: int) -> RowChunk:
         """Return the rows of one Query."""
         request = {**self._query, "Limit": limit}
         if self._after is not None:
@@ -150,7 +150,7 @@ class PlainRows:
         items: list[Item] = response["Items"]
         self._after = response.get("LastEvaluatedKey")
         after = None if self._after is None else self._span.build_token(self._after)
-        return Chunk(items, response.get("ScannedCount", len(items)), after)
+        return RowChunk(items, response.get("ScannedCount", len(items)), after)
 
 
 async def read_page(
@@ -162,8 +162,8 @@ async def read_page(
     limit: int,
     start: Token | None,
     choose: Callable[[list[Item]], Awaitable[list[Item]]] | None = None,
-    source: Rows | None = None,
-) -> Page[T]:
+    source: RowSource | None = None,
+) -> QueryPage[T]:
     """Return the next `limit` results of `query`, with as many Queries as needed.
 
     `source` runs the query from `start` on; the default is a Query on one partition. `choose`
@@ -181,7 +181,7 @@ async def read_page(
         Unavailable: DynamoDB did not respond, or all calls together exceeded `call_timeout_s`.
     """
     check_limit(limit)
-    source = source or PlainRows(client, span, query, start)
+    source = source or PartitionRows(client, span, query, start)
     rows: list[Item] = []
     things: list[T] = []
     evaluated, scanned, loaded = limit + 1, 0, 0
@@ -202,13 +202,13 @@ async def read_page(
                         rows.append(row)
                         things.append(thing)
                 if len(things) > limit:
-                    return Page(things[:limit], source.build_token(rows[limit - 1]))
+                    return QueryPage(things[:limit], source.build_token(rows[limit - 1]))
                 if loaded >= LOADED_MAX and (page_rows or after is not None):
-                    return Page(things, source.build_token(batch[-1]))
+                    return QueryPage(things, source.build_token(batch[-1]))
             if after is None:
-                return Page(things, None)
+                return QueryPage(things, None)
             if scanned >= SCANNED_MAX:
-                return Page(things, after)
+                return QueryPage(things, after)
             evaluated = min(evaluated * 2, EVALUATED_MAX)
 
 

@@ -62,7 +62,7 @@ class ReadOptions(Selection, total=False):
 class Table:
     """Reads and writes items of one table. See `DynamoClient.call` for guarantees and errors."""
 
-    def __init__(self, client: DynamoClient, schema: tables.Table) -> None:
+    def __init__(self, client: DynamoClient, schema: tables.TableSchema) -> None:
         self.client = client
         self.schema = schema
         self.name = schema.name_in(client.settings)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.expressions import KEY_CONDITION, UnknownForm, find_comparisons
-from chatserver.warm.schema.tables import TABLES, Table
+from chatserver.warm.schema.tables import TABLES, TableSchema
 
 Item = dict[str, dict[str, Any]]
 
@@ -56,7 +56,7 @@ _OLD_FORMS: Final = frozenset(
 )
 
 
-def get_partition_attributes(table: Table) -> frozenset[str]:
+def get_partition_attributes(table: TableSchema) -> frozenset[str]:
     """Return the partition key attributes of the table and its indexes."""
     return frozenset({table.key.partition, *(index.key.partition for index in table.indexes)})
 
@@ -92,14 +92,14 @@ class Tenancy:
             ]
             return {**request, _ACTIONS[operation]: actions}
         if operation == "batch_get_item":
-            wanted = {
+            prefixed_items = {
                 table: {
                     **table_keys,
                     "Keys": [self._prefix_item(table, key) for key in table_keys["Keys"]],
                 }
                 for table, table_keys in request["RequestItems"].items()
             }
-            return {**request, "RequestItems": wanted}
+            return {**request, "RequestItems": prefixed_items}
         if operation == "batch_write_item":
             return {**request, "RequestItems": self._map_writes(request, self._prefix_item)}
         raise AssertionError(f"{operation}: not supported with tenants")

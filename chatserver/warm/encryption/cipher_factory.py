@@ -11,7 +11,7 @@ from chatserver.encryption.key_ring import KeyRing
 from chatserver.encryption.key_wrapping import KeyWrapper, KeyWrappers
 from chatserver.encryption.kms import KmsKey
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.encryption.key_rows import DataKeyRows
+from chatserver.warm.encryption.data_keys import DataKeys
 
 
 def make_key_ring(
@@ -33,7 +33,7 @@ def make_key_ring(
     first = wrappers.pop(encryption.provider)
     return KeyRing(
         tenant=settings.tenant,
-        store=DataKeyRows(client),
+        store=DataKeys(client),
         wrappers=KeyWrappers(first, *wrappers.values()),
         cache_s=encryption.cache_s,
         clock=SystemClock(),

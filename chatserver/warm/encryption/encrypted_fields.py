@@ -1,7 +1,7 @@
 """Encrypted attributes: encrypted in every request to DynamoDB, decrypted in every response.
 
 Repositories therefore work with plain items, and cannot forget to encrypt. An encrypted attribute
-has type B instead of S (`chatserver.encryption.value_cipher`). It is bound to its place: table,
+has type B instead of S (`chatserver.encryption.value_cipher`). It is bound to its context: table,
 partition key, sort key and attribute. Empty strings are not encrypted, and neither are items that
 were written before encryption was turned on.
 
@@ -10,7 +10,7 @@ repository rejects. If the data key for a message's body has been deleted, the i
 deleted message with attribute `shredded`. In other tables, an attribute whose data key has been
 deleted is returned as an empty string.
 
-Values that a condition compares with an encrypted attribute are encrypted too. In the same place,
+Values that a condition compares with an encrypted attribute are encrypted too. In the same context,
 equal strings have equal encrypted values, unless they were encrypted with different data keys.
 Filters on encrypted attributes are not supported.
 """
@@ -25,7 +25,7 @@ import structlog
 
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import get_partition_chat
-from chatserver.encryption.value_cipher import DataKey, Place, ValueCipher
+from chatserver.encryption.value_cipher import DataKey, EncryptionContext, ValueCipher
 from chatserver.errors import CorruptData
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.conditions import decode_bytes
@@ -39,7 +39,7 @@ from chatserver.warm.schema.tables import (
     MessageField,
     SessionField,
     SocialField,
-    Table,
+    TableSchema,
 )
 
 Item = dict[str, dict[str, Any]]  # the client imports this module
@@ -47,7 +47,7 @@ Item = dict[str, dict[str, Any]]  # the client imports this module
 log = structlog.get_logger()
 
 # Digests of a body are encrypted too: otherwise an attacker could confirm a guess at a short body.
-FIELDS: Final[dict[Table, frozenset[str]]] = {
+FIELDS: Final[dict[TableSchema, frozenset[str]]] = {
     MESSAGES: frozenset(
         {
             MessageField.BODY,
@@ -115,12 +115,12 @@ class EncryptedFields:
         return request
 
     async def _encrypt_batch(self, request: dict[str, Any]) -> dict[str, Any]:
-        wanted = request["RequestItems"]
-        mine = [name for name in wanted if name in self._tables]
+        request_items = request["RequestItems"]
+        mine = [name for name in request_items if name in self._tables]
         puts = [
             write["PutRequest"]["Item"]
             for name in mine
-            for write in wanted[name]
+            for write in request_items[name]
             if "PutRequest" in write
         ]
         if not any(_is_plain(item, fields) for item in puts for fields in FIELDS.values()):
@@ -133,8 +133,8 @@ class EncryptedFields:
             item = self._encrypt_item(self._tables[name], write["PutRequest"]["Item"], key)
             return {"PutRequest": {"Item": item}}
 
-        encrypted = {name: [encrypt(name, write) for write in wanted[name]] for name in mine}
-        return {**request, "RequestItems": {**wanted, **encrypted}}
+        encrypted = {name: [encrypt(name, write) for write in request_items[name]] for name in mine}
+        return {**request, "RequestItems": {**request_items, **encrypted}}
 
     def _has_values(self, action_request: Mapping[str, Any]) -> bool:
         table = self._tables.get(action_request["TableName"])
@@ -154,26 +154,26 @@ class EncryptedFields:
             sent["Item"] = self._encrypt_item(table, sent["Item"], key)
         compared = find_comparisons(action_request, FIELDS[table])
         if compared:
-            place = get_place(table, action_request.get("Key") or action_request["Item"])
+            context = get_context(table, action_request.get("Key") or action_request["Item"])
             values = dict(action_request["ExpressionAttributeValues"])
             for attribute, is_equality, value in compared:
                 if not is_equality:
                     raise UnknownForm(f"{attribute}: encrypted values have no order")
-                values[value] = _encrypt_value(values[value], (*place, attribute), key)
+                values[value] = _encrypt_value(values[value], (*context, attribute), key)
             sent["ExpressionAttributeValues"] = values
         return sent
 
     @staticmethod
-    def _encrypt_item(table: Table, item: Item, key: DataKey) -> Item:
+    def _encrypt_item(table: TableSchema, item: Item, key: DataKey) -> Item:
         encrypted: Item | None = None
-        place: Place = ()
+        context: EncryptionContext = ()
         for name in FIELDS[table]:
             value = item.get(name)
             if value is None or not (text := value.get("S")):
                 continue
             if encrypted is None:
-                encrypted, place = dict(item), get_place(table, item)
-            encrypted[name] = {"B": key.encrypt((*place, name), text.encode())}
+                encrypted, context = dict(item), get_context(table, item)
+            encrypted[name] = {"B": key.encrypt((*context, name), text.encode())}
         return item if encrypted is None else encrypted
 
     # Responses.
@@ -249,7 +249,7 @@ class EncryptedFields:
                 await asyncio.sleep(0)
         return decrypted
 
-    async def _decrypt_item(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
+    async def _decrypt_item(self, table: TableSchema, item: Item, fields: Sequence[str]) -> Item:
         try:
             return await self._decrypt_fields(table, item, fields)
         except CorruptData as exc:
@@ -257,13 +257,13 @@ class EncryptedFields:
             metrics.ENCRYPTION_REFUSED.inc()
             return item
 
-    async def _decrypt_fields(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
-        place, plain = get_place(table, item), dict(item)
+    async def _decrypt_fields(self, table: TableSchema, item: Item, fields: Sequence[str]) -> Item:
+        context, plain = get_context(table, item), dict(item)
         for name in fields:
             data = decode_bytes(item[name])
             key = await self.cipher.find_for(data)
             if key is not None:
-                text = key.decrypt((*place, name), data)
+                text = key.decrypt((*context, name), data)
                 plain[name] = {"S": text.decode()}
             elif table is not MESSAGES:
                 plain[name] = {"S": ""}
@@ -274,7 +274,7 @@ class EncryptedFields:
         return plain
 
 
-async def reencrypt_fields(cipher: ValueCipher, table: Table, item: Item) -> Item:
+async def reencrypt_fields(cipher: ValueCipher, table: TableSchema, item: Item) -> Item:
     """Return new values for the item's attributes that were not encrypted with the current key.
 
     `item` has the stored values, without a tenant prefix. Attributes whose key has been deleted
@@ -285,7 +285,7 @@ async def reencrypt_fields(cipher: ValueCipher, table: Table, item: Item) -> Ite
         Unavailable: a data key is currently unavailable.
     """
     key = await cipher.get_current()
-    place, changed = get_place(table, item), Item()
+    context, changed = get_context(table, item), Item()
     for name in FIELDS[table] & item.keys():
         value = item[name]
         if text := value.get("S"):
@@ -295,14 +295,14 @@ async def reencrypt_fields(cipher: ValueCipher, table: Table, item: Item) -> Ite
             old = await cipher.find_for(data)
             if old is None or old.version == key.version:
                 continue
-            plain = old.decrypt((*place, name), data)
+            plain = old.decrypt((*context, name), data)
         else:
             continue
-        changed[name] = {"B": key.encrypt((*place, name), plain)}
+        changed[name] = {"B": key.encrypt((*context, name), plain)}
     return changed
 
 
-def get_place(table: Table, item: Mapping[str, Any]) -> Place:
+def get_context(table: TableSchema, item: Mapping[str, Any]) -> EncryptionContext:
     """Return the table and key that an item's values are bound to, without the shard number."""
     try:
         partition = item[table.key.partition]["S"]
@@ -324,9 +324,11 @@ def _is_plain(item: Mapping[str, Any], fields: frozenset[str]) -> bool:
     return False
 
 
-def _encrypt_value(value: Mapping[str, Any], place: Place, key: DataKey) -> dict[str, Any]:
+def _encrypt_value(
+    value: Mapping[str, Any], context: EncryptionContext, key: DataKey
+) -> dict[str, Any]:
     text: str | None = value.get("S")
-    return {"B": key.encrypt(place, text.encode())} if text else dict(value)
+    return {"B": key.encrypt(context, text.encode())} if text else dict(value)
 
 
 def _shredded(item: Item) -> Item:

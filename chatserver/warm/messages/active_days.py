@@ -53,7 +53,7 @@ def get_day(ts: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ActiveDays:
+class DaySet:
     """A set of days. `has_earlier`: all days before `first` belong to it, too."""
 
     first: int
@@ -65,13 +65,13 @@ class ActiveDays:
             return self.has_earlier
         return bool(self.bits >> (day - self.first) & 1)
 
-    def add(self, day: int) -> ActiveDays:
+    def add(self, day: int) -> DaySet:
         """Return this set with a day added."""
         if day in self:
             return self
         if day >= self.first:
             return dataclasses.replace(self, bits=self.bits | 1 << (day - self.first))
-        return ActiveDays(day, self.bits << (self.first - day) | 1)
+        return DaySet(day, self.bits << (self.first - day) | 1)
 
     def find_before(self, day: int) -> int | None:
         """Return the last day in the set up to and including `day`, or None."""
@@ -95,17 +95,17 @@ class ActiveDays:
 
 
 # For a chat without an item: any day is possible.
-ANY_DAY: Final = ActiveDays(DAYS_MAX, has_earlier=True)
+ANY_DAY: Final = DaySet(DAYS_MAX, has_earlier=True)
 
 
-class ActiveDaysRepository:
+class ActiveDays:
     """Repository of chats' active days."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
         self._table = DIRECTORY.name_in(settings)
 
-    async def find_many(self, chats: Collection[str]) -> dict[str, ActiveDays]:
+    async def find_many(self, chats: Collection[str]) -> dict[str, DaySet]:
         """Return the active days of those chats that have an item.
 
         Guarantees:
@@ -126,7 +126,7 @@ class ActiveDaysRepository:
             for item in items
         }
 
-    async def put_many(self, days: Mapping[str, ActiveDays]) -> None:
+    async def put_many(self, days: Mapping[str, DaySet]) -> None:
         """Replace the stored active days of chats.
 
         Guarantees:
@@ -142,7 +142,7 @@ def _build_key(chat: str) -> Item:
     return row_key(chat_key(chat), f"{PREFIX}{chat}")
 
 
-def encode_days(chat: str, days: ActiveDays) -> Item:
+def encode_days(chat: str, days: DaySet) -> Item:
     """Return the item for a chat's active days."""
     size = (days.bits.bit_length() + 7) // 8
     item = _build_key(chat)
@@ -153,14 +153,14 @@ def encode_days(chat: str, days: ActiveDays) -> Item:
     return item
 
 
-def decode_days(item: Item) -> ActiveDays:
+def decode_days(item: Item) -> DaySet:
     """Decode an item. An invalid item yields `ANY_DAY`, which costs reads but hides no message.
 
     Nothing repairs the stored item.
     """
     try:
         first, bits = int(item[Field.FIRST]["N"]), base64.b64decode(item[Field.DAYS]["B"])
-        return ActiveDays(first, int.from_bytes(bits, "little"), Field.EARLIER in item)
+        return DaySet(first, int.from_bytes(bits, "little"), Field.EARLIER in item)
     except (KeyError, ValueError, TypeError) as exc:
         log.error("active_days.unreadable", key=item.get(Field.SK), error=repr(exc))
         return ANY_DAY

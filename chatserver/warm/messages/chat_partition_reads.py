@@ -24,7 +24,7 @@ from chatserver.domain.write_sharding import (
     get_partition_chat,
 )
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.dynamo.paging import Chunk, PlainRows, Rows, Span, Token
+from chatserver.warm.dynamo.paging import PartitionRows, RowChunk, RowSource, Span, Token
 from chatserver.warm.dynamo.table import Selection, Table
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import ShardedChats
@@ -60,16 +60,16 @@ class ChatPartitionReads:
         """Return an entry's item with its shard's partition key."""
         return add_partition_key(await self._shards.get_for_writing(int(item[Field.TS]["N"])), item)
 
-    async def list_keys(self, places: Collection[tuple[str, int]]) -> list[Item]:
+    async def list_keys(self, positions: Collection[tuple[str, int]]) -> list[Item]:
         """Return the keys of entries already written, given their ``(chat, ts)``."""
-        if not places:
+        if not positions:
             return []
-        layouts = await self._shards.get_for_keys(max(ts for _, ts in places))
-        return [build_key(layouts, chat, ts) for chat, ts in places]
+        layouts = await self._shards.get_for_keys(max(ts for _, ts in positions))
+        return [build_key(layouts, chat, ts) for chat, ts in positions]
 
     async def open(
         self, span: Span, start: Token | None = None, **options: Unpack[Selection]
-    ) -> Rows:
+    ) -> RowSource:
         """Start reading a key range of a chat, in the table or in an index partitioned by chat.
 
         `start` is a page token.
@@ -81,7 +81,7 @@ class ChatPartitionReads:
         layout = (await self._shards.get_for_reading(_get_last_ts(span))).of(span.partition)
         if not layout:
             query = self._table.build_query(span, **options)
-            return PlainRows(self._client, span, query, start)
+            return PartitionRows(self._client, span, query, start)
         return _MergedRows(self._table, span, options, layout, start)
 
     async def list(self, span: Span, count: int | None, **options: Unpack[Selection]) -> list[Item]:
@@ -153,11 +153,11 @@ class _MergedRows:
         sort = {name: _sort_at(self._span, ts) for name in self._span.names}
         return {**sort, Field.CHAT: self._span.partition, Field.TS: ts}
 
-    async def read(self, limit: int) -> Chunk:
+    async def read(self, limit: int) -> RowChunk:
         """Return the next rows by ts. If none are buffered, query the partitions first."""
         if self._merge is None:
             if not self._pieces:
-                return Chunk([], 0, None)
+                return RowChunk([], 0, None)
             self._piece = self._pieces.pop()
             self._merge = ShardMerge(len(self._piece.partitions), is_ascending=self._is_ascending)
         merge, scanned = self._merge, 0
@@ -166,14 +166,14 @@ class _MergedRows:
         merged = merge.pop_rows(limit)
         rows = [row for _, row in merged]
         if merge.has_rows:
-            return Chunk(rows, scanned, self._build_token_at(merged[-1][0]))
+            return RowChunk(rows, scanned, self._build_token_at(merged[-1][0]))
         if merge.upto is not None:
-            return Chunk(rows, scanned, self._build_token_at(merge.upto))
+            return RowChunk(rows, scanned, self._build_token_at(merge.upto))
         self._merge, self._starts = None, {}
         if not self._pieces:
-            return Chunk(rows, scanned, None)
+            return RowChunk(rows, scanned, None)
         end = self._piece.high if self._is_ascending else self._piece.low
-        return Chunk(rows, scanned, self._build_token_at(end))
+        return RowChunk(rows, scanned, self._build_token_at(end))
 
     async def _read_more(self, merge: ShardMerge[Item], limit: int) -> int:
         share = compute_share(limit, len(self._piece.partitions))

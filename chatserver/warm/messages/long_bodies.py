@@ -247,12 +247,14 @@ class LongBodies:
         Raises:
             Unavailable: DynamoDB does not respond.
         """
-        places = {key: parse_object_key(key) for key in keys}
-        wanted = {place for place in places.values() if place is not None}
-        rows = await self._rows.list_keys(sorted(wanted))
+        positions = {key: parse_object_key(key) for key in keys}
+        known_positions = {position for position in positions.values() if position is not None}
+        rows = await self._rows.list_keys(sorted(known_positions))
         items = await get_items(self._client, self._table, rows)
         in_use = {get_object_key(item) for item in items}
-        return [key for key, place in places.items() if place is not None and key not in in_use]
+        return [
+            key for key, position in positions.items() if position is not None and key not in in_use
+        ]
 
 
 class NoBodies:

@@ -1,6 +1,6 @@
 """Changes to stored messages: edits, deletes and reactions, applied by seq.
 
-`chatserver.warm.messages.message_repository` defines the items. An item is read, changed by
+`chatserver.warm.messages.messages` defines the items. An item is read, changed by
 `chatserver.protocol.message_change_effects`, and written if its `rev` is unchanged. Repeated and
 outdated changes have no effect, so every order of changes yields the same item.
 
@@ -26,7 +26,7 @@ from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
-from chatserver.warm.messages.message_repository import (
+from chatserver.warm.messages.messages import (
     PersistItem,
     decode_item,
     decode_items,
@@ -192,12 +192,12 @@ class MessageChanges:
     ) -> None:
         """Write the changed message to its item. Raises ConditionFailed if `item` is outdated."""
         old = get_object_key(item)
-        wanted = await encode_changed(item, message, changed, self._bodies)
+        desired = await encode_changed(item, message, changed, self._bodies)
         is_unchanged = Attr(Field.REV) == Raw(item[Field.REV])
         await self._table.update(
-            key, _build_changes(item, wanted, is_late=is_late), if_=is_unchanged
+            key, _build_changes(item, desired, is_late=is_late), if_=is_unchanged
         )
-        if old is not None and old != get_object_key(wanted):
+        if old is not None and old != get_object_key(desired):
             await self._bodies.drop(old)
 
     async def _copy_if_held(self, version: Message, item: Item | None) -> bool:
@@ -238,18 +238,18 @@ async def encode_changed(item: Item, message: Message, changed: Message, bodies:
     return encoded
 
 
-def _build_changes(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Change]:
-    """Return the changes from `item` to `wanted`.
+def _build_changes(item: Item, desired: Item, *, is_late: bool) -> dict[str, Change]:
+    """Return the changes from `item` to `desired`.
 
     Attributes unknown to this release are kept, because a newer release added them. `ttl` is kept
     too, unless the entry may have been archived (`is_late`).
     """
-    wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # the item stays in its shard
-    wanted.pop(Field.TTL, None)
+    desired = {**desired, Field.CHAT: item[Field.CHAT]}  # the item stays in its shard
+    desired.pop(Field.TTL, None)
     attributes = _KNOWN if is_late else _KNOWN - {Field.TTL}
     # Includes attributes that `item` lacks: a migration may have added them without a new `rev`.
-    changes: dict[str, Change] = dict.fromkeys(sorted(attributes - wanted.keys()))
-    for name, value in wanted.items():
+    changes: dict[str, Change] = dict.fromkeys(sorted(attributes - desired.keys()))
+    for name, value in desired.items():
         if item.get(name) != value:
             changes[name] = Raw(value)
     return changes

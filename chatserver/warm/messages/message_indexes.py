@@ -25,11 +25,11 @@ from chatserver.errors import BadRequest
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Selection, Table
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads, get_row_chat
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
-from chatserver.warm.messages.message_repository import (
+from chatserver.warm.messages.messages import (
     STATUS_ACTIVE,
     decode_each,
     decode_items,
@@ -87,28 +87,28 @@ class MessageIndexes:
 
     async def list_chat(
         self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of a chat's messages in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, chat, between=_range(from_ts, to_ts))
         return await self._list(span, **paging)
 
     async def list_sent(
         self, user: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of the messages that a user sent to any chat in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, user, SENDER_INDEX, _range(from_ts, to_ts))
         return await self._list(span, **paging)
 
     async def list_received(
         self, user: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of the direct messages that a user received in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, user, RECEIVER_INDEX, _range(from_ts, to_ts))
         return await self._list(span, **paging)
 
     async def list_active(
         self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of a chat's messages that are not deleted."""
         if (from_ts, to_ts) == EVER:
             span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
@@ -119,19 +119,21 @@ class MessageIndexes:
 
     async def list_with_files(
         self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of a chat's messages that have attachments."""
         span = Span(MESSAGES, chat, FILES_INDEX, _range(from_ts, to_ts))
         return await self._list(span, **paging)
 
-    async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:
+    async def get_many(
+        self, positions: Collection[tuple[str, int]]
+    ) -> dict[tuple[str, int], Message]:
         """Return the current messages by their ``(chat, ts)``.
 
         Guarantees:
             Strongly consistent; expired messages are not returned.
             Cost: one BatchGetItem per 100 keys.
         """
-        keys = await self._rows.list_keys(dict.fromkeys(places))
+        keys = await self._rows.list_keys(dict.fromkeys(positions))
         now_s = int(self._clock.time())
         items = await self._table.get_items(keys)
         unexpired = [item for item in items if not _has_expired(item, now_s)]
@@ -145,7 +147,7 @@ class MessageIndexes:
         start: Token | None = None,
         newest_first: bool = True,
         view: ReaderView | None = None,
-    ) -> Page[Message]:
+    ) -> QueryPage[Message]:
         """Return a page of the unexpired messages in a key range; see `read_page`."""
         now_s = int(self._clock.time())
         expiry = Attr(Field.EXPIRES_AT)

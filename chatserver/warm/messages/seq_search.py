@@ -39,7 +39,7 @@ PROBES_MAX = 3 + 3 * 53
 Phase = Literal["ends", "line", "edge", "half"]
 
 
-class Place(NamedTuple):
+class SeqPosition(NamedTuple):
     """Seq and ts of a stored message."""
 
     seq: int
@@ -61,17 +61,17 @@ class SeqSearch:
     Call `next_probe`, read, and call `record_result`, until `next_probe` returns None.
     """
 
-    def __init__(self, target: int, places: Iterable[Place] = ()) -> None:
-        """`places` are messages whose ts is known, in any order; they save Queries."""
+    def __init__(self, target: int, positions: Iterable[SeqPosition] = ()) -> None:
+        """`positions` are messages whose ts is known, in any order; they save Queries."""
         self.target = target
-        self.found: Place | None = None
-        self._low = Place(0, -1)  # seq 0 precedes every message
-        self._high: Place | None = None
+        self.found: SeqPosition | None = None
+        self._low = SeqPosition(0, -1)  # seq 0 precedes every message
+        self._high: SeqPosition | None = None
         self._left, self._right = 0, TS_MAX
         self._is_over = target < 1
         self._phase: Phase = "ends"
-        for place in places:
-            self._record_place(place)
+        for position in positions:
+            self._record_position(position)
 
     def next_probe(self) -> Probe | None:
         """Return the next Query to make, or None when the search is finished."""
@@ -96,15 +96,15 @@ class SeqSearch:
             return Probe(self._right, is_newest_first=True)
         return Probe((self._left + self._right) // 2, is_newest_first=True)
 
-    def record_result(self, probe: Probe, places: Sequence[Place]) -> None:
+    def record_result(self, probe: Probe, positions: Sequence[SeqPosition]) -> None:
         """Process the result of Query `probe`, in the order in which it returned the messages.
 
         Raises:
             CorruptData: ts does not increase with seq.
         """
-        for place in places:
-            self._record_place(place)
-        nearest = places[0].seq if places else None
+        for position in positions:
+            self._record_position(position)
+        nearest = positions[0].seq if positions else None
         if probe.is_newest_first:
             if nearest is None or nearest < self.target:
                 self._left = max(self._left, probe.ts + 1)
@@ -132,22 +132,22 @@ class SeqSearch:
             return True
         return self._high is not None and self._high.seq - self._low.seq <= 1
 
-    def _record_place(self, place: Place) -> None:
+    def _record_position(self, position: SeqPosition) -> None:
         low, high = self._low, self._high
-        is_after_low = place.ts > low.ts
-        is_before_high = high is None or place.ts < high.ts
-        if (is_after_low and place.seq <= low.seq) or (
-            high is not None and is_before_high and place.seq >= high.seq
+        is_after_low = position.ts > low.ts
+        is_before_high = high is None or position.ts < high.ts
+        if (is_after_low and position.seq <= low.seq) or (
+            high is not None and is_before_high and position.seq >= high.seq
         ):
             raise CorruptData(
-                f"message {place.seq} at ts {place.ts} is out of order: ts must increase with seq "
-                f"from {low} to {high}"
+                f"message {position.seq} at ts {position.ts} is out of order: ts must increase "
+                f"with seq from {low} to {high}"
             )
-        if place.seq == self.target:
-            self.found = place
-        elif place.seq < self.target and is_after_low:
-            self._low = place
-            self._left = max(self._left, place.ts + 1)
-        elif place.seq > self.target and is_before_high:
-            self._high = place
-            self._right = min(self._right, place.ts - 1)
+        if position.seq == self.target:
+            self.found = position
+        elif position.seq < self.target and is_after_low:
+            self._low = position
+            self._left = max(self._left, position.ts + 1)
+        elif position.seq > self.target and is_before_high:
+            self._high = position
+            self._right = min(self._right, position.ts - 1)

@@ -266,18 +266,18 @@ class ShardedChats:
         upto = max(horizon.upto, newest + READ_LEAD_US)
         if layout.from_ts > upto and not is_same:
             return "waiting"
-        wanted = layout
+        new_layout = layout
         if not is_same:
-            wanted = Layout((*layout.periods, ShardingPeriod(upto + 1, shards)))
+            new_layout = Layout((*layout.periods, ShardingPeriod(upto + 1, shards)))
         reserved = 0 if shards >= layout.shards else PERIODS_RESERVED
         sizes = sum(len(c) + len(text.encode()) for c, text in layouts.of_chats.items())
         sizes += sum(len(c) + len(text.encode()) for c, text in layouts.floors.items())
-        size = sizes + 2 * len(chat) + len(wanted.encode()) - len(layout.encode())
-        if len(wanted.periods) > PERIODS_MAX - reserved or size > TEXT_MAX:
+        size = sizes + 2 * len(chat) + len(new_layout.encode()) - len(layout.encode())
+        if len(new_layout.periods) > PERIODS_MAX - reserved or size > TEXT_MAX:
             return "full"
         failpoint("shards.before_reshard")
         try:
-            await self._put(horizon, chat, wanted, floor)
+            await self._put(horizon, chat, new_layout, floor)
         except ConditionFailed:
             return "raced"
         failpoint("shards.after_reshard")

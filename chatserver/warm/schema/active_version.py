@@ -72,7 +72,7 @@ class SchemaState(NamedTuple):
     blocked: str = ""
 
 
-class Process(NamedTuple):
+class SchemaProcess(NamedTuple):
     """A process that uses the tables: its schema version and its last heartbeat (ms)."""
 
     name: str
@@ -81,7 +81,7 @@ class Process(NamedTuple):
 
 
 PROCESS: Final = Codec(
-    Process, "schema", "process#{name}", schema_version=Field.ACTS_BY, seen_ms=Field.SEEN
+    SchemaProcess, "schema", "process#{name}", schema_version=Field.ACTS_BY, seen_ms=Field.SEEN
 )
 
 
@@ -130,7 +130,7 @@ def check_schema(state: SchemaState, schema_version: int, settings: Warm) -> Non
     )
 
 
-class SchemaRows:
+class SchemaVersions:
     """Repository of the schema version and process items. `now` is in seconds since 1970."""
 
     def __init__(self, client: DynamoClient) -> None:
@@ -164,18 +164,18 @@ class SchemaRows:
         await try_write(self._table.update(build_key(SCHEMA_KEY), changes, if_=is_raised))
 
     async def put_process(self, name: str, schema_version: int, now: float) -> None:
-        process = Process(name, schema_version, int(now * 1000))
+        process = SchemaProcess(name, schema_version, int(now * 1000))
         await self._table.put(PROCESS.encode(process), {Field.EXPIRES_AT: int(now) + KEPT_S})
 
     async def remove_process(self, name: str) -> None:
         """Delete the item of a stopping process."""
         await self._table.delete(PROCESS.key(name=name))
 
-    async def list_processes(self, now: float) -> list[Process]:
+    async def list_processes(self, now: float) -> list[SchemaProcess]:
         """Return the live processes, by name. Strongly consistent."""
         since_ms = (now - SCHEMA_CHECK_S * HEARTBEATS_MISSED_MAX) * 1000
         span = Span(DIRECTORY, SCHEMA_KEY, between=(PROCESS_PREFIX, AFTER_PROCESSES))
-        processes: list[Process] = []
+        processes: list[SchemaProcess] = []
         async for items in self._table.iter_query(span):
             processes += map(PROCESS.decode, items)
             if len(processes) >= PROCESSES_MAX:
@@ -191,7 +191,7 @@ class SchemaVersionCache:
     """Cached schema version of the tables, which never decreases."""
 
     def __init__(self, client: DynamoClient, clock: Clock) -> None:
-        self._rows = SchemaRows(client)
+        self._rows = SchemaVersions(client)
         self._clock = clock
         self._state = SchemaState()
         self._expires_s = float("-inf")
@@ -222,7 +222,7 @@ async def watch_schema(
     """
     schema_version = get_process_version(settings)
     name = f"{process_name}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
-    rows = SchemaRows(client)
+    rows = SchemaVersions(client)
 
     async def check() -> bool:
         try:

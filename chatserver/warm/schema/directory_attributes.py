@@ -70,7 +70,7 @@ class StreamField:
     PK: Final = "PK"
     SK: Final = "SK"
     PARENT: Final = "parent"  # Stream shards: parent shard
-    PLACE: Final = "place"  # Stream shards: last processed sequence number
+    POSITION: Final = "position"  # Stream shards: last processed sequence number
     DONE: Final = "done"  # Stream shards: true if completely read
     READ_TO: Final = "read_to"  # Stream shards: time up to which the shard is read, ms since 1970
     HOLDER: Final = "holder"  # Stream shards: the reader that holds the lease

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from chatserver.config import Cold, Warm
 from chatserver.warm.dynamo.tenancy import SEPARATOR
-from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Table
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, TableSchema
 
 TENANT: Final = "${aws:PrincipalTag/tenant}"
 # IAM actions required by each SDK operation.
@@ -92,7 +92,7 @@ def _list_actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> li
     )
 
 
-def _list_arns(tables: Sequence[Table], *, with_indexes: bool) -> list[str]:
+def _list_arns(tables: Sequence[TableSchema], *, with_indexes: bool) -> list[str]:
     arns: list[str] = []
     for table in tables:
         arn = f"arn:aws:dynamodb:*:*:table/{table.name_in(Warm())}"
@@ -135,7 +135,7 @@ def _build_object_statements() -> list[dict[str, Any]]:
     ]
 
 
-def _build_scan_statement(tables: Sequence[Table]) -> dict[str, Any]:
+def _build_scan_statement(tables: Sequence[TableSchema]) -> dict[str, Any]:
     return {
         "Sid": "ScansOfAllTenants",
         "Effect": "Allow",

@@ -17,14 +17,14 @@ from chatserver.warm.dynamo.client import DynamoClient, TableMissing
 from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
-from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Index, Key, Table
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Index, Key, TableSchema
 
 POLL_S = 0.5
 APPLY_TIMEOUT_S = 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """Result of `apply_tables` for one table."""
 
     table: str
@@ -38,7 +38,7 @@ async def apply_tables(
     *,
     timeout_s: float = APPLY_TIMEOUT_S,
     poll_s: float = POLL_S,
-) -> list[Change]:
+) -> list[TableChange]:
     """Create the four tables as defined by the settings; return what was done for each table.
 
     Guarantees:
@@ -57,13 +57,13 @@ async def apply_tables(
             problems += await find_problems(client, table, settings, description)
     if problems:
         raise ConfigError(problems)
-    changes: list[Change] = []
+    changes: list[TableChange] = []
     async with client.deadline(timeout_s, "tables to become active"):
         for table, description in descriptions.items():
             name = table.name_in(settings)
             if description is None:
                 await _create(client, table, settings)
-            changes.append(Change(name, "kept" if description else "created", "table"))
+            changes.append(TableChange(name, "kept" if description else "created", "table"))
         for table in TABLES:
             name = table.name_in(settings)
             active = await _wait_active(client, table, name, poll_s)
@@ -76,7 +76,7 @@ async def apply_tables(
 
 
 async def find_problems(
-    client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
+    client: DynamoClient, table: TableSchema, settings: Warm, description: dict[str, Any]
 ) -> list[str]:
     """Return how a table differs from its definition, except for what `apply_tables` fixes."""
     name = table.name_in(settings)
@@ -95,18 +95,18 @@ async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
     return description
 
 
-def _find_differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
+def _find_differences(table: TableSchema, name: str, description: dict[str, Any]) -> list[str]:
     """Return differences from the definition that cannot be fixed in an existing table."""
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     problems: list[str] = []
 
-    def compare(place: str, key: Key, schema: list[dict[str, str]]) -> None:
-        wanted = build_key_schema(key)
-        if sorted(schema, key=str) != sorted(wanted, key=str):
-            problems.append(f"table {name}{place}: its keys are {schema}, expected {wanted}")
+    def compare(location: str, key: Key, schema: list[dict[str, str]]) -> None:
+        expected = build_key_schema(key)
+        if sorted(schema, key=str) != sorted(expected, key=str):
+            problems.append(f"table {name}{location}: its keys are {schema}, expected {expected}")
             return
         problems.extend(
-            f"table {name}{place}: {attribute} is of type {types.get(attribute)}, "
+            f"table {name}{location}: {attribute} is of type {types.get(attribute)}, "
             f"expected {table.get_type(attribute)}"
             for attribute in key.names
             if types.get(attribute) != table.get_type(attribute)
@@ -144,7 +144,7 @@ async def describe_ttl(client: DynamoClient, name: str) -> dict[str, str]:
     return description
 
 
-async def _find_ttl_problems(client: DynamoClient, table: Table, name: str) -> list[str]:
+async def _find_ttl_problems(client: DynamoClient, table: TableSchema, name: str) -> list[str]:
     if table.expiry is None:
         return []
     state = await describe_ttl(client, name)
@@ -155,7 +155,7 @@ async def _find_ttl_problems(client: DynamoClient, table: Table, name: str) -> l
     return []
 
 
-def make_create_request(table: Table, settings: Warm) -> dict[str, Any]:
+def make_create_request(table: TableSchema, settings: Warm) -> dict[str, Any]:
     """Return the CreateTable request for a table with the given settings."""
     keys = [table.key, *(index.key for index in table.indexes)]
     attributes = sorted({name for key in keys for name in key.names})
@@ -191,7 +191,7 @@ def make_create_request(table: Table, settings: Warm) -> dict[str, Any]:
     return request
 
 
-async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
+async def _create(client: DynamoClient, table: TableSchema, settings: Warm) -> None:
     try:
         await client.call("create_table", make_create_request(table, settings))
     except Conflict:
@@ -210,7 +210,7 @@ _STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
 
 
 async def _wait_active(
-    client: DynamoClient, table: Table, name: str, poll_s: float
+    client: DynamoClient, table: TableSchema, name: str, poll_s: float
 ) -> dict[str, Any]:
     """Wait until a table and its indexes are active; return its description.
 
@@ -229,29 +229,29 @@ async def _wait_active(
         await asyncio.sleep(poll_s)
 
 
-async def _apply_expiry(client: DynamoClient, table: Table, name: str) -> list[Change]:
+async def _apply_expiry(client: DynamoClient, table: TableSchema, name: str) -> list[TableChange]:
     if table.expiry is None:
         return []
     state = await describe_ttl(client, name)
     if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}:
-        return [Change(name, "kept", f"TTL on {state['AttributeName']}")]
+        return [TableChange(name, "kept", f"TTL on {state['AttributeName']}")]
     specification = {"Enabled": True, "AttributeName": table.expiry}
     await client.call(
         "update_time_to_live", {"TableName": name, "TimeToLiveSpecification": specification}
     )
-    return [Change(name, "enabled", f"TTL on {table.expiry}")]
+    return [TableChange(name, "enabled", f"TTL on {table.expiry}")]
 
 
 async def _apply_stream(
-    client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
-) -> list[Change]:
+    client: DynamoClient, table: TableSchema, settings: Warm, description: dict[str, Any]
+) -> list[TableChange]:
     if not (settings.stream and table.is_streamed):
         return []
     name = table.name_in(settings)
     if description.get("StreamSpecification", {}).get("StreamEnabled"):
-        return [Change(name, "kept", "stream")]
+        return [TableChange(name, "kept", "stream")]
     await client.call("update_table", {"TableName": name, "StreamSpecification": _STREAM})
-    return [Change(name, "enabled", "stream")]
+    return [TableChange(name, "enabled", "stream")]
 
 
 async def record_newest(client: DynamoClient) -> None:

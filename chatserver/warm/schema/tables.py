@@ -230,7 +230,7 @@ class Index:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Table:
+class TableSchema:
     """A table. `numbers` are the key attributes of type N; all other key attributes have type S."""
 
     name: str
@@ -264,7 +264,7 @@ FILES_INDEX: Final = Index(
 SESSION_CHAT_INDEX: Final = Index("GSI1_chat", Key(SessionField.GSI1_PK, None))
 MEMBER_INDEX: Final = Index("by_member", Key(DirectoryField.SK, DirectoryField.PK))
 
-MESSAGES: Final = Table(
+MESSAGES: Final = TableSchema(
     "messages",
     Key(MessageField.CHAT, MessageField.TS),
     (SENDER_INDEX, RECEIVER_INDEX, STATUS_INDEX, FILES_INDEX),
@@ -272,14 +272,14 @@ MESSAGES: Final = Table(
     expiry=MessageField.TTL,
     is_streamed=True,
 )
-CHAT_SESSION: Final = Table(
+CHAT_SESSION: Final = TableSchema(
     "chat_session",
     Key(SessionField.PK, SessionField.SK),
     (SESSION_CHAT_INDEX,),
     expiry=SessionField.TTL,
 )
-SOCIAL: Final = Table("social", Key(SocialField.PK, SocialField.SK), expiry=SocialField.TTL)
-DIRECTORY: Final = Table(
+SOCIAL: Final = TableSchema("social", Key(SocialField.PK, SocialField.SK), expiry=SocialField.TTL)
+DIRECTORY: Final = TableSchema(
     "directory",
     Key(DirectoryField.PK, DirectoryField.SK),
     (MEMBER_INDEX,),

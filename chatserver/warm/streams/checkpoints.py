@@ -2,12 +2,12 @@
 
 Owns, in table `directory`:
 
-    PK "stream"  SK "shard#<stream>/<shard>"  parent S  place S  done BOOL  read_to N (ms)
+    PK "stream"  SK "shard#<stream>/<shard>"  parent S  position S  done BOOL  read_to N (ms)
                                               holder S  held_until N (ms)  turn N  expires_at N
     PK "stream"  SK "reader#<name>"           seen N (ms)  expires_at N
 
-`place` is the sequence number of the last processed record. `read_to` is the time up to which the
-shard has been read.
+`position` is the sequence number of the last processed record. `read_to` is the time up to which
+the shard has been read.
 
 A reader holds the lease of a shard while it reads the shard. Each holder gets a higher fencing
 token (`turn`). A checkpoint with a lower token is rejected, so a reader that was paused for longer
@@ -40,7 +40,7 @@ READER_KEPT_S: Final = 86_400
 _IS_OPEN: Final = Attr(Field.DONE).is_absent
 
 
-class LeaseLost(Unavailable):
+class ShardLeaseLost(Unavailable):
     """Another reader holds the shard's lease."""
 
 
@@ -50,7 +50,7 @@ class ShardLease(NamedTuple):
     name: str
     holder: str
     turn: int
-    place: str | None
+    position: str | None
     read_to_ms: int
 
 
@@ -83,7 +83,7 @@ class StreamCheckpoints:
                 is_held = (find_number(item, Field.HELD_UNTIL) or 0) > now_ms
                 state.progress[name] = ShardProgress(
                     name,
-                    find_text(item, Field.PLACE),
+                    find_text(item, Field.POSITION),
                     Field.DONE in item,
                     find_number(item, Field.READ_TO) or 0,
                     get_text(item, Field.HOLDER) if is_held else None,
@@ -124,7 +124,7 @@ class StreamCheckpoints:
         except ConditionFailed:
             return None
         turn, read_to_ms = get_number(item, Field.TURN), get_number(item, Field.READ_TO)
-        return ShardLease(shard.name, reader, turn, find_text(item, Field.PLACE), read_to_ms)
+        return ShardLease(shard.name, reader, turn, find_text(item, Field.POSITION), read_to_ms)
 
     async def save(
         self, hold: ShardLease, now: float, *, is_done: bool = False, keep: bool = True
@@ -132,22 +132,22 @@ class StreamCheckpoints:
         """Record the progress of a shard, and keep or release its lease.
 
         Raises:
-            LeaseLost: another reader holds the shard.
+            ShardLeaseLost: another reader holds the shard.
         """
         until_ms = int((now + self._lease_s) * 1000) if keep and not is_done else 0
         changes: dict[str, Change] = {
             Field.HELD_UNTIL: until_ms,
             Field.READ_TO: hold.read_to_ms,
         }
-        if hold.place is not None:
-            changes[Field.PLACE] = hold.place
+        if hold.position is not None:
+            changes[Field.POSITION] = hold.position
         if is_done:
             changes |= _build_completion(now)
         is_own = (Attr(Field.TURN) == hold.turn) & (Attr(Field.HOLDER) == hold.holder)
         try:
             await self._table.update((_PARTITION, _SHARD + hold.name), changes, if_=is_own)
         except ConditionFailed as exc:
-            raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
+            raise ShardLeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
     async def close(self, progress: ShardProgress, now: float) -> bool:
         """Mark a shard that no longer exists as complete; return False if it already was."""

@@ -23,7 +23,7 @@ RECORDS_MAX: Final = 1000  # maximum records per page; AWS allows 1,000 and 1 MB
 _TTL: Final = {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}
 
 
-class Record(NamedTuple):
+class StreamRecord(NamedTuple):
     """A change to an item. `removed` is the old item if TTL removed it."""
 
     sequence: str
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 class RecordPage(NamedTuple):
     """Records in order, and the next iterator, which is None at the end of the shard."""
 
-    records: list[Record]
+    records: list[StreamRecord]
     next: str | None
 
 
@@ -118,14 +118,14 @@ class StreamReader:
         ]
         return RecordPage(records, response.get("NextShardIterator"))
 
-    def _remove_foreign_item(self, record: Record) -> Record:
+    def _remove_foreign_item(self, record: StreamRecord) -> StreamRecord:
         """Return `record`, without its removed item if the item belongs to another tenant."""
         if self._tenancy is None or record.removed is None:
             return record
         return record._replace(removed=self._tenancy.find_own(self._table, record.removed))
 
 
-def _decode_record(raw: dict[str, Any]) -> Record:
+def _decode_record(raw: dict[str, Any]) -> StreamRecord:
     change = raw["dynamodb"]
     created: datetime | None = change.get("ApproximateCreationDateTime")
     # Only TTL removals have a user identity. A removal whose identity lacks attributes also counts
@@ -138,4 +138,4 @@ def _decode_record(raw: dict[str, Any]) -> Record:
     )
     removed = change.get("OldImage") if is_by_ttl else None
     created_s = 0.0 if created is None else created.timestamp()
-    return Record(change["SequenceNumber"], created_s, removed)
+    return StreamRecord(change["SequenceNumber"], created_s, removed)

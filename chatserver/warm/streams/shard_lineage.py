@@ -46,18 +46,18 @@ def build_shard_name(arn: str, id_: str) -> str:
 class ShardProgress(NamedTuple):
     """Progress of a shard.
 
-    `place` is the sequence number of the last processed record, and `read_to_ms` the time up to
+    `position` is the sequence number of the last processed record, and `read_to_ms` the time up to
     which the shard has been read. `holder` is the reader that holds the shard's lease, or None.
     """
 
     name: str
-    place: str | None = None
+    position: str | None = None
     is_done: bool = False
     read_to_ms: int = 0
     holder: str | None = None
 
 
-class Plan(NamedTuple):
+class ShardPlan(NamedTuple):
     """Next actions of a reader: shards to claim, to release, and to report as lost.
 
     A shard is lost if it expired before it was read. `late_ms` is the lag of the shard that is
@@ -76,7 +76,7 @@ def plan(
     readers: Collection[str],
     me: str,
     now_ms: int,
-) -> Plan:
+) -> ShardPlan:
     """Return the next actions of reader `me`. `readers` are the live readers.
 
     Guarantees:
@@ -105,4 +105,4 @@ def plan(
     share = math.ceil(len(readable) / len({*readers, me}))
     reading = [shard for shard in progress.values() if not shard.is_done and shard not in lost]
     late_ms = max((now_ms - shard.read_to_ms for shard in reading), default=0)
-    return Plan(free[: max(0, share - len(mine))], mine[share:], lost, max(0, late_ms))
+    return ShardPlan(free[: max(0, share - len(mine))], mine[share:], lost, max(0, late_ms))

@@ -46,7 +46,7 @@ from chatserver.protocol.redis_memory_costs import (
 )
 from chatserver.requests.registry import compute_memory_cost
 from chatserver.service.chats.read_marks import ReadMarks
-from chatserver.service.chats.user_chats import Chats
+from chatserver.service.chats.user_chats import UserChats
 from chatserver.service.messaging.inbox_delivery import deliver_to_all
 from chatserver.service.messaging.message_changes import MessageChangeService
 from chatserver.service.messaging.message_sender import MessageSender
@@ -131,7 +131,7 @@ class Day:
             devices=fakes,
             charge=self._charge,
         )
-        self.chats = Chats(
+        self.chats = UserChats(
             inboxes=self.inboxes,
             audiences=self.audiences,
             log=log,

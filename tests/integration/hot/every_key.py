@@ -12,9 +12,9 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
 from chatserver.domain.inboxes import Delivery, ListedChat
 from chatserver.domain.membership_change_types import ChangeEntry, MembershipChange
-from chatserver.domain.message_change_types import MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeOutcome, MessageChange
 from chatserver.domain.messages import PendingDraft, compute_digest
-from chatserver.domain.presence import GatewayPresence, State
+from chatserver.domain.presence import GatewayPresence, PresenceState
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.model import File
@@ -47,11 +47,10 @@ from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.jwks_cache import JwksCache
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.memory_usage import list_memory
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
@@ -59,7 +58,8 @@ from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.hot.users.rate_limits import RateLimits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.hot.users.user_gateways import UserGateways
-from chatserver.hot.users.user_sessions import Claim, Sessions
+from chatserver.hot.users.user_sessions import Claim, UserSessions
+from chatserver.hot.worker_leases import Lease
 from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.overview.hot import MEASURED_MAX, BacklogStats, ProcessStatsLog
@@ -197,7 +197,7 @@ async def use_like_counts(hot: HotClient) -> None:
 async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Restrict a chat, block a user, and queue webhook events in all states."""
     assert await HotMembership(hot).set_write_policy(chat, 99, ":s1")
-    await Blocks(hot).add(users[0], users[1])
+    await HotBlocks(hot).add(users[0], users[1])
     events = EventQueue(hot, hot.keys.get_partition(chat), 1000)
     await events.append([b"1", b"2", b"3", b"4"])
     first, second, third, _ = (await events.list_pending(100))[-4:]
@@ -229,8 +229,8 @@ async def use_sessions(hot: HotClient, users: list[UserId]) -> None:
     seen = PresenceStates(hot=hot, gateway=GATEWAY, online_ttl_s=TTL_S, keep_s=TTL_S)
     await seen.extend_expiry()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
-    await Sessions(hot=hot, gateway=GATEWAY, sessions_max=20, keep_s=TTL_S).claim(claims)
-    await seen.publish([GatewayPresence(user, State.ONLINE, 0.0) for user in users])
+    await UserSessions(hot=hot, gateway=GATEWAY, sessions_max=20, keep_s=TTL_S).claim(claims)
+    await seen.publish([GatewayPresence(user, PresenceState.ONLINE, 0.0) for user in users])
     await seen.subscribe(users)
     await seen.unsubscribe(users[1:])
     await Revocations(hot, 60).put(users[0], before=1, logins=["l1"], is_banned=True)
@@ -279,7 +279,7 @@ async def use_message_changes(hot: HotClient, chat: ChatId, user: UserId) -> Non
         tail = codec.encode_entry_tail(chat, mid, user, ref, kind, "x", 1)
         made = MessageChange(chat, user, ref, mid, "dd", kind, Seq(1), "x", tail)
         changed = await MessageChangeCommitter(hot, GATEWAY).commit_change(made)
-        assert changed.outcome is Outcome.COMMITTED
+        assert changed.outcome is ChangeOutcome.COMMITTED
 
 
 async def use_membership(

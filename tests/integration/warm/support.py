@@ -26,7 +26,7 @@ from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES

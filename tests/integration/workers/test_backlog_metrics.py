@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from chatserver.container.storage import StorageContainer
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.workers.support import (
     Gateway,
     is_drained,

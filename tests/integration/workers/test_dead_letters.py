@@ -11,7 +11,7 @@ import pytest
 from chatserver.cli import dead_letters
 from chatserver.container.storage import StorageContainer
 from chatserver.errors import CorruptData
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.workers.persist.test_persist import swap
 from tests.integration.workers.support import (
     Gateway,

@@ -115,7 +115,7 @@ async def test_rpc_unknown_call_is_refused_and_blocks_no_other(
 ) -> None:
     """During a rolling update, a gateway may send calls that a worker does not know."""
 
-    class FutureOperation(rpc.Operation, tag="future"):
+    class FutureOperation(rpc.RpcOperation, tag="future"):
         """An operation of a later release."""
 
     key = container.hot.keys.rpc_calls()

@@ -19,7 +19,7 @@ from chatserver.cold.bucket import _make_lifecycle_rules
 from chatserver.config import Cold, Warm, load_settings
 from chatserver.warm.schema.iam_policies import POLICIES, make_policy
 from chatserver.warm.schema.provisioning import make_create_request
-from chatserver.warm.schema.tables import TABLES, Table
+from chatserver.warm.schema.tables import TABLES, TableSchema
 from deploy.documents.schema_documents import encode_document
 from tests.support.deployments import (
     PROVIDER,
@@ -106,7 +106,7 @@ def create_request_of(arguments: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @pytest.mark.parametrize("name", TERRAFORM_CASES)
-def test_tables_equal_those_of_the_server(name: str, table: Table) -> None:
+def test_tables_equal_those_of_the_server(name: str, table: TableSchema) -> None:
     """Keys, indexes, types, projections, capacity, stream and TTL equal the server's request."""
     units = 25 if name == "terraform-provisioned" else 100
     expected = make_create_request(

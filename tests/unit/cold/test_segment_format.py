@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.cold.segment_format import RAW_BYTES_MAX, decode_segment, encode_segment
-from chatserver.domain.archive_segments import Segment
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message
 
@@ -49,7 +49,7 @@ def entry(seq: int, ts: int | None = None, chat: str = "chat") -> Message:
     return Message(seq, seq * 10 if ts is None else ts, chat, "mid", "alice", "ref", "text", "Hi")
 
 
-def recompress(segment: Segment, raw: bytes) -> tuple[Segment, bytes]:
+def recompress(segment: ArchiveSegment, raw: bytes) -> tuple[ArchiveSegment, bytes]:
     """Compress other content, with a manifest that matches the object."""
     data = zstandard.ZstdCompressor().compress(raw)
     digest = hashlib.sha256(data).hexdigest()

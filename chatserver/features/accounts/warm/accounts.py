@@ -1,4 +1,4 @@
-"""Password hashes and profiles in the DynamoDB table `directory`. `LoginRows` stores the logins.
+"""Password hashes and profiles in the DynamoDB table `directory`. `Logins` stores the logins.
 
 | record       | `PK`       | `SK`          | attributes     |
 |--------------|------------|---------------|----------------|
@@ -19,7 +19,7 @@ from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.social_items import EXISTS, INFO_ITEM
 from chatserver.warm.chats.directory_items import USER, User, user_key
-from chatserver.warm.chats.logins import IS_ACTIVE, LOGIN, LoginRows
+from chatserver.warm.chats.logins import IS_ACTIVE, LOGIN, Logins
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.codecs import Codec
 from chatserver.warm.dynamo.conditions import Attr
@@ -45,7 +45,7 @@ CREDENTIAL: Final = Codec(
 )
 
 
-class AccountRows(LoginRows):
+class AccountRows(Logins):
     """Reads and writes account items."""
 
     def __init__(self, client: DynamoClient) -> None:

@@ -45,7 +45,7 @@ from chatserver.features.analytics.model import (
     list_moved,
 )
 from chatserver.features.analytics.worker.file_locations import delete_rows
-from chatserver.hot.leases import Lease
+from chatserver.hot.worker_leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 

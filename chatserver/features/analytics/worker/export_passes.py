@@ -29,7 +29,7 @@ from chatserver.features.analytics.warm import NewSegment
 from chatserver.features.analytics.worker.compaction import Compactor
 from chatserver.features.analytics.worker.export_unit_reader import ExportUnitReader
 from chatserver.features.analytics.worker.exporter import Exporter, ExportTally
-from chatserver.hot.leases import Lease
+from chatserver.hot.worker_leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.chat_scan import iter_chats

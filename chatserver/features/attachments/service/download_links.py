@@ -16,7 +16,7 @@ from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.warm import Attachments
 from chatserver.protocol import codec, frames
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 
 LINK_S = 300  # lifetime of a download URL
 SEQS_TRIED_MAX = 3
@@ -50,7 +50,7 @@ class DownloadLinks:
     """Download use case, for the HTTP API."""
 
     def __init__(
-        self, *, rows: Attachments, objects: Files, readers: ReadAccess, pages: History
+        self, *, rows: Attachments, objects: Files, readers: ReadAccess, pages: HistoryPages
     ) -> None:
         self._rows = rows
         self._objects = objects

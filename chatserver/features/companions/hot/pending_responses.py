@@ -22,9 +22,9 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.features.companions.keys import CompanionKeys
 from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.worker_leases import Lease
 
 # `record` calls the script after it has collected this many messages from whole backlog entries.
 RECORDED_MAX = 200

@@ -30,11 +30,11 @@ from chatserver.features.companions.companion_options import (
 from chatserver.features.companions.model import NO_COMPANION, Changes, Companion
 from chatserver.features.companions.tables import CompanionField as Field
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Attr, Condition, Default
 from chatserver.warm.dynamo.item_attributes import get_number, get_text
 from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
-from chatserver.warm.dynamo.paging import Page, Span, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, read_page
 from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 
@@ -58,7 +58,7 @@ VERSION: Final = Codec(
     model=Field.MODEL,
     context_tokens_max=Field.CONTEXT_TOKENS,
     answer_tokens_max=Field.ANSWER_TOKENS,
-    options=Stored(Field.OPTIONS, NO_OPTIONS, parse_options, encode_options),
+    options=StoredField(Field.OPTIONS, NO_OPTIONS, parse_options, encode_options),
 )
 # Encodes the head item, given the newest version.
 HEAD: Final = Codec(
@@ -203,7 +203,7 @@ class CompanionRows:
                 None if DirectoryField.ENDED in row else by_id.get(_get_id(row)) for row in rows
             ]
 
-        page: Page[Companion] = await read_page(
+        page: QueryPage[Companion] = await read_page(
             self._table.client, span, self._table.build_query(span), load, limit=limit, start=start
         )
         following = None

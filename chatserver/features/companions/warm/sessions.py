@@ -34,7 +34,7 @@ from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Condition, encode_item
 from chatserver.warm.dynamo.item_attributes import find_number, get_number, get_text
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Key, Table
 from chatserver.warm.schema.tables import (
     CHAT_SESSION,
@@ -210,7 +210,7 @@ class SessionRows:
 
     async def list_all(
         self, user: UserId, *, limit: int, start: Token | None = None
-    ) -> Page[CompanionSession]:
+    ) -> QueryPage[CompanionSession]:
         """Return a page of a user's sessions: first active ones, then ended ones.
 
         Ended sessions are sorted by companion and then by time.
@@ -222,7 +222,7 @@ class SessionRows:
 
     async def list_old(
         self, user: UserId, companion: CompanionId, *, limit: int, start: Token | None = None
-    ) -> Page[CompanionSession]:
+    ) -> QueryPage[CompanionSession]:
         """Return a page of a user's ended sessions with one companion, newest first."""
         span = Span(CHAT_SESSION, user, prefix=companion + OLD)
         return await self._list(span, limit, start, is_newest_first=True)
@@ -238,7 +238,7 @@ class SessionRows:
 
     async def _list(
         self, span: Span, limit: int, start: Token | None, *, is_newest_first: bool = False
-    ) -> Page[CompanionSession]:
+    ) -> QueryPage[CompanionSession]:
         query = self._table.build_query(span, is_newest_first=is_newest_first)
 
         async def load(rows: list[Item]) -> list[CompanionSession | None]:

@@ -51,7 +51,7 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from chatserver.service.history.reader_views import ReaderViews
 from chatserver.service.messaging.message_sender import MessageSender
 from chatserver.telemetry import metrics
@@ -261,7 +261,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
     poster, chat_log = RemoteDelivery(container.gateway_stream_writer, nobody), ChatLog(hot)
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     members = MemberCheck(hot, container.audiences)
-    history = History(
+    history = HistoryPages(
         log=chat_log,
         older=container.older_tiers,
         members=members,

@@ -64,7 +64,7 @@ from chatserver.features.companions.worker.prompt_context import (
 )
 from chatserver.features.companions.worker.session_summaries import split_parts
 from chatserver.protocol import codec, frames
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -124,7 +124,7 @@ class MemoryExtractor:
     _providers: Providers
     _rows: MemoryRows
     _sessions: SessionRows
-    _history: History
+    _history: HistoryPages
     _budgets: TokenBudgets
     _pending: PendingResponses
 

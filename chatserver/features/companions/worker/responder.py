@@ -66,7 +66,7 @@ from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.outbound.http_client import HttpClient
 from chatserver.protocol import codec, frames
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from chatserver.service.messaging.message_sender import Draft, MessageSender
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -116,7 +116,7 @@ class ResponderContext:
     clock: Clock
     catalog: CompanionCatalog
     providers: Providers
-    history: History
+    history: HistoryPages
     messaging: MessageSender
     references: HotMembership
     budgets: TokenBudgets

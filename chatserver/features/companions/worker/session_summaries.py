@@ -42,7 +42,7 @@ from chatserver.features.companions.worker.prompt_context import (
     list_answered,
 )
 from chatserver.protocol import codec, frames
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -72,7 +72,7 @@ class SessionSummaries:
     _call_limits: CallLimits
     _providers: Providers
     _summaries: Summaries
-    _history: History
+    _history: HistoryPages
     _budgets: TokenBudgets
 
     async def find(self, chat: ChatId) -> SessionSummary | None:

@@ -33,7 +33,7 @@ from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.chats.logins import IS_ACTIVE
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Add, Attr, Attributes, Changes, Condition
 from chatserver.warm.dynamo.item_attributes import find_text, get_number, get_text
 from chatserver.warm.dynamo.paging import Span
@@ -61,15 +61,15 @@ JOB: Final = Codec(
     progress=Field.PROGRESS,
     tries=Field.TRIES,
     until_ms=Field.HELD_UNTIL,
-    holder=Stored(Field.HOLDER, dump=lambda holder: holder or "-"),
-    steps=Stored(
+    holder=StoredField(Field.HOLDER, dump=lambda holder: holder or "-"),
+    steps=StoredField(
         Field.STEPS,
         absent=(),
         load=lambda text: _steps.decode(text or "[]"),
         dump=lambda steps: msgspec.json.encode(steps).decode(),
     ),
-    why=Stored(Field.WHY, absent=""),
-    size=Stored(Field.SIZE, absent=0),
+    why=StoredField(Field.WHY, absent=""),
+    size=StoredField(Field.SIZE, absent=0),
     expires_at=Field.EXPIRES_AT,
 )
 # Attributes of the fields that an update may change.

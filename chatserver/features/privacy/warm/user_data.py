@@ -22,7 +22,7 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
-from chatserver.warm.messages.message_repository import decode_items
+from chatserver.warm.messages.messages import decode_items
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SENDER_INDEX, DirectoryField
 from chatserver.warm.schema.tables import MessageField as Field

@@ -26,7 +26,7 @@ from chatserver.features.push.model import Subscription
 from chatserver.features.push.tables import PushField as Field
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Attr
 from chatserver.warm.dynamo.item_attributes import format_key
 from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
@@ -46,8 +46,8 @@ SUBSCRIPTION: Final = Codec(
     kind=Field.KIND,
     target=Field.TARGET,
     created_ms=Field.CREATED,
-    p256dh=Stored(Field.P256DH, absent=""),
-    auth=Stored(Field.AUTH, absent=""),
+    p256dh=StoredField(Field.P256DH, absent=""),
+    auth=StoredField(Field.AUTH, absent=""),
     device=Field.DEVICE,
 )
 

@@ -40,7 +40,7 @@ from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import HiddenMessages
-from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
@@ -95,7 +95,7 @@ class PushDispatcher:
         self._sender = sender
         self._log = ChatLog(container.hot)
         self._unread_counts = container.unread_counts
-        self._blocks = Blocks(container.hot)
+        self._blocks = HotBlocks(container.hot)
         self._hidden = HiddenMessages(container.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()

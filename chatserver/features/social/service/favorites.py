@@ -25,7 +25,7 @@ from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.message_context import MessageContext, Reference
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.dynamo.paging import QueryPage, Token
 
 NO_MESSAGE: Final = "message: the chat has no such message"
 READS_IN_FLIGHT_MAX: Final = 8  # maximum concurrent message reads per page
@@ -94,7 +94,9 @@ class Favorites:
         """Remove a favorite. Idempotent."""
         await self._rows.remove(user, ref)
 
-    async def list_posts(self, user: UserId, start: Token | None, limit: int) -> Page[SavedPost]:
+    async def list_posts(
+        self, user: UserId, start: Token | None, limit: int
+    ) -> QueryPage[SavedPost]:
         """Return a page of saved posts, most recently saved first.
 
         Guarantees:
@@ -124,7 +126,7 @@ class Favorites:
 
     async def list_messages(
         self, user: UserId, start: Token | None, limit: int
-    ) -> Page[SavedMessage]:
+    ) -> QueryPage[SavedMessage]:
         """Return a page of saved messages, most recently saved first.
 
         Guarantees:

@@ -21,7 +21,7 @@ from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
@@ -100,7 +100,7 @@ class SocialFavorites:
 
     async def list_page(
         self, user: str, kind: Kind, start: Token | None, limit: int, load: Load[T]
-    ) -> Page[T]:
+    ) -> QueryPage[T]:
         """Return a page of favorites of one kind, converted by `load`, most recently saved first.
 
         Favorites for which `load` returns None are omitted. For guarantees, see `read_page`.

@@ -20,7 +20,7 @@ from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.chats.moderation import BLOCK
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
@@ -101,15 +101,19 @@ class FollowEdges:
         keys: list[Key] = [(partition, social.user_key(other)) for other in sorted(set(others))]
         return {social.decode_edge(item).user for item in await self._table.get_items(keys)}
 
-    async def list_followers(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
+    async def list_followers(
+        self, user: str, start: Token | None, limit: int
+    ) -> QueryPage[GraphEdge]:
         """Return a page of a user's followers, sorted by id. Eventually consistent, one Query."""
         return await self._list(social.follower_key(user), start, limit)
 
-    async def list_following(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
+    async def list_following(
+        self, user: str, start: Token | None, limit: int
+    ) -> QueryPage[GraphEdge]:
         """Return a page of users whom `user` follows, by id. Eventually consistent, one Query."""
         return await self._list(social.following_key(user), start, limit)
 
-    async def _list(self, partition: str, start: Token | None, limit: int) -> Page[GraphEdge]:
+    async def _list(self, partition: str, start: Token | None, limit: int) -> QueryPage[GraphEdge]:
         span = Span(SOCIAL, partition)
 
         async def load(rows: list[Item]) -> Sequence[GraphEdge]:

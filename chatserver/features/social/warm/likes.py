@@ -18,7 +18,7 @@ from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
@@ -65,7 +65,9 @@ class SocialLikes:
         items = await self._table.get_items([_edge_key(user, post) for post in sorted(set(posts))])
         return {PostId(item[Field.PK]["S"].split("#")[1]) for item in items}
 
-    async def list_likes(self, post: PostId, start: Token | None, limit: int) -> Page[GraphEdge]:
+    async def list_likes(
+        self, post: PostId, start: Token | None, limit: int
+    ) -> QueryPage[GraphEdge]:
         """Return a page of a post's likes, sorted by user. Eventually consistent, one Query."""
         span = Span(SOCIAL, social.likelist_key(post))
 

@@ -18,7 +18,7 @@ from chatserver.features.social.warm.fanouts import JobKind, job_key
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
@@ -111,7 +111,7 @@ class SocialPosts:
         items = await self._table.get_items([_post_row(each) for each in sorted(set(post_refs))])
         return {PostRef(post.id, post.author): post for post in map(social.POST.decode, items)}
 
-    async def list_posts(self, author: str, start: Token | None, limit: int) -> Page[Post]:
+    async def list_posts(self, author: str, start: Token | None, limit: int) -> QueryPage[Post]:
         """Return a page of a user's posts, newest first. Strongly consistent, one Query."""
         span = Span(SOCIAL, social.posts_key(author))
         query = self._table.build_query(span, is_newest_first=True)

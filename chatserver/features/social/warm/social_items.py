@@ -31,7 +31,7 @@ from chatserver.domain.ids import new_id
 from chatserver.errors import CorruptData
 from chatserver.features.social.model import Counts, GraphEdge, Info, Post, PostId, PostRef
 from chatserver.warm.dynamo.client import Action, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Add, Attr, Attributes
 from chatserver.warm.dynamo.table import Key, Table
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL
@@ -113,9 +113,9 @@ COUNTS: Final = Codec(
     Counts,
     "u#{user}",
     COUNT,
-    followers=Stored(Field.FOLLOWERS, absent=0),
-    following=Stored(Field.FOLLOWING, absent=0),
-    posts=Stored(Field.POSTS, absent=0),
+    followers=StoredField(Field.FOLLOWERS, absent=0),
+    following=StoredField(Field.FOLLOWING, absent=0),
+    posts=StoredField(Field.POSTS, absent=0),
 )
 _IS_NEW: Final = Attr(Field.PK).is_absent
 EXISTS: Final = Attr(Field.PK).exists

@@ -24,7 +24,7 @@ from chatserver.warm.dynamo.conditions import Attr, Change, Condition, Raw
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.migrations.migration import Migration, Repair
-from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows, Segment
+from chatserver.warm.schema.migrations.progress_and_lock import MigrationProgress, ScanSegment
 from chatserver.warm.schema.tables import MessageField
 
 PAGE_ITEMS: Final = 200
@@ -33,14 +33,14 @@ REPAIR_UNITS: Final = 2.0  # estimated write units of a repair: the item and one
 TRIES_MAX: Final = 8
 
 
-class Report(Protocol):
+class MigrationReport(Protocol):
     """Progress output of a run."""
 
     def print_line(self, text: str) -> None: ...
 
     def begin(self, title: str, items: int) -> None: ...
 
-    def advance(self, segments: Sequence[Segment]) -> None: ...
+    def advance(self, segments: Sequence[ScanSegment]) -> None: ...
 
     def end(self) -> None: ...
 
@@ -53,11 +53,11 @@ class Backfill:
         table: Table,
         migration: Migration,
         *,
-        rows: MigrationRows,
+        rows: MigrationProgress,
         token: int,
         reads: RateLimiter,
         writes: RateLimiter,
-        report: Report,
+        report: MigrationReport,
         page_items: int = PAGE_ITEMS,
     ) -> None:
         self._table = table
@@ -69,9 +69,9 @@ class Backfill:
         self._report = report
         self._page_items = page_items
         self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
-        self._segments: list[Segment] = []
+        self._segments: list[ScanSegment] = []
 
-    async def run(self, segments: int, items: int) -> list[Segment]:
+    async def run(self, segments: int, items: int) -> list[ScanSegment]:
         """Process all segments of the table, which has approximately `items` items.
 
         Guarantees:
@@ -93,7 +93,7 @@ class Backfill:
             self._report.end()
         return self._segments
 
-    async def _run_segment(self, segment: Segment) -> None:
+    async def _run_segment(self, segment: ScanSegment) -> None:
         page_units = 1.0
         while not segment.is_done:
             await self._reads.acquire(page_units)
@@ -108,7 +108,7 @@ class Backfill:
             last: Item | None = response.get("LastEvaluatedKey")
             segment = dataclasses.replace(
                 segment,
-                place=last or segment.place,
+                last_key=last or segment.last_key,
                 is_done=last is None,
                 read=segment.read + len(response["Items"]),
                 filled=segment.filled + sum(amount > 0 for amount in spent),
@@ -120,13 +120,13 @@ class Backfill:
             self._segments[segment.number] = segment
             self._report.advance(self._segments)
 
-    def _build_scan(self, segment: Segment) -> dict[str, Any]:
+    def _build_scan(self, segment: ScanSegment) -> dict[str, Any]:
         scan = self._table.build_scan(
             segment.number,
             len(self._segments),
             only=self._migration.reads,
             limit=self._page_items,
-            start=segment.place,
+            start=segment.last_key,
             is_consistent=True,
         )
         return scan | {"ReturnConsumedCapacity": "TOTAL"}
@@ -164,12 +164,12 @@ async def repair_item(table: Table, item: Item, repair: Callable[[Item], Repair 
     """
     key = table.get_key(item)
     for _ in range(TRIES_MAX):
-        wanted = repair(item)
-        if wanted is None:
+        item_repair = repair(item)
+        if item_repair is None:
             return 0.0
-        changes: dict[str, Change] = {name: Raw(value) for name, value in wanted.sets.items()}
-        changes |= dict.fromkeys(wanted.removes)
-        is_unchanged = build_condition(item, wanted)
+        changes: dict[str, Change] = {name: Raw(value) for name, value in item_repair.sets.items()}
+        changes |= dict.fromkeys(item_repair.removes)
+        is_unchanged = build_condition(item, item_repair)
         update = table.update_action(key, changes, if_=is_unchanged, keeps_stored=True)["Update"]
         try:
             response = await table.client.call(

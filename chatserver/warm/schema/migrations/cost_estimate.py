@@ -27,7 +27,7 @@ INDEX_WRITE_UNITS: Final = 1.0  # index entries contain little more than keys: l
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Estimate:
+class MigrationEstimate:
     """Approximate cost of a migration. `share` is the fraction of items to be written, 0 to 1."""
 
     migration: Migration
@@ -42,14 +42,14 @@ class Estimate:
 
 async def estimate(
     client: DynamoClient, settings: Warm, migrations: Sequence[Migration]
-) -> list[Estimate]:
+) -> list[MigrationEstimate]:
     """Estimate the cost of each migration.
 
     Guarantees:
         Cost: one DescribeTable per migration. For a migration that scans a table, also 32 reads of
         32 items.
     """
-    estimates: list[Estimate] = []
+    estimates: list[MigrationEstimate] = []
     repairs = set()
     for migration in migrations:
         result = await _estimate(client, settings, migration)
@@ -63,12 +63,14 @@ async def estimate(
     return estimates
 
 
-async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) -> Estimate:
+async def _estimate(
+    client: DynamoClient, settings: Warm, migration: Migration
+) -> MigrationEstimate:
     name = migration.table.name_in(settings)
     description = await describe_table(client, name)
     items, size = int(description.get("ItemCount", 0)), int(description.get("TableSizeBytes", 0))
     if migration.repair is None:
-        return Estimate(
+        return MigrationEstimate(
             migration=migration,
             items=items,
             bytes=size,
@@ -91,7 +93,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     share = len(missing) / len(sample) if sample else 0.0
     entry_units = [math.ceil(bytes_ / WRITE_UNIT_BYTES) + INDEX_WRITE_UNITS for bytes_ in missing]
     average = sum(entry_units) / len(entry_units) if entry_units else 0.0
-    return Estimate(
+    return MigrationEstimate(
         migration=migration,
         items=items,
         bytes=size,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.tables import Index, Table
+from chatserver.warm.schema.tables import Index, TableSchema
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Migration:
     name: str
     kind: Literal["expand", "fill", "contract"]
     change: str
-    table: Table
+    table: TableSchema
     why: str
     index: Index | None = None
     expiry: str | None = None

@@ -19,7 +19,7 @@ from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict, CorruptData
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.schema.provisioning import build_key_schema, build_projection, describe_ttl
-from chatserver.warm.schema.tables import Index, Table
+from chatserver.warm.schema.tables import Index, TableSchema
 
 POLL_S: Final = 0.2
 INDEX_POLL_S_MAX: Final = 10.0
@@ -68,7 +68,9 @@ def has_index(description: dict[str, Any], index: Index) -> bool:
     return True
 
 
-async def start_index(client: DynamoClient, table: Table, index: Index, settings: Warm) -> None:
+async def start_index(
+    client: DynamoClient, table: TableSchema, index: Index, settings: Warm
+) -> None:
     """Start the creation of the index, unless the table is already being changed."""
     create: dict[str, Any] = {
         "IndexName": index.name,

@@ -4,7 +4,7 @@ Owns, in table `directory`, in addition to `chatserver.warm.schema.active_versio
 
     PK "schema"  SK "lock"                     holder S  turn N  held_until N (ms)
     PK "schema"  SK "migration#<number>"       state S  started N  finished N (ms)  segments N
-    PK "schema"  SK "segment#<number>#<n>"     progress S (JSON of `Segment`)  turn N
+    PK "schema"  SK "segment#<number>#<n>"     progress S (JSON of `ScanSegment`)  turn N
 
 One process holds the lock at a time. A process that was paused for longer than its lease detects
 the loss at the next renewal. Until then, its checkpoints are rejected, because the next holder has
@@ -25,7 +25,7 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import Unavailable
 from chatserver.task_groups import open_task_group
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Add, Attr, Changes, Condition, Value
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.schema.active_version import build_key
@@ -44,7 +44,7 @@ class LockLost(Unavailable):
     """Another process holds the lock, or may hold it."""
 
 
-class Progress(NamedTuple):
+class MigrationRun(NamedTuple):
     """Progress of a migration that has started. Times are in ms since 1970."""
 
     state: str
@@ -54,22 +54,22 @@ class Progress(NamedTuple):
 
 
 PROGRESS: Final = Codec(
-    Progress,
+    MigrationRun,
     "schema",
     "migration#{number:04d}",
     state=Field.STATE,
     started_ms=Field.STARTED,
     segments=Field.SEGMENTS,
-    finished_ms=Stored(Field.FINISHED, absent=0),
+    finished_ms=StoredField(Field.FINISHED, absent=0),
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Segment:
-    """Progress of a scan segment. `place` is the key of the last item that was processed."""
+class ScanSegment:
+    """Progress of a scan segment. `last_key` is the key of the last item that was processed."""
 
     number: int
-    place: Item | None = None
+    last_key: Item | None = None
     is_done: bool = False
     read: int = 0
     filled: int = 0
@@ -77,7 +77,7 @@ class Segment:
     write_units: float = 0.0
 
 
-class MigrationRows:
+class MigrationProgress:
     """Repository of the migration items. `now` is in seconds since 1970."""
 
     def __init__(self, client: DynamoClient) -> None:
@@ -124,17 +124,17 @@ class MigrationRows:
 
     # Migrations.
 
-    async def find_progress(self, number: int) -> Progress | None:
+    async def find_progress(self, number: int) -> MigrationRun | None:
         """Return a migration's progress; None if it has not started. Strongly consistent."""
         item = await self._table.find(PROGRESS.key(number=number))
         return None if item is None else PROGRESS.decode(item)
 
-    async def begin(self, number: int, segments: int, now: float) -> Progress:
+    async def begin(self, number: int, segments: int, now: float) -> MigrationRun:
         """Record the start of a migration if it has not started; return its progress.
 
         A started migration keeps its number of segments, because its checkpoints depend on it.
         """
-        item = PROGRESS.encode(Progress(RUNNING, int(now * 1000), 0, segments), number=number)
+        item = PROGRESS.encode(MigrationRun(RUNNING, int(now * 1000), 0, segments), number=number)
         await try_write(self._table.put(item, if_=Attr(Field.PK).is_absent))
         progress = await self.find_progress(number)
         assert progress is not None  # these items are never removed
@@ -147,14 +147,14 @@ class MigrationRows:
 
     # Segments.
 
-    async def get_segment(self, migration: int, number: int) -> Segment:
+    async def get_segment(self, migration: int, number: int) -> ScanSegment:
         """Return a scan segment's progress, even if not started. Strongly consistent."""
         item = await self._table.find(build_key(segment_key(migration, number)))
         if item is None:
-            return Segment(number)
-        return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Segment)
+            return ScanSegment(number)
+        return msgspec.json.decode(item[Field.PROGRESS]["S"], type=ScanSegment)
 
-    async def put_segment(self, migration: int, segment: Segment, token: int) -> None:
+    async def put_segment(self, migration: int, segment: ScanSegment, token: int) -> None:
         """Record the progress of a segment of the table scan.
 
         Raises:
@@ -183,7 +183,7 @@ def segment_key(migration: int, number: int) -> str:
 
 
 async def run_locked(
-    rows: MigrationRows,
+    rows: MigrationProgress,
     holder: str,
     clock: Clock,
     work: Callable[[int], Awaitable[None]],
@@ -213,7 +213,7 @@ async def run_locked(
             await rows.release(holder)
 
 
-async def _wait_for_lock(rows: MigrationRows, holder: str, clock: Clock) -> int:
+async def _wait_for_lock(rows: MigrationProgress, holder: str, clock: Clock) -> int:
     deadline_s = clock.monotonic() + MIGRATE_LEASE_S * 1.5
     while (token := await rows.claim(holder, clock.time())) is None:
         if clock.monotonic() > deadline_s:

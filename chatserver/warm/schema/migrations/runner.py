@@ -29,11 +29,11 @@ from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.active_version import (
     HEARTBEATS_MISSED_MAX,
     SCHEMA_CHECK_S,
-    Process,
-    SchemaRows,
+    SchemaProcess,
     SchemaState,
+    SchemaVersions,
 )
-from chatserver.warm.schema.migrations.backfill import PAGE_ITEMS, Backfill, Report
+from chatserver.warm.schema.migrations.backfill import PAGE_ITEMS, Backfill, MigrationReport
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.online_changes import (
     change_ttl_attribute,
@@ -42,14 +42,14 @@ from chatserver.warm.schema.migrations.online_changes import (
     start_index,
     wait_for_index,
 )
-from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows, run_locked
+from chatserver.warm.schema.migrations.progress_and_lock import MigrationProgress, run_locked
 from chatserver.warm.schema.tables import Index
 
 OLDER_POLL_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class MigrationOptions:
     """Options of a run. Rates are capacity units per second for the whole run; None: unlimited.
 
     `contract`: the number of the contract to run; None: all other pending migrations.
@@ -72,8 +72,8 @@ class MigrationRunner:
         settings: Warm,
         *,
         clock: Clock,
-        report: Report,
-        options: Options,
+        report: MigrationReport,
+        options: MigrationOptions,
         migrations: Sequence[Migration],
     ) -> None:
         self._client = client
@@ -82,8 +82,8 @@ class MigrationRunner:
         self._report = report
         self._options = options
         self._migrations = migrations
-        self._rows = MigrationRows(client)
-        self._schema = SchemaRows(client)
+        self._rows = MigrationProgress(client)
+        self._schema = SchemaVersions(client)
         self._reads = RateLimiter(options.read_units_max, clock)
         self._writes = RateLimiter(options.write_units_max, clock)
 
@@ -221,12 +221,12 @@ class MigrationRunner:
                 )
                 await asyncio.sleep(OLDER_POLL_S)
 
-    async def _list_older(self, migration: Migration) -> list[Process]:
+    async def _list_older(self, migration: Migration) -> list[SchemaProcess]:
         processes = await self._schema.list_processes(self._clock.time())
         return [process for process in processes if process.schema_version < migration.oldest]
 
 
-def _format_processes(processes: Sequence[Process]) -> str:
+def _format_processes(processes: Sequence[SchemaProcess]) -> str:
     return ", ".join(
         f"{process.name} (schema {process.schema_version})" for process in processes[:10]
     )
@@ -251,7 +251,7 @@ async def list_statuses(
     state: SchemaState,
     migrations: Sequence[Migration],
 ) -> list[MigrationStatus]:
-    rows = MigrationRows(client)
+    rows = MigrationProgress(client)
     statuses = []
     for migration in migrations:
         progress = await rows.find_progress(migration.number)

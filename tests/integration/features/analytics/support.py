@@ -28,7 +28,7 @@ from chatserver.features.analytics.worker.export_passes import ExportPass, make_
 from chatserver.features.analytics.worker.exporter import ExportTally
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.attachments.support import cold_variables, iter_objects
 from tests.integration.warm.support import message

@@ -14,7 +14,7 @@ from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.worker import exporter
 from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
 from chatserver.features.analytics.worker.export_unit_reader import ExportUnitReader
-from chatserver.hot.leases import Lease
+from chatserver.hot.worker_leases import Lease
 from chatserver.protocol.frames import Ai, Attachment
 from tests.integration.features.analytics.support import (
     OLD_TS,

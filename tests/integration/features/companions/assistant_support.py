@@ -15,7 +15,7 @@ from chatserver.config import Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, Seq, UserId
-from chatserver.domain.message_change_types import MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeOutcome, MessageChange
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import AiSignal
 from chatserver.features.companions.hot.pending_responses import PendingResponses
@@ -104,7 +104,7 @@ class AssistantWorld:
         tail = codec.encode_entry_tail(chat, mid, self.alice, ref, kind, text, seq)
         made = MessageChange(chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
         changed = await MessageChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
-        assert changed.outcome is Outcome.COMMITTED
+        assert changed.outcome is ChangeOutcome.COMMITTED
 
     async def hide(self, chat: ChatId, seq: int) -> None:
         await HiddenMessages(self.hot).hide(self.alice, chat, Seq(seq))

@@ -12,7 +12,7 @@ from chatserver.features.companions.companion_options import Options
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.keys import CompanionKeys
 from chatserver.protocol import frames
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     group_by_turn,
@@ -124,13 +124,13 @@ async def test_assistant_context_is_one_page_of_history(
     texts = [f"message number {n}, " + "and so on " * 20 + f" of them: {n}" for n in range(1, 61)]
     await world.send(chat, *texts)
     calls: list[Any] = []
-    read = History.get_page
+    read = HistoryPages.get_page
 
-    async def count(self: History, reader: Any, frame: frames.History) -> Any:
+    async def count(self: HistoryPages, reader: Any, frame: frames.History) -> Any:
         calls.append(frame)
         return await read(self, reader, frame)
 
-    monkeypatch.setattr(History, "get_page", count)
+    monkeypatch.setattr(HistoryPages, "get_page", count)
     async with world.running_worker():
         (answer,) = await world.wait_for_responses(chat, 1)
 

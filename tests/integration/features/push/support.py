@@ -13,9 +13,9 @@ from chatserver.config import Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
-from chatserver.domain.message_change_types import MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeOutcome, MessageChange
 from chatserver.domain.messages import Audience
-from chatserver.domain.presence import GatewayPresence, State
+from chatserver.domain.presence import GatewayPresence, PresenceState
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.keys import NotificationKeys
@@ -72,7 +72,7 @@ class PushWorld:
         tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, kind, text, seq)
         made = MessageChange(chat.chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
         changed = await MessageChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
-        assert changed.outcome is Outcome.COMMITTED
+        assert changed.outcome is ChangeOutcome.COMMITTED
 
     async def subscribe(self, user: UserId, service: PushService | None = None) -> Browser:
         """Register a new browser of a user, as the API does."""
@@ -84,7 +84,7 @@ class PushWorld:
         )
         return browser
 
-    async def set_presence(self, user: UserId, state: State) -> None:
+    async def set_presence(self, user: UserId, state: PresenceState) -> None:
         """Publish a user's presence from a running gateway."""
         presence = PresenceStates(
             hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600

@@ -6,13 +6,13 @@ import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
-from chatserver.domain.presence import GatewayPresence, State
+from chatserver.domain.presence import GatewayPresence, PresenceState
 from chatserver.features.push.hot import DueChat, DueChats, PushNeed, PushState
 from chatserver.features.push.keys import NotificationKeys
 from chatserver.hot.chats.persist_backlog import Backlog
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence_states import PresenceStates
+from chatserver.hot.worker_leases import Lease
 
 KEYS = NotificationKeys(1)
 ALICE, BOB, CAROL, DAVE = (UserId(name) for name in ("alice", "bob", "carol", "dave"))
@@ -149,9 +149,12 @@ async def test_absent_users_have_no_foreground_client_and_may_have_devices(hot: 
     await presence.extend_expiry()
     await dead_gateway.extend_expiry()
     await presence.publish(
-        [GatewayPresence(BOB, State.ONLINE, 0.0), GatewayPresence(CAROL, State.AWAY, 0.0)]
+        [
+            GatewayPresence(BOB, PresenceState.ONLINE, 0.0),
+            GatewayPresence(CAROL, PresenceState.AWAY, 0.0),
+        ]
     )
-    await dead_gateway.publish([GatewayPresence(DAVE, State.ONLINE, 0.0)])
+    await dead_gateway.publish([GatewayPresence(DAVE, PresenceState.ONLINE, 0.0)])
     await hot.call("HSET", hot.keys.box(CAROL), f"r:{CHAT}", 3)
     await push_state.record_devices(CAROL)
     await push_state.record_no_devices(ALICE)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from chatserver.config import Warm
-from chatserver.domain.presence import State
+from chatserver.domain.presence import PresenceState
 from chatserver.errors import Unavailable
 from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.chat_preferences.model import PreferencesChange
@@ -80,8 +80,8 @@ async def test_notify_user_with_a_foreground_client_gets_no_push(
     """A user whose client is in the background gets a push."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
-    await world.set_presence(world.bob, State.ONLINE)
-    await world.set_presence(world.carol, State.AWAY)
+    await world.set_presence(world.bob, PresenceState.ONLINE)
+    await world.set_presence(world.carol, PresenceState.AWAY)
 
     await world.send(group, "Hello")
     await carols.wait_for(1)
@@ -97,11 +97,11 @@ async def test_notify_user_whose_session_ended_before_the_message_gets_one_push(
     """The gateway reports the end of the session after the message was scanned."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
-    await world.set_presence(world.bob, State.ONLINE)
+    await world.set_presence(world.bob, PresenceState.ONLINE)
 
     await world.send(group, "Hello")
     await carols.wait_for(1)  # the chat was scanned while Bob was recorded as online
-    await world.set_presence(world.bob, State.OFFLINE)
+    await world.set_presence(world.bob, PresenceState.OFFLINE)
     (notice,) = await bobs.wait_for(1)
     await world.wait_until_scanned()
 
@@ -114,12 +114,12 @@ async def test_notify_message_read_before_the_second_check_is_not_pushed(world: 
     """A user who reads the message and then disconnects gets no push."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
-    await world.set_presence(world.bob, State.ONLINE)
+    await world.set_presence(world.bob, PresenceState.ONLINE)
 
     await world.send(direct, "Hello")
     await world.wait_until_due(direct)
     await world.read(world.bob, direct, 1)
-    await world.set_presence(world.bob, State.OFFLINE)
+    await world.set_presence(world.bob, PresenceState.OFFLINE)
     await world.wait_until_scanned()
 
     assert browser.taken == []

@@ -32,7 +32,7 @@ from chatserver.features.search.service import CHECKED_MAX, MATCHED_CHARS_MAX, S
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.protocol import codec, frames
 from chatserver.protocol.request_costs import CPU_MS_PER_TOKEN, SEARCH
-from chatserver.service.history.history_pages import Page
+from chatserver.service.history.history_pages import TierPage
 from tests.support.deadlines import EXIT_S
 from tests.support.loop_cpu import measure_loop
 from tests.support.servers.processes import eventually
@@ -113,10 +113,10 @@ class FakeTiers:
     async def list_blocked(self, _: UserId) -> set[UserId]:
         return set()
 
-    async def get_page(self, _: UserId, frame: frames.History) -> Page:
+    async def get_page(self, _: UserId, frame: frames.History) -> TierPage:
         seq = cast("int", frame.before) - 1
         message = frames.Message(seq, seq * 10, "g-1", f"m{seq}", "ann", f"r{seq}", "text", TEXT)
-        return Page([codec.encode(message)], "hot", has_more=False)
+        return TierPage([codec.encode(message)], "hot", has_more=False)
 
 
 class Charged:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from chatserver import config
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.worker_leases import Lease
 from tests.integration.hot.support import Scripts
 from tests.support.fake_clocks import FakeClock
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of

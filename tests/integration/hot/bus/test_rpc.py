@@ -119,8 +119,8 @@ async def test_call_returns_the_response_of_the_worker(hot: HotClient) -> None:
     assert seen == [
         rpc.LoadUser(ALICE),
         rpc.LoadChat(CHAT),
-        rpc.OpenDirect(ALICE, BOB),
-        rpc.CreateChat(ALICE, "r", [BOB], "Näme"),
+        rpc.OpenDirectChat(ALICE, BOB),
+        rpc.CreateGroupChat(ALICE, "r", [BOB], "Näme"),
         rpc.ReadHistory(CHAT, 9, None, 50, 12),
     ]
 

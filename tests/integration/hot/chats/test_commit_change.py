@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import UserId
-from chatserver.domain.message_change_types import Outcome
+from chatserver.domain.message_change_types import ChangeOutcome
 from chatserver.domain.messages import format_place, reference_key
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry
@@ -29,7 +29,7 @@ from tests.integration.hot.support import (
 from tests.integration.workers.change_support import Chat
 
 FULL = 6  # code of commit_change.lua for a full backlog
-DONE = Outcome.COMMITTED.value
+DONE = ChangeOutcome.COMMITTED.value
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_change_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) ->
     assert (code, size) == (DONE, 0)
     assert chat.get_overlay(target) == over
     assert [row[0] for row in chat.scripts.log()][-2:] == [seq - 1, seq]
-    assert chat.commit_change(CAROL, "pin", seq) == [Outcome.NO_MESSAGE.value]
+    assert chat.commit_change(CAROL, "pin", seq) == [ChangeOutcome.NO_MESSAGE.value]
 
 
 def test_change_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
@@ -209,22 +209,22 @@ def test_change_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
 @pytest.mark.parametrize(
     ("sender", "kind", "role", "outcome"),
     [
-        (ALICE, "edit", "member", Outcome.COMMITTED),
-        (BOB, "edit", "owner", Outcome.FORBIDDEN),
-        (ALICE, "delete", "member", Outcome.COMMITTED),
-        (BOB, "delete", "member", Outcome.FORBIDDEN),
-        (BOB, "delete", "admin", Outcome.COMMITTED),
-        (BOB, "delete", "owner", Outcome.COMMITTED),
-        (BOB, "reaction", "member", Outcome.COMMITTED),
-        (BOB, "pin", "owner", Outcome.COMMITTED),
-        (BOB, "pin", "admin", Outcome.COMMITTED),
-        (ALICE, "pin", "member", Outcome.FORBIDDEN),
-        (BOB, "unpin", "admin", Outcome.COMMITTED),
-        (ALICE, "unpin", "member", Outcome.FORBIDDEN),
+        (ALICE, "edit", "member", ChangeOutcome.COMMITTED),
+        (BOB, "edit", "owner", ChangeOutcome.FORBIDDEN),
+        (ALICE, "delete", "member", ChangeOutcome.COMMITTED),
+        (BOB, "delete", "member", ChangeOutcome.FORBIDDEN),
+        (BOB, "delete", "admin", ChangeOutcome.COMMITTED),
+        (BOB, "delete", "owner", ChangeOutcome.COMMITTED),
+        (BOB, "reaction", "member", ChangeOutcome.COMMITTED),
+        (BOB, "pin", "owner", ChangeOutcome.COMMITTED),
+        (BOB, "pin", "admin", ChangeOutcome.COMMITTED),
+        (ALICE, "pin", "member", ChangeOutcome.FORBIDDEN),
+        (BOB, "unpin", "admin", ChangeOutcome.COMMITTED),
+        (ALICE, "unpin", "member", ChangeOutcome.FORBIDDEN),
     ],
 )
 def test_change_is_allowed_by_role_and_sender(
-    chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome
+    chat: Chat, sender: UserId, kind: str, role: str, outcome: ChangeOutcome
 ) -> None:
     """Edit: the sender. Delete: the sender, owner or admin. Pin: owner or admin. React: members."""
     target = chat.send(ALICE)
@@ -238,7 +238,9 @@ def test_change_that_is_refused_changes_nothing(chat: Chat) -> None:
     target = chat.send(ALICE)
     before = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
 
-    assert chat.commit_change(BOB, "edit", target, "two", ref="r")[0] == Outcome.FORBIDDEN.value
+    assert (
+        chat.commit_change(BOB, "edit", target, "two", ref="r")[0] == ChangeOutcome.FORBIDDEN.value
+    )
 
     after = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
     assert after == before
@@ -252,7 +254,9 @@ def test_change_by_a_non_member_is_refused(chat: Chat) -> None:
     """The script checks membership when it assigns the seq (guarantee P7)."""
     target = chat.send()
 
-    assert chat.commit_change(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
+    assert chat.commit_change(UserId("dave"), "reaction", target, "x") == [
+        ChangeOutcome.NOT_MEMBER.value
+    ]
 
 
 @pytest.mark.parametrize("kind", sorted(MESSAGE_CHANGE_KINDS))
@@ -261,14 +265,14 @@ def test_change_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
     target = chat.send()
     deletion = chat.commit_change(ALICE, "delete", target)[1]
 
-    assert chat.commit_change(ALICE, kind, target, "x") == [Outcome.DELETED.value, deletion]
+    assert chat.commit_change(ALICE, kind, target, "x") == [ChangeOutcome.DELETED.value, deletion]
 
 
 def test_change_of_an_expired_message_is_refused(chat: Chat) -> None:
     """An expired message is deleted, even if a tier still has it."""
     target = chat.send(expires_at=int(time.time()) - 1)
 
-    assert chat.commit_change(BOB, "reaction", target, "x") == [Outcome.DELETED.value, 0]
+    assert chat.commit_change(BOB, "reaction", target, "x") == [ChangeOutcome.DELETED.value, 0]
 
 
 def test_change_of_an_unknown_seq_or_of_a_change_is_refused(chat: Chat) -> None:
@@ -276,15 +280,15 @@ def test_change_of_an_unknown_seq_or_of_a_change_is_refused(chat: Chat) -> None:
     target = chat.send()
     entry = chat.commit_change(BOB, "reaction", target, "x")[1]
 
-    assert chat.commit_change(ALICE, "delete", entry) == [Outcome.NO_MESSAGE.value]
-    assert chat.commit_change(ALICE, "edit", entry + 1, "x") == [Outcome.NO_MESSAGE.value]
+    assert chat.commit_change(ALICE, "delete", entry) == [ChangeOutcome.NO_MESSAGE.value]
+    assert chat.commit_change(ALICE, "edit", entry + 1, "x") == [ChangeOutcome.NO_MESSAGE.value]
 
 
 @pytest.mark.parametrize(
-    ("history", "outcome"), [("joined", Outcome.NO_MESSAGE), ("all", Outcome.COMMITTED)]
+    ("history", "outcome"), [("joined", ChangeOutcome.NO_MESSAGE), ("all", ChangeOutcome.COMMITTED)]
 )
 def test_change_of_a_message_before_the_join_needs_full_history(
-    chat: Chat, history: str, outcome: Outcome
+    chat: Chat, history: str, outcome: ChangeOutcome
 ) -> None:
     """A member cannot react to a message that they may not read."""
     target = chat.send()
@@ -309,7 +313,9 @@ def test_change_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
     """It is refused like a send."""
     target = chat.send()
 
-    assert chat.commit_change(ALICE, "edit", target, "x", epoch="E2") == [Outcome.CLOSED.value]
+    assert chat.commit_change(ALICE, "edit", target, "x", epoch="E2") == [
+        ChangeOutcome.CLOSED.value
+    ]
     assert chat.commit_change(ALICE, "edit", target, "x", backlog_max=1) == [FULL]
 
 
@@ -324,14 +330,14 @@ def test_change_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> 
 
     code, place = chat.commit_change(ALICE, "edit", target, "two", ref="r")
 
-    assert (code, place) == (Outcome.KNOWN.value, format_place(seq, ts, "M2", "d2"))
+    assert (code, place) == (ChangeOutcome.KNOWN.value, format_place(seq, ts, "M2", "d2"))
 
 
 def test_change_and_send_share_refs(chat: Chat) -> None:
     """The ref of a message is known to a later change, and vice versa."""
     target = chat.send()  # the ref of the message is s1
 
-    assert chat.commit_change(ALICE, "edit", target, "x", ref="s1")[0] == Outcome.KNOWN.value
+    assert chat.commit_change(ALICE, "edit", target, "x", ref="s1")[0] == ChangeOutcome.KNOWN.value
     chat.commit_change(ALICE, "edit", target, "x", ref="taken")
     (answer,) = chat.scripts.accept(Sending(ALICE, "taken", to=()))
     assert answer.code == KNOWN
@@ -352,7 +358,7 @@ def test_change_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> 
         chat.send()
     chat.trim(5, log_max=2)
 
-    assert chat.commit_change(ALICE, "edit", 1, "two") == [Outcome.ELSEWHERE.value, 5]
+    assert chat.commit_change(ALICE, "edit", 1, "two") == [ChangeOutcome.ELSEWHERE.value, 5]
     assert chat.commit_change(ALICE, "edit", 1, "two", base=base_of(1), asked=5)[:2] == [DONE, 6]
     over = chat.get_overlay(1)
     assert over is not None
@@ -413,7 +419,7 @@ def test_change_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) ->
 
     answers = [chat.commit_change(ALICE, kind, edit, "x")[0] for kind in MESSAGE_CHANGE_KINDS]
 
-    assert answers == [Outcome.NO_MESSAGE.value] * len(MESSAGE_CHANGE_KINDS)
+    assert answers == [ChangeOutcome.NO_MESSAGE.value] * len(MESSAGE_CHANGE_KINDS)
 
 
 def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat) -> None:

@@ -13,11 +13,11 @@ from chatserver.domain.ids import GatewayId, Seq
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter, NewSeq
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, MarkEntry, next_entry_id
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.pipelined_connection import OnReply
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.hot.users.inbox import Inboxes
+from chatserver.hot.worker_leases import Lease
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
 from tests.support.servers.processes import eventually
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
-from chatserver.domain.message_change_types import HiddenSeqs, MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeOutcome, HiddenSeqs, MessageChange
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
 from chatserver.hot.chats.message_changes import MessageChangeCommitter
@@ -29,7 +29,7 @@ async def delete(hot: HotClient, target: int) -> None:
     tail = codec.encode_entry_tail(CHAT, mid, ALICE, ref, "delete", "", target)
     made = MessageChange(CHAT, ALICE, ref, mid, "dd", "delete", Seq(target), "", tail)
     changed = await MessageChangeCommitter(hot, GatewayId("gw")).commit_change(made)
-    assert changed.outcome is Outcome.COMMITTED
+    assert changed.outcome is ChangeOutcome.COMMITTED
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from chatserver.hot.bus.gateway_stream import AnyRecord, GatewayStream, GatewayS
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.bus.rpc_queue import RpcQueue
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.replies import set_future
 from chatserver.hot.redis.scripts import all_scripts, load_script
+from chatserver.hot.worker_leases import Lease
 from tests.integration.hot.every_key import use_everything
 from tests.integration.hot.redis.cluster_support import (
     PARTITIONS,

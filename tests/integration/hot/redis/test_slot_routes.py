@@ -13,7 +13,7 @@ import pytest
 from chatserver.errors import Unavailable
 from chatserver.hot.redis import slot_routes
 from chatserver.hot.redis.pipelined_connection import PipelinedConnection
-from chatserver.hot.redis.slot_routes import Route
+from chatserver.hot.redis.slot_routes import SlotRoute
 from tests.support.servers.processes import eventually
 
 TIMEOUT_S = 60.0  # timeout of calls, except in tests of timeouts
@@ -80,9 +80,9 @@ class Cluster:
         return self.wires.get(address)
 
 
-def make_route(cluster: Cluster, timeout_s: float) -> Route:
+def make_route(cluster: Cluster, timeout_s: float) -> SlotRoute:
     """Return the route of a slot that has no partitions."""
-    return Route(
+    return SlotRoute(
         slot=7,
         partitions=(),
         refresh_map=cluster.refresh_soon,

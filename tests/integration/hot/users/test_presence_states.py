@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import ChatId, GatewayId, UserId
-from chatserver.domain.presence import GatewayPresence, PresenceChange, PresenceRecord, State
+from chatserver.domain.presence import (
+    GatewayPresence,
+    PresenceChange,
+    PresenceRecord,
+    PresenceState,
+)
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence_states import PresenceStates
 from tests.integration.hot.support import ALICE, BOB, CAROL, Scripts
@@ -31,7 +36,7 @@ async def two(hot: HotClient) -> PresenceStates:
 
 
 async def announce(
-    seen: PresenceStates, state: State, ago_s: float = 0.0, user: UserId = ALICE
+    seen: PresenceStates, state: PresenceState, ago_s: float = 0.0, user: UserId = ALICE
 ) -> PresenceChange:
     """Publish the presence of a user on a gateway."""
     (news,) = await seen.publish([GatewayPresence(user, state, ago_s)])
@@ -47,23 +52,23 @@ async def test_announce_uses_the_highest_presence_of_all_gateways(
     one: PresenceStates, two: PresenceStates
 ) -> None:
     """The presence changes only if the highest presence changes."""
-    assert (await announce(one, State.AWAY)).is_changed
-    assert (await announce(two, State.ONLINE)).is_changed
-    assert not (await announce(one, State.OFFLINE)).is_changed
-    assert (await watch(one)).state is State.ONLINE
+    assert (await announce(one, PresenceState.AWAY)).is_changed
+    assert (await announce(two, PresenceState.ONLINE)).is_changed
+    assert not (await announce(one, PresenceState.OFFLINE)).is_changed
+    assert (await watch(one)).state is PresenceState.ONLINE
 
-    left = await announce(two, State.AWAY)
+    left = await announce(two, PresenceState.AWAY)
 
     assert left.is_changed
-    assert (await watch(one)).state is State.AWAY
+    assert (await watch(one)).state is PresenceState.AWAY
 
 
 async def test_announce_again_changes_nothing(one: PresenceStates) -> None:
     """A gateway may publish its complete state again at any time."""
-    await announce(one, State.ONLINE)
+    await announce(one, PresenceState.ONLINE)
     before = await watch(one)
 
-    assert not (await announce(one, State.ONLINE)).is_changed
+    assert not (await announce(one, PresenceState.ONLINE)).is_changed
     assert (await watch(one)).version == before.version
 
 
@@ -74,17 +79,21 @@ async def test_announce_returns_subscribed_gateways(
     await one.subscribe([ALICE])
     await two.subscribe([ALICE, BOB])
 
-    assert set((await announce(one, State.ONLINE)).subscribers) == {ONE, TWO}
+    assert set((await announce(one, PresenceState.ONLINE)).subscribers) == {ONE, TWO}
 
     await one.unsubscribe([ALICE])
 
-    assert (await announce(one, State.AWAY)).subscribers == (TWO,)
+    assert (await announce(one, PresenceState.AWAY)).subscribers == (TWO,)
 
 
 async def test_versions_increase_with_each_change(one: PresenceStates, two: PresenceStates) -> None:
     """Versions order concurrent notifications, even in the same millisecond."""
     versions = []
-    for seen, state in [(one, State.ONLINE), (one, State.AWAY), (two, State.AWAY)] * 5:
+    for seen, state in [
+        (one, PresenceState.ONLINE),
+        (one, PresenceState.AWAY),
+        (two, PresenceState.AWAY),
+    ] * 5:
         news = await announce(seen, state)
         versions += [news.record.version] if news.is_changed else []
 
@@ -96,28 +105,28 @@ async def test_last_seen_is_the_time_of_the_disconnect(
     one: PresenceStates, two: PresenceStates
 ) -> None:
     """It is not the time of the report, which comes after a grace period."""
-    await announce(one, State.ONLINE)
+    await announce(one, PresenceState.ONLINE)
     online = await watch(two)
 
-    offline = (await announce(one, State.OFFLINE, ago_s=30.0)).record
+    offline = (await announce(one, PresenceState.OFFLINE, ago_s=30.0)).record
 
-    assert offline.state is State.OFFLINE
+    assert offline.state is PresenceState.OFFLINE
     assert offline.last_ms >= online.last_ms  # the user was reported online less than 30 s ago
     again = await watch(two)
-    assert (again.last_ms, again.state) == (offline.last_ms, State.OFFLINE)
+    assert (again.last_ms, again.state) == (offline.last_ms, PresenceState.OFFLINE)
 
 
 async def test_users_of_a_dead_gateway_are_offline(
     hot: HotClient, one: PresenceStates, two: PresenceStates
 ) -> None:
     """Its reports are ignored, and its users were last seen when it was last alive."""
-    await announce(one, State.ONLINE)
-    assert (await watch(two)).state is State.ONLINE
+    await announce(one, PresenceState.ONLINE)
+    assert (await watch(two)).state is PresenceState.ONLINE
     dying = PresenceStates(hot=hot, gateway=ONE, online_ttl_s=1.0, keep_s=600)
     await dying.extend_expiry()
 
     async def is_offline() -> bool:
-        return (await watch(two)).state is State.OFFLINE
+        return (await watch(two)).state is PresenceState.OFFLINE
 
     await eventually(is_offline, what="alice is offline")
 
@@ -136,18 +145,18 @@ async def test_leave_changes_presence_after_the_grace_period(
     one: PresenceStates, two: PresenceStates
 ) -> None:
     """Users of a stopping gateway reconnect elsewhere before a change is sent."""
-    await announce(one, State.ONLINE)
+    await announce(one, PresenceState.ONLINE)
 
     await one.leave(60.0)
-    assert (await watch(two)).state is State.ONLINE
+    assert (await watch(two)).state is PresenceState.ONLINE
 
     await one.leave(0.0)
-    assert (await watch(two)).state is State.OFFLINE
+    assert (await watch(two)).state is PresenceState.OFFLINE
 
 
 async def test_presence_data_of_a_user_expires(one: PresenceStates, scripts: Scripts) -> None:
     """The last seen time and the subscriptions expire."""
-    await announce(one, State.ONLINE)
+    await announce(one, PresenceState.ONLINE)
     await one.subscribe([ALICE])
 
     assert 590 <= scripts.redis.ttl(scripts.keys.seen(ALICE)) <= 600

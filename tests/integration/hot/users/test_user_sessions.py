@@ -9,7 +9,7 @@ import pytest
 from chatserver.domain.ids import DeviceId, GatewayId, SessionId, UserId
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence_states import PresenceStates
-from chatserver.hot.users.user_sessions import Claim, Claimed, Sessions
+from chatserver.hot.users.user_sessions import Claim, Claimed, UserSessions
 from tests.integration.hot.support import Scripts
 
 ALICE, BOB = UserId("alice"), UserId("bob")
@@ -23,7 +23,7 @@ class World:
 
     def __init__(self, hot: HotClient) -> None:
         self.sessions = {
-            gateway: Sessions(hot=hot, gateway=gateway, sessions_max=SESSIONS_MAX, keep_s=TTL_S)
+            gateway: UserSessions(hot=hot, gateway=gateway, sessions_max=SESSIONS_MAX, keep_s=TTL_S)
             for gateway in (ONE, TWO)
         }
         self.seen = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chatserver.cold.segment_format import encode_segment
-from chatserver.domain.archive_segments import Segment
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.domain.ids import new_id
 from chatserver.operations.audit.chat_audit import Tally
 from chatserver.operations.audit.worker import Audit, make_audit
@@ -103,7 +103,7 @@ class FaultInjector:
         }
         await self.world.client.call("delete_item", {"TableName": self._directory, "Key": key})
 
-    async def add_segment(self, entries: list[Message], *, with_row: bool = True) -> Segment:
+    async def add_segment(self, entries: list[Message], *, with_row: bool = True) -> ArchiveSegment:
         """Write an unexpected object, with or without a row."""
         segment, data = encode_segment(entries, new_id().lower())
         await self.world.store.call("put_object", Key=segment.key, Body=data)

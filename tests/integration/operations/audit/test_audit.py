@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages.active_days import ActiveDays, get_day
+from chatserver.warm.messages.active_days import DaySet, get_day
 from tests.integration.operations.audit.support import NOW_TS, FaultInjector, audited, summary
 from tests.integration.workers.archive.support import World
 
@@ -50,11 +50,11 @@ async def test_messages_on_a_day_without_record_are_found(archive_world: World) 
     day, later = get_day(sent[0].ts), get_day(NOW_TS)
     days = archive_world.container.active_days
 
-    await days.put_many({archive_world.chat: ActiveDays(day, 1)})
+    await days.put_many({archive_world.chat: DaySet(day, 1)})
     in_items = summary(await audited(archive_world))
-    await days.put_many({archive_world.chat: ActiveDays(later, 1)})
+    await days.put_many({archive_world.chat: DaySet(later, 1)})
     in_segments = summary(await audited(archive_world))
-    await days.put_many({archive_world.chat: ActiveDays(day, 1).add(later)})
+    await days.put_many({archive_world.chat: DaySet(day, 1).add(later)})
 
     assert in_items == [("day_missing", ARCHIVED + 1, ALL)]
     assert in_segments == [("day_missing", 1, ARCHIVED)]

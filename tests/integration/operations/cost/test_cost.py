@@ -38,7 +38,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Feature, Part, Spending, UsageAccumulator
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.metering import READS
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from tests.integration.warm.support import Tables, batch, message, refuse
 from tests.integration.workers.support import (
     PATIENT_VARIABLES,
@@ -360,7 +360,7 @@ async def test_batch_with_unprocessed_items_costs_each_item_once(tables: Tables)
     tables.faults.leave_unprocessed(3, 0, 4)
     items = batch(*(message(seq) for seq in range(1, 11)))
 
-    await MessageRepository(client).put_batch(items, 20)
+    await Messages(client).put_batch(items, 20)
 
     spent = client.meter.usage.drain()
     # The write shards of chats are read from `directory` too.

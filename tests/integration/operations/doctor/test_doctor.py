@@ -16,8 +16,8 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Cold, Redis
 from chatserver.domain.clock import SystemClock
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.worker_leases import Lease
 from chatserver.operations.doctor.dynamodb_checks import check_dynamodb
 from chatserver.operations.doctor.model import Finding
 from chatserver.operations.doctor.redis_checks import check_redis

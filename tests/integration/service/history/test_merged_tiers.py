@@ -18,10 +18,10 @@ from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.messages_of_all_chats import Direction, MessagesOfAllChats
 from chatserver.service.history.sent_and_received import SentAndReceived
-from chatserver.warm.dynamo.paging import Page, Token
-from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
+from chatserver.warm.dynamo.paging import QueryPage, Token
+from chatserver.warm.messages.active_days import DAY_US, DaySet, get_day
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.warm.support import message
 from tests.integration.workers.archive.support import OLD_TS, World
 from tests.integration.workers.support import Gateway, running
@@ -44,7 +44,7 @@ class PersistingQueries:
         self._chats = chats
         self.get_many = queries.get_many
 
-    async def list_chat(self, *args: Any, **options: Any) -> Page[Message]:
+    async def list_chat(self, *args: Any, **options: Any) -> QueryPage[Message]:
         await self._chats.maybe_persist()
         page = await self._queries.list_chat(*args, **options)
         await self._chats.maybe_persist()
@@ -60,16 +60,16 @@ class ArchivingIndexes:
         self.get_many = queries.get_many
         self.pages = 0  # read
 
-    async def list_sent(self, *args: Any, **options: Any) -> Page[Message]:
+    async def list_sent(self, *args: Any, **options: Any) -> QueryPage[Message]:
         return await self._list(self._queries.list_sent, *args, **options)
 
-    async def list_received(self, *args: Any, **options: Any) -> Page[Message]:
+    async def list_received(self, *args: Any, **options: Any) -> QueryPage[Message]:
         return await self._list(self._queries.list_received, *args, **options)
 
-    async def _list(self, query: Any, *args: Any, **options: Any) -> Page[Message]:
+    async def _list(self, query: Any, *args: Any, **options: Any) -> QueryPage[Message]:
         self.pages += 1
         await self._chats.maybe_archive()
-        page: Page[Message] = await query(*args, **options)
+        page: QueryPage[Message] = await query(*args, **options)
         await self._chats.maybe_archive()
         return page
 
@@ -121,7 +121,7 @@ class Chats:
         known = self.random.choice([days, days[len(days) // 2 :], []])
         if not known:
             return
-        active = ActiveDays(known[0], has_earlier=len(known) < len(days))
+        active = DaySet(known[0], has_earlier=len(known) < len(days))
         for day in known:
             active = active.add(day)
         await self.world.container.active_days.put_many({chat: active})
@@ -306,10 +306,10 @@ async def test_page_of_a_user_with_many_chats_reads_few_of_them(
     for each in chats.others:  # all messages are on one day, and those of one chat on the next day
         entry = message(100, chats.chat_of(each), each, ts=day * DAY_US)
         await core.messages.put_batch([PersistItem(entry, chats.user)], 20)
-        await core.active_days.put_many({entry.chat: ActiveDays(day, 1, has_earlier=True)})
+        await core.active_days.put_many({entry.chat: DaySet(day, 1, has_earlier=True)})
     last = message(101, chats.chat_of(other), other, ts=(day + 1) * DAY_US)
     await core.messages.put_batch([PersistItem(last, chats.user)], 20)
-    await core.active_days.put_many({last.chat: ActiveDays(day, 3, has_earlier=True)})
+    await core.active_days.put_many({last.chat: DaySet(day, 3, has_earlier=True)})
     read: list[str] = []
     read_stream = chat_message_iterator.ChatMessageIterator.read
 

@@ -21,7 +21,7 @@ from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.protocol import frames
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.membership.invitations import FROM_ONE_MAX
-from chatserver.warm.chats.invitations import InvitationRows
+from chatserver.warm.chats.invitations import StoredInvitations
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
@@ -101,7 +101,7 @@ async def test_page_of_only_expired_or_declined_invitations_has_a_next_page(
     container: StorageContainer,
 ) -> None:
     """Later pages still return the pending invitations."""
-    rows = InvitationRows(container.dynamodb)
+    rows = StoredInvitations(container.dynamodb)
     chats = sorted([(await create(container, BOB)).chat for _ in range(4)])
     expired, declined, *others = chats
     invitation = await container.invitations.get(BOB, ChatId(expired))
@@ -246,13 +246,13 @@ async def test_chats_of_members_are_counted_once_for_many_groups(
 ) -> None:
     """A new group needs no query per member, and the limit still applies."""
     counted: list[str] = []
-    count_chats = InvitationRows.count_chats
+    count_chats = StoredInvitations.count_chats
 
-    async def count(self: InvitationRows, user: str, kind: ListedKind, limit: int) -> int:
+    async def count(self: StoredInvitations, user: str, kind: ListedKind, limit: int) -> int:
         counted.append(user)
         return await count_chats(self, user, kind, limit)
 
-    monkeypatch.setattr(InvitationRows, "count_chats", count)
+    monkeypatch.setattr(StoredInvitations, "count_chats", count)
     chats = config.Chats(per_user_max=4, invitations="never")
     async with open_container(redis_url, tables.settings, chats=chats) as container:
         await make_users(container, ALICE, BOB, CAROL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.read_marks_and_hidden_messages import MemberState
+from chatserver.warm.chats.member_states import MemberStates
 from tests.integration.warm.support import Tables
 from tests.support.servers.limits import dynamodb
 
@@ -19,6 +19,6 @@ def directory(tables: Tables) -> Directory:
 
 
 @pytest.fixture
-def state(tables: Tables, directory: Directory) -> MemberState:
+def state(tables: Tables, directory: Directory) -> MemberStates:
     """The member state of the same tables."""
-    return MemberState(tables.client, directory)
+    return MemberStates(tables.client, directory)

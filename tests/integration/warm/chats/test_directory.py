@@ -7,10 +7,16 @@ import asyncio
 import pytest
 
 from chatserver.errors import BadRequest, Conflict, NotFound
-from chatserver.warm.chats.directory import Directory, Membership
-from chatserver.warm.chats.directory_items import MEMBER, Chat, Member, User, encode_chat
-from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
-from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.chats.directory import ChatMembership, Directory
+from chatserver.warm.chats.directory_items import (
+    MEMBER,
+    StoredChat,
+    StoredMember,
+    User,
+    encode_chat,
+)
+from chatserver.warm.chats.member_states import MarkUpdate, MemberStates
+from chatserver.warm.dynamo.paging import QueryPage
 from tests.integration.warm.support import Faults, Tables, refuse, reply
 
 NOW = 1_795_000_000.5
@@ -124,16 +130,16 @@ async def test_direct_chat_has_two_members_and_is_listed_for_its_opener(
     chat = await directory.create_direct("d-1", "alice", "bob", NOW)
 
     assert [operation for operation, _ in tables.faults.requests] == ["TransactWriteItems"]
-    assert chat == Chat("d-1", "direct", None, 1, NOW_MS, users=("alice", "bob"))
+    assert chat == StoredChat("d-1", "direct", None, 1, NOW_MS, users=("alice", "bob"))
     assert await directory.get_chat("d-1") == chat
-    members = [Member("d-1", "alice", "member"), Member("d-1", "bob", "member")]
+    members = [StoredMember("d-1", "alice", "member"), StoredMember("d-1", "bob", "member")]
     assert await directory.list_members("d-1") == members
     assert (await directory.list_memberships("bob", limit=10)).items == []
     assert await directory.add_to_chat_list("d-1", "bob")
     assert not await directory.add_to_chat_list("d-1", "mallory")
     for member in members:
         page = await directory.list_memberships(member.user, limit=10)
-        assert page == Page([Membership(chat, member)], None)
+        assert page == QueryPage([ChatMembership(chat, member)], None)
 
 
 async def test_direct_chat_opened_concurrently_is_created_once(directory: Directory) -> None:
@@ -152,8 +158,8 @@ async def test_group_has_its_owner_and_name(directory: Directory) -> None:
     await directory.create_group("g-1", "alice", ["bob", "alice", "bob"], "Climbing", NOW)
 
     chat, members = await directory.get_chat_with_members("g-1")
-    assert chat == Chat("g-1", "group", "Climbing", 1, NOW_MS)
-    assert members == [Member("g-1", "alice", "owner"), Member("g-1", "bob", "member")]
+    assert chat == StoredChat("g-1", "group", "Climbing", 1, NOW_MS)
+    assert members == [StoredMember("g-1", "alice", "owner"), StoredMember("g-1", "bob", "member")]
 
 
 async def test_group_created_again_returns_the_first_record(directory: Directory) -> None:
@@ -263,11 +269,11 @@ async def test_group_created_concurrently_is_created_once(directory: Directory) 
 
 
 async def test_late_retry_changes_neither_marks_nor_members(
-    directory: Directory, state: MemberState, tables: Tables
+    directory: Directory, state: MemberStates, tables: Tables
 ) -> None:
     """Members are written only until the creation is complete."""
     await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
-    await state.put_marks([Mark("g-1", "alice", 7, 9)])
+    await state.put_marks([MarkUpdate("g-1", "alice", 7, 9)])
     key = {"PK": {"S": "c#g-1"}, "SK": {"S": "m#carol"}}
     table = tables.settings.table_prefix + "directory"
     await tables.client.call("delete_item", {"TableName": table, "Key": key})
@@ -275,8 +281,8 @@ async def test_late_retry_changes_neither_marks_nor_members(
     await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
 
     assert await directory.list_members("g-1") == [
-        Member("g-1", "alice", "owner", read=7, received=9),
-        Member("g-1", "bob", "member"),
+        StoredMember("g-1", "alice", "owner", read=7, received=9),
+        StoredMember("g-1", "bob", "member"),
     ]
 
 
@@ -304,20 +310,20 @@ async def test_unknown_chat_is_not_found(directory: Directory) -> None:
 
 
 async def test_memberships_are_paged_and_have_their_marks(
-    directory: Directory, state: MemberState
+    directory: Directory, state: MemberStates
 ) -> None:
     """Each chat of a user is on one page."""
     names = [f"g-{n:02}" for n in range(7)]
     for name in names:
         await directory.create_group(name, "alice", ["bob"], name, NOW)
-    await state.put_marks([Mark("g-03", "alice", 3, 4)])
+    await state.put_marks([MarkUpdate("g-03", "alice", 3, 4)])
 
     assert await list_chat_pages(directory, "alice", limit=3) == [names[:3], names[3:6], names[6:]]
     page = await directory.list_memberships("alice", limit=7)
     assert page.next is None
-    assert page.items[3] == Membership(
-        Chat("g-03", "group", "g-03", 1, NOW_MS),
-        Member("g-03", "alice", "owner", read=3, received=4),
+    assert page.items[3] == ChatMembership(
+        StoredChat("g-03", "group", "g-03", 1, NOW_MS),
+        StoredMember("g-03", "alice", "owner", read=3, received=4),
     )
 
 
@@ -361,11 +367,11 @@ async def test_members_are_read_over_several_query_pages(
     directory: Directory, tables: Tables
 ) -> None:
     """A Query returns at most 1 MB."""
-    chat = Chat("g-1", "group", None, 1, NOW_MS)
+    chat = StoredChat("g-1", "group", None, 1, NOW_MS)
     root, first, second = (
         encode_chat(chat, "ready", "o"),
-        MEMBER.encode(Member("g-1", "alice", "owner")),
-        MEMBER.encode(Member("g-1", "bob", "member")),
+        MEMBER.encode(StoredMember("g-1", "alice", "owner")),
+        MEMBER.encode(StoredMember("g-1", "bob", "member")),
     )
     cut = {"PK": first["PK"], "SK": first["SK"]}
     tables.faults.add(

@@ -11,9 +11,9 @@ from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.domain.membership_rules import Role
 from chatserver.errors import NotFound
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.directory_items import Chat, Member
+from chatserver.warm.chats.directory_items import StoredChat, StoredMember
+from chatserver.warm.chats.member_states import MemberStates
 from chatserver.warm.chats.memberships import CHANGED_MAX, Memberships
-from chatserver.warm.chats.read_marks_and_hidden_messages import MemberState
 from tests.integration.warm.support import Tables
 
 NOW = 1_795_000_000.5
@@ -40,15 +40,15 @@ async def test_commit_writes_members_settings_and_change_at_once(
     )
 
     assert [operation for operation, _ in tables.faults.requests] == ["TransactWriteItems"]
-    assert found == {"alice": Member(CHAT, "alice", "owner")}
+    assert found == {"alice": StoredMember(CHAT, "alice", "owner")}
     stored, members = await directory.get_chat_with_members(CHAT)
     assert written == stored
     assert (stored.version, stored.change, stored.count) == (2, "what", 3)
     assert (stored.name, stored.joining, stored.history) == ("Bouldering", "invited", "joined")
     assert members == [
-        Member(CHAT, "alice", "owner"),
-        Member(CHAT, "bob", "admin"),
-        Member(CHAT, "dave", "admin", 8, 7, 7),
+        StoredMember(CHAT, "alice", "owner"),
+        StoredMember(CHAT, "bob", "admin"),
+        StoredMember(CHAT, "dave", "admin", 8, 7, 7),
     ]
 
 
@@ -63,7 +63,7 @@ async def test_commit_on_an_older_version_writes_nothing(
 
     stored, members = await directory.get_chat_with_members(CHAT)
     assert (stored.version, stored.change, stored.history) == (2, "first", "joined")
-    assert members[1] == Member(CHAT, "bob", "admin")
+    assert members[1] == StoredMember(CHAT, "bob", "admin")
 
 
 async def test_commit_with_a_lost_response_is_applied_once(
@@ -127,7 +127,7 @@ async def test_fix_joined_only_increases_and_ignores_former_members(
 
 
 async def test_rejoining_member_gets_the_state_of_the_former_membership(
-    memberships: Memberships, state: MemberState
+    memberships: Memberships, state: MemberStates
 ) -> None:
     """They get periods, settings and mute.
 
@@ -152,12 +152,12 @@ async def test_rejoining_member_gets_the_state_of_the_former_membership(
     periods = (Period(3, 9), Period(20, 28))
     assert (periods_while_away, await memberships.find_periods(CHAT, "bob")) == ((), periods)
     _, members = await memberships.read(CHAT, ["bob"])
-    assert members["bob"] == Member(CHAT, "bob", "member", 40, 39, 39, (4, 5), 0, 7, periods)
+    assert members["bob"] == StoredMember(CHAT, "bob", "member", 40, 39, 39, (4, 5), 0, 7, periods)
     assert await memberships.find_spans("bob", [CHAT]) == {CHAT: (40, periods)}
 
 
 async def test_message_hidden_shortly_before_leaving_stays_hidden(
-    memberships: Memberships, state: MemberState
+    memberships: Memberships, state: MemberStates
 ) -> None:
     """The write may happen before or after the removal of the member."""
     former = FormerMember(Period(1, 9), "m1", 9)
@@ -194,7 +194,7 @@ async def test_list_first_is_bounded_and_sorted_by_id(memberships: Memberships) 
     """It takes one read, whatever the number of members."""
     chat, members = await memberships.list_first(CHAT, 2)
 
-    assert chat == Chat(CHAT, "group", "Climbing", 1, int(NOW * 1000))
+    assert chat == StoredChat(CHAT, "group", "Climbing", 1, int(NOW * 1000))
     assert [member.user for member in members] == ["alice", "bob"]
     with pytest.raises(NotFound):
         await memberships.list_first("g-nowhere", 2)

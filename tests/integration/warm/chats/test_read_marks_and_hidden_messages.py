@@ -9,8 +9,8 @@ import pytest
 
 from chatserver.errors import Unavailable
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.directory_items import MEMBER, Member
-from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
+from chatserver.warm.chats.directory_items import MEMBER, StoredMember
+from chatserver.warm.chats.member_states import MarkUpdate, MemberStates
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from tests.integration.warm.support import Tables, refuse
 
@@ -27,10 +27,10 @@ async def directory(tables: Tables) -> Directory:
 
 
 @pytest.fixture
-async def state(tables: Tables, directory: Directory) -> MemberState:
+async def state(tables: Tables, directory: Directory) -> MemberStates:
     """The repository under test; alice has read 5 and received 8 in d-1."""
-    state = MemberState(tables.client, directory)
-    await state.put_marks([Mark("d-1", "alice", 5, 8)])
+    state = MemberStates(tables.client, directory)
+    await state.put_marks([MarkUpdate("d-1", "alice", 5, 8)])
     return state
 
 
@@ -53,7 +53,7 @@ async def marks_of(directory: Directory, user: str) -> tuple[int, int]:
     ],
 )
 async def test_mark_only_advances(
-    state: MemberState, directory: Directory, read: int, received: int, expected: tuple[int, int]
+    state: MemberStates, directory: Directory, read: int, received: int, expected: tuple[int, int]
 ) -> None:
     """Read and received marks advance independently and never move back."""
     await state.put_marks([("d-1", "alice", read, received)])
@@ -63,10 +63,10 @@ async def test_mark_only_advances(
 
 
 async def test_concurrent_marks_end_at_the_highest(
-    state: MemberState, directory: Directory
+    state: MemberStates, directory: Directory
 ) -> None:
     """The order of concurrent writers does not matter."""
-    moves = [Mark("d-1", "alice", 100 - n, n) for n in range(0, 100, 9)]
+    moves = [MarkUpdate("d-1", "alice", 100 - n, n) for n in range(0, 100, 9)]
 
     await asyncio.gather(*(state.put_marks([move]) for move in moves))
 
@@ -74,7 +74,7 @@ async def test_concurrent_marks_end_at_the_highest(
 
 
 async def test_marks_of_one_member_in_one_batch_are_one_call(
-    state: MemberState, directory: Directory, tables: Tables
+    state: MemberStates, directory: Directory, tables: Tables
 ) -> None:
     """Only the highest marks are written."""
     await directory.add_to_chat_list("d-1", "bob")
@@ -87,7 +87,7 @@ async def test_marks_of_one_member_in_one_batch_are_one_call(
 
 
 async def test_marks_of_many_members_are_all_written(
-    state: MemberState, directory: Directory
+    state: MemberStates, directory: Directory
 ) -> None:
     """A batch may have more marks than the number of concurrent calls."""
     await directory.create_group("g-1", "alice", MEMBERS, None, NOW)
@@ -99,7 +99,7 @@ async def test_marks_of_many_members_are_all_written(
 
 
 async def test_mark_of_a_non_member_is_dropped(
-    state: MemberState, directory: Directory, tables: Tables
+    state: MemberStates, directory: Directory, tables: Tables
 ) -> None:
     """It creates no membership and does not affect other marks of the batch."""
     await state.put_marks([("d-1", "mallory", 3, 3), ("d-1", "bob", 3, 3), ("none", "bob", 1, 1)])
@@ -110,7 +110,7 @@ async def test_mark_of_a_non_member_is_dropped(
 
 
 async def test_marks_during_an_outage_are_unavailable_and_can_be_retried(
-    state: MemberState, directory: Directory, tables: Tables, no_backoff: None
+    state: MemberStates, directory: Directory, tables: Tables, no_backoff: None
 ) -> None:
     """The whole call fails, and a retry writes all marks."""
     wanted = [("d-1", "alice", 20, 20), ("d-1", "bob", 20, 20)]
@@ -126,10 +126,10 @@ async def test_marks_during_an_outage_are_unavailable_and_can_be_retried(
 
 
 async def test_mark_with_endless_conflicts_is_unavailable(
-    state: MemberState, directory: Directory, tables: Tables
+    state: MemberStates, directory: Directory, tables: Tables
 ) -> None:
     """The number of retries after conflicts is limited."""
-    item = MEMBER.encode(Member("d-1", "alice", "member", read=0, received=10**6))
+    item = MEMBER.encode(StoredMember("d-1", "alice", "member", read=0, received=10**6))
     moved = {"__type": "x#ConditionalCheckFailedException", "Item": item}
 
     def conflict(_: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chatserver.warm.chats.moderation import REPORT, Moderation, Report
+from chatserver.warm.chats.moderation import REPORT, MessageReport, Moderation
 from chatserver.warm.schema.tables import DIRECTORY
 from tests.integration.warm.support import Tables
 
@@ -24,14 +24,16 @@ async def rows(tables: Tables) -> Moderation:
     return made
 
 
-def get_list_key(report: Report) -> str:
+def get_list_key(report: MessageReport) -> str:
     """Return the sort key of a report in the list."""
     return report.line_key[1]
 
 
-async def list_pages(rows: Moderation, limit: int, *, is_newest_first: bool) -> list[list[Report]]:
+async def list_pages(
+    rows: Moderation, limit: int, *, is_newest_first: bool
+) -> list[list[MessageReport]]:
     """Return all pages of the list."""
-    pages, after = list[list[Report]](), None
+    pages, after = list[list[MessageReport]](), None
     while True:
         found, after = await rows.list_open_reports(after, limit, is_newest_first=is_newest_first)
         pages.append(found)
@@ -65,7 +67,7 @@ async def test_resolved_report_is_not_listed_and_pages_stay_full(
     table = tables.settings.table_prefix + "directory"
     # As if it was resolved during a read: the report is deleted, but its list entry is not.
     await tables.client.call("delete_item", {"TableName": table, "Key": key})
-    rest = list[Report]()
+    rest = list[MessageReport]()
     while after is not None:
         found, after = await rows.list_open_reports(after, 3, is_newest_first=is_newest_first)
         rest += found

@@ -6,9 +6,9 @@ import pytest
 
 from chatserver.domain.access.logins import Login
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.logins import LoginRows
+from chatserver.warm.chats.logins import Logins
 from chatserver.warm.chats.moderation import Moderation
-from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
+from chatserver.warm.chats.user_restrictions import Restrictions, UserRestrictions
 from tests.integration.warm.support import Faults, Tables
 
 NOW = 1_795_000_000.5
@@ -22,9 +22,9 @@ class Rows:
     def __init__(self, tables: Tables) -> None:
         client = tables.client
         self.directory = Directory(client)
-        self.logins = LoginRows(client)
+        self.logins = Logins(client)
         self.moderation = Moderation(client)
-        self.restrictions = RestrictionRows(client, self.moderation)
+        self.restrictions = UserRestrictions(client, self.moderation)
 
     async def is_restricted(self, user: str) -> bool:
         return (await self.directory.get_user(user)).is_restricted

@@ -11,7 +11,7 @@ import msgspec
 
 from chatserver.config import Warm
 from chatserver.domain.access.logins import Login
-from chatserver.domain.archive_segments import NOTHING_ARCHIVED, Segment
+from chatserver.domain.archive_segments import NOTHING_ARCHIVED, ArchiveSegment
 from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.errors import ChatError
 from chatserver.features.accounts.warm.accounts import AccountRows
@@ -22,18 +22,18 @@ from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.features.push.model import Subscription
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.warm.api_keys import ApiKeyRows, KeyRow
+from chatserver.warm.api_keys import KeyRow, StoredApiKeys
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.member_states import MarkUpdate, MemberStates
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.chats.muted_chats import MutedChats
-from chatserver.warm.chats.read_marks_and_hidden_messages import Mark, MemberState
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
+from chatserver.warm.messages.messages import Messages, PersistItem
 from tests.integration.warm.support import START_TS, STEP_US, FixedClock
 
 USERS = ("ann", "ben", "cleo", "acme", "zeta")
@@ -54,15 +54,15 @@ class World:
     def __post_init__(self) -> None:
         at, clock = (self.client, self.settings), FixedClock(NOW_S)
         self.directory = Directory(self.client)
-        self.member_state = MemberState(self.client, self.directory)
-        self.messages = MessageRepository(self.client, clock)
+        self.member_state = MemberStates(self.client, self.directory)
+        self.messages = Messages(self.client, clock)
         self.queries = MessageIndexes(self.client, clock)
         self.changes = MessageChanges(self.client)
         self.archivable = ArchivableEntries(self.client, clock)
         self.manifests = Manifests(self.client)
         self.memberships = Memberships(self.client, clock)
         self.accounts = AccountRows(self.client)
-        self.keys = ApiKeyRows(self.client)
+        self.keys = StoredApiKeys(self.client)
         self.uploads = Attachments(self.client)
         self.moderation = Moderation(self.client)
         self.personal = PersonalRows(client=at[0], settings=at[1])
@@ -167,7 +167,9 @@ async def change_members(world: World, rng: random.Random) -> Any:
 
 async def mark(world: World, rng: random.Random) -> Any:
     chat, user = rng.choice(CHATS), rng.choice(USERS)
-    await world.member_state.put_marks([Mark(chat, user, rng.randint(1, 9), rng.randint(1, 9))])
+    await world.member_state.put_marks(
+        [MarkUpdate(chat, user, rng.randint(1, 9), rng.randint(1, 9))]
+    )
     await world.member_state.add_hidden(chat, user, [rng.randint(1, 9)])
     before = await world.preferences.get(UserId(user), ChatId(chat))
     after = msgspec.structs.replace(
@@ -251,7 +253,9 @@ async def archive(world: World, rng: random.Random) -> Any:
     chat = ChatId(rng.choice(CHATS))
     top = await world.manifests.get_top(chat)
     first = Seq(top.seq + 1)
-    segment = Segment(chat, first, Seq(first + 2), Ts(first), Ts(first + 2), 9, 9, "0" * 64, "t")
+    segment = ArchiveSegment(
+        chat, first, Seq(first + 2), Ts(first), Ts(first + 2), 9, 9, "0" * 64, "t"
+    )
     await world.manifests.add_orphan(segment)
     if rng.random() < 0.7:
         await world.manifests.commit(segment, None, top)

@@ -15,7 +15,7 @@ from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX, TableMissing
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.http_transport import find_proxy
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from tests.integration.warm.support import (
     NOT_DYNAMODB,
     Faults,
@@ -236,7 +236,7 @@ async def test_client_is_usable_after_a_canceled_call(bare: Tables) -> None:
 
 async def test_repository_without_its_table_names_the_command_that_creates_it(bare: Tables) -> None:
     """The error tells operators how to create the tables."""
-    repository = MessageRepository(bare.client)
+    repository = Messages(bare.client)
 
     with pytest.raises(TableMissing, match="chatserver tables apply"):
         await repository.find_head("d-1")
@@ -246,7 +246,7 @@ async def test_response_of_another_server_is_unavailable(tables: Tables, no_back
     """It counts neither as an empty table nor as a stored batch."""
     tables.faults.add("Query", *[reply(NOT_DYNAMODB)] * 50)
     tables.faults.add("BatchWriteItem", *[reply(NOT_DYNAMODB)] * 50)
-    repository = MessageRepository(tables.client)
+    repository = Messages(tables.client)
 
     with pytest.raises(Unavailable, match="is not DynamoDB"):
         await repository.find_head("d-1")

@@ -21,8 +21,8 @@ from chatserver.operations.cost.stored_sizes import PrefixSize, list_prefix_size
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.dynamo.tenancy import get_partition_attributes
-from chatserver.warm.schema.active_version import NEWEST, SchemaRows, SchemaState
-from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
+from chatserver.warm.schema.active_version import NEWEST, SchemaState, SchemaVersions
+from chatserver.warm.schema.migrations.runner import MigrationOptions, MigrationRunner
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES
 from tests.integration.warm.dynamo.tenant_support import STEPS, World
@@ -71,8 +71,8 @@ async def test_tenants_never_see_each_other_in_random_operations(
             alone = await stack.enter_async_context(open_tenant(settings_for(dynamodb), ""))
             await apply_tables(alone.client, alone.settings, poll_s=0.01)
             # As after `migrate up`.
-            state = await SchemaRows(alone.client).get_state()
-            await SchemaRows(shared.client).raise_state(state)
+            state = await SchemaVersions(alone.client).get_state()
+            await SchemaVersions(shared.client).raise_state(state)
             pairs.append((shared, alone))
         values = 0
         for _ in range(120):
@@ -133,18 +133,18 @@ async def test_schema_version_is_stored_for_each_tenant(tables: Tables) -> None:
         for world in (acme, zeta):
             changes = await apply_tables(world.client, world.settings, poll_s=0.01)
             assert all(change.action == "kept" for change in changes)
-            assert await SchemaRows(world.client).get_state() == SchemaState()
+            assert await SchemaVersions(world.client).get_state() == SchemaState()
 
         lines = Lines()
         state = await MigrationRunner(
             acme.client, acme.settings, clock=SystemClock(), report=lines,
-            options=Options(segments=2), migrations=EXAMPLES,
+            options=MigrationOptions(segments=2), migrations=EXAMPLES,
         ).run("test")  # fmt: skip
 
         assert state.version == 3
-        assert await SchemaRows(zeta.client).get_state() == SchemaState()
-        assert await SchemaRows(acme.client).get_state() == state
-        own = await SchemaRows(tables.client).get_state()
+        assert await SchemaVersions(zeta.client).get_state() == SchemaState()
+        assert await SchemaVersions(acme.client).get_state() == state
+        own = await SchemaVersions(tables.client).get_state()
         assert own.version == NEWEST
 
 
@@ -153,7 +153,7 @@ async def test_tables_created_by_a_tenant_are_at_the_newest_schema(bare: Tables)
     async with open_tenant(bare.settings, "acme") as acme:
         await apply_tables(acme.client, acme.settings, poll_s=0.01)
 
-        state = await SchemaRows(acme.client).get_state()
+        state = await SchemaVersions(acme.client).get_state()
 
     table = DIRECTORY.name_in(bare.settings)
     rows = (await bare.client.call("scan", {"TableName": table}))["Items"]

@@ -24,8 +24,8 @@ from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import decode_bytes
 from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.encryption.key_rows import DataKeyRows
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.encryption.data_keys import DataKeys
+from chatserver.warm.messages.messages import PersistItem
 from chatserver.warm.schema.tables import TABLES
 from tests.integration.warm.support import create_tables, message, settings_for
 from tests.integration.workers.support import open_container
@@ -79,9 +79,9 @@ class Vault:
         """The settings without encryption."""
         return Encryption()
 
-    def keys(self) -> DataKeyRows:
+    def keys(self) -> DataKeys:
         """Return the repository of wrapped keys."""
-        return DataKeyRows(self.raw)
+        return DataKeys(self.raw)
 
     async def scan(self) -> list[tuple[str, Item]]:
         """Return every item of every table as stored, with the table name."""

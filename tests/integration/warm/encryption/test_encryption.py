@@ -19,7 +19,7 @@ from chatserver.features.attachments.warm import Attachments
 from chatserver.operations.audit.chat_audit import Tally
 from chatserver.operations.audit.worker import make_audit
 from chatserver.protocol import frames
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.warm.encryption.support import (
     LONG,
     OLD_TS,

@@ -14,7 +14,7 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.table import Table
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import message
 from tests.integration.workers.archive.support import World
@@ -58,11 +58,11 @@ class LongBodyWorld(World):
         clock = self.container.clock
         return ArchivableEntries(self.client, clock, bodies=self.container.long_bodies)
 
-    def repository(self, files: BodyFiles, **changes: Any) -> MessageRepository:
+    def repository(self, files: BodyFiles, **changes: Any) -> Messages:
         """Return a message repository with another object client."""
         warm = self.container.settings.warm.model_copy(update=changes)
         made = LongBodies(self.client, warm, files, self.container.clock)
-        return MessageRepository(self.client, bodies=made)
+        return Messages(self.client, bodies=made)
 
     def changes(self) -> MessageChanges:
         """Return the message changes of the persist worker."""

@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.errors import BadRequest, CorruptData
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from tests.integration.warm.support import (
     START_TS,
     STEP_US,
@@ -32,34 +32,32 @@ def ts_of(seq: int) -> int:
 
 
 @pytest.fixture
-def repository(tables: Tables) -> MessageRepository:
+def repository(tables: Tables) -> Messages:
     """The repository under test, with a fixed clock."""
-    return MessageRepository(tables.client, FixedClock(NOW_S))
+    return Messages(tables.client, FixedClock(NOW_S))
 
 
 @pytest.fixture
-async def long_chat(repository: MessageRepository) -> MessageRepository:
+async def long_chat(repository: Messages) -> Messages:
     """A repository with a chat of 300 messages."""
     history = [message(seq, chat="long_chat", ts=ts_of(seq)) for seq in range(1, TOP + 1)]
     await repository.put_batch(batch(*history), timeout_s=20)
     return repository
 
 
-async def test_head_is_the_newest_message(long_chat: MessageRepository) -> None:
+async def test_head_is_the_newest_message(long_chat: Messages) -> None:
     """The head determines the next seq and ts after a loss of Redis."""
     head = await long_chat.find_head("long_chat")
 
     assert head == message(TOP, chat="long_chat", ts=ts_of(TOP))
 
 
-async def test_head_of_an_empty_chat_is_none(repository: MessageRepository) -> None:
+async def test_head_of_an_empty_chat_is_none(repository: Messages) -> None:
     """A chat without messages starts at seq 1."""
     assert await repository.find_head("none") is None
 
 
-async def test_head_includes_an_expired_message(
-    repository: MessageRepository, tables: Tables
-) -> None:
+async def test_head_includes_an_expired_message(repository: Messages, tables: Tables) -> None:
     """The seq of an expired message must not be assigned again."""
     await tables.put_rows(expiring(1, NOW_S + 1), expiring(2, NOW_S - 1))
 
@@ -69,7 +67,7 @@ async def test_head_includes_an_expired_message(
     assert head.seq == 2
 
 
-async def test_head_is_read_consistently(long_chat: MessageRepository, tables: Tables) -> None:
+async def test_head_is_read_consistently(long_chat: Messages, tables: Tables) -> None:
     """Reads by seq must see every message stored before the call."""
     await long_chat.find_head("long_chat")
     await long_chat.list_before("long_chat", 200, 5)
@@ -96,7 +94,7 @@ HINTS: dict[str, Callable[[int], int | None]] = {
 
 @pytest.mark.parametrize("hint", HINTS)
 async def test_page_by_seq_is_the_adjacent_run_with_any_hint(
-    long_chat: MessageRepository, hint: str
+    long_chat: Messages, hint: str
 ) -> None:
     """A wrong hint must not change the result, at the ends and in the middle."""
     for seq in (1, 2, 41, 150, 299, 300, 301):
@@ -107,7 +105,7 @@ async def test_page_by_seq_is_the_adjacent_run_with_any_hint(
         assert seqs(after) == list(range(seq + 1, min(TOP, seq + 10) + 1)), seq
 
 
-async def test_right_hint_takes_one_query(long_chat: MessageRepository, tables: Tables) -> None:
+async def test_right_hint_takes_one_query(long_chat: Messages, tables: Tables) -> None:
     """A client that scrolls sends the ts of its first or last message."""
     for seq in (2, 150, 290, 301):
         tables.faults.requests.clear()
@@ -119,9 +117,7 @@ async def test_right_hint_takes_one_query(long_chat: MessageRepository, tables: 
         assert len(tables.faults.requests) == (3 if seq == 301 else 2), seq
 
 
-async def test_page_without_a_hint_takes_few_queries(
-    long_chat: MessageRepository, tables: Tables
-) -> None:
+async def test_page_without_a_hint_takes_few_queries(long_chat: Messages, tables: Tables) -> None:
     """The search uses small reads, and then the page is read."""
     for seq in (5, 100, 150, 250, 300):
         tables.faults.requests.clear()
@@ -131,30 +127,26 @@ async def test_page_without_a_hint_takes_few_queries(
         assert len(tables.faults.requests) <= 8, seq
 
 
-async def test_newest_page_without_a_seq_ends_at_the_head(long_chat: MessageRepository) -> None:
+async def test_newest_page_without_a_seq_ends_at_the_head(long_chat: Messages) -> None:
     """A client that opens a chat has no seq."""
     assert seqs(await long_chat.list_before("long_chat", None, 5)) == [296, 297, 298, 299, 300]
     assert await long_chat.list_before("none", None, 5) == []
 
 
 @pytest.mark.parametrize("before", [0, 1])
-async def test_page_before_the_first_message_is_empty(
-    long_chat: MessageRepository, before: int
-) -> None:
+async def test_page_before_the_first_message_is_empty(long_chat: Messages, before: int) -> None:
     """The first message has seq 1."""
     assert await long_chat.list_before("long_chat", before, 10) == []
 
 
-async def test_page_not_adjacent_to_a_stored_message_is_empty(long_chat: MessageRepository) -> None:
+async def test_page_not_adjacent_to_a_stored_message_is_empty(long_chat: Messages) -> None:
     """The caller joins runs. A run that is not adjacent would hide a gap."""
     assert await long_chat.list_before("long_chat", TOP + 2, 10) == []
     assert await long_chat.list_after("long_chat", TOP + 1, 10) == []
 
 
 @pytest.mark.parametrize("limit", [0, 201])
-async def test_page_limit_out_of_bounds_is_refused(
-    long_chat: MessageRepository, limit: int
-) -> None:
+async def test_page_limit_out_of_bounds_is_refused(long_chat: Messages, limit: int) -> None:
     """Every page has a maximum size."""
     with pytest.raises(BadRequest, match="limit"):
         await long_chat.list_before("long_chat", 10, limit)
@@ -163,7 +155,7 @@ async def test_page_limit_out_of_bounds_is_refused(
 
 
 async def test_joined_pages_from_either_end_are_the_whole_chat(
-    long_chat: MessageRepository,
+    long_chat: Messages,
 ) -> None:
     """The pages are read like a client that scrolls, with hints."""
     down: list[Message] = []
@@ -182,7 +174,7 @@ async def test_joined_pages_from_either_end_are_the_whole_chat(
 
 
 async def test_run_ends_before_a_missing_message(
-    repository: MessageRepository,
+    repository: Messages,
 ) -> None:
     """A later batch may be stored before an earlier one, and the gap must not be hidden."""
     stored = [*range(1, 51), *range(61, 101)]
@@ -211,7 +203,7 @@ def seqs_of_readable(run: list[Message]) -> list[int]:
 
 
 @pytest.fixture
-async def expired_chat(repository: MessageRepository) -> MessageRepository:
+async def expired_chat(repository: Messages) -> Messages:
     """A chat of 10 messages: 1, 4, 5 and 10 have expired, and 7 will expire."""
     expiries = dict.fromkeys((1, 4, 5, 10), NOW_S) | {7: NOW_S + 1}
     history = [
@@ -233,7 +225,7 @@ async def delete_expired_items(tables: Tables) -> None:
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_run_has_tombstones_of_expired_messages(
-    expired_chat: MessageRepository, tables: Tables, is_deleted: bool
+    expired_chat: Messages, tables: Tables, is_deleted: bool
 ) -> None:
     """Runs are contiguous whether or not DynamoDB has deleted the expired items."""
     if is_deleted:
@@ -260,7 +252,7 @@ async def test_run_has_tombstones_of_expired_messages(
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_head_is_the_newest_message_even_if_it_expired(
-    expired_chat: MessageRepository, tables: Tables, is_deleted: bool
+    expired_chat: Messages, tables: Tables, is_deleted: bool
 ) -> None:
     """Its seq must not be assigned again, even after its item was deleted."""
     if is_deleted:
@@ -272,9 +264,7 @@ async def test_head_is_the_newest_message_even_if_it_expired(
     assert (head.seq, head.ts, head.body, head.deleted) == (10, message(10).ts, "", True)
 
 
-async def test_tombstone_keeps_sender_and_ref(
-    expired_chat: MessageRepository, tables: Tables
-) -> None:
+async def test_tombstone_keeps_sender_and_ref(expired_chat: Messages, tables: Tables) -> None:
     """A retry after a loss of Redis still finds the expired message."""
     before = await expired_chat.list_before("d-1", 5, 1)
     await delete_expired_items(tables)
@@ -284,7 +274,7 @@ async def test_tombstone_keeps_sender_and_ref(
 
 
 async def test_missing_message_without_a_marker_ends_a_run(
-    expired_chat: MessageRepository, tables: Tables
+    expired_chat: Messages, tables: Tables
 ) -> None:
     """Only messages with an expiry have a marker. Any other gap must not be hidden."""
     key = {"chatid": {"S": "d-1"}, "ts": {"N": str(message(8).ts)}}
@@ -298,7 +288,7 @@ async def test_missing_message_without_a_marker_ends_a_run(
 
 
 async def test_filled_hole_is_a_tombstone_until_the_message_is_stored(
-    repository: MessageRepository,
+    repository: Messages,
 ) -> None:
     """A chat can be read past a lost message. A late write replaces the tombstone."""
     history = [message(seq) for seq in (1, 2, 5, 6)]
@@ -316,7 +306,7 @@ async def test_filled_hole_is_a_tombstone_until_the_message_is_stored(
 
 
 async def test_history_of_large_bodies_is_read_over_several_queries(
-    repository: MessageRepository,
+    repository: Messages,
 ) -> None:
     """The 1 MB limit of a Query limits neither the page nor the search."""
     large = [message(seq, body="x" * 16_000) for seq in range(1, 201)]
@@ -330,7 +320,7 @@ async def test_history_of_large_bodies_is_read_over_several_queries(
 
 
 async def test_items_with_ts_out_of_seq_order_raise_corrupt_data(
-    repository: MessageRepository,
+    repository: Messages,
 ) -> None:
     """A wrong order must not cause an endless search or a wrong page."""
     rows = [message(seq) for seq in range(1, 201)]

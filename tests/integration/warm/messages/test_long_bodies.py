@@ -9,7 +9,7 @@ import secrets
 import pytest
 
 from chatserver.cold.long_bodies import BodyFiles
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.privacy.warm.user_data import PersonalRows
@@ -19,7 +19,7 @@ from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages import long_bodies
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.warm.messages.long_bodies_support import LONG, LongBodyWorld
 from tests.integration.workers.archive.support import encoded
 
@@ -169,7 +169,7 @@ async def test_read_during_archiving_of_a_long_message_continues_in_the_archive(
 
     cold = ColdLog(
         manifests=world.container.manifests,
-        segments=SegmentStore(world.store, world.container.settings.archive),
+        segments=SegmentObjects(world.store, world.container.settings.archive),
         items=world.archivable_with_bodies(),
         clock=world.container.clock,
     )

@@ -12,7 +12,7 @@ from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod
 from chatserver.errors import Unavailable
 from chatserver.warm.messages.chat_partition_reads import add_partition_key
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, LONG, LongBodyWorld
 from tests.integration.workers.archive.support import Crashed, encoded

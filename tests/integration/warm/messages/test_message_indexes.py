@@ -13,10 +13,10 @@ from chatserver.errors import BadRequest, CorruptData, Unavailable
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.dynamo.batches import put_items
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.dynamo.paging import QueryPage
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import EVER, MessageIndexes
-from chatserver.warm.messages.message_repository import MessageRepository, PersistItem, encode_item
+from chatserver.warm.messages.messages import Messages, PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import (
     START_TS,
@@ -35,9 +35,9 @@ EXPIRED_AT, EXPIRES_LATER_AT = NOW_S - 1, NOW_S + 1
 
 
 @pytest.fixture
-def repository(tables: Tables) -> MessageRepository:
+def repository(tables: Tables) -> Messages:
     """The repository that writes the items."""
-    return MessageRepository(tables.client, FixedClock(NOW_S))
+    return Messages(tables.client, FixedClock(NOW_S))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def queries(tables: Tables) -> MessageIndexes:
 
 
 async def list_pages(
-    read: Callable[..., Awaitable[Page[Message]]], *key: Any, limit: int, **more: Any
+    read: Callable[..., Awaitable[QueryPage[Message]]], *key: Any, limit: int, **more: Any
 ) -> list[list[Message]]:
     """Return all pages of a query."""
     page = await read(*key, limit=limit, **more)
@@ -59,7 +59,7 @@ async def list_pages(
 
 
 @pytest.fixture
-async def conversation(repository: MessageRepository, queries: MessageIndexes) -> MessageIndexes:
+async def conversation(repository: Messages, queries: MessageIndexes) -> MessageIndexes:
     """Seven messages between alice and bob in d-1, and three of alice in the group g-1."""
     for seq in range(1, 8):
         sender, receiver = ("alice", "bob") if seq % 2 else ("bob", "alice")
@@ -219,7 +219,7 @@ async def test_page_of_an_unknown_user_is_empty(conversation: MessageIndexes) ->
     """An unknown user is not an error."""
     page = await conversation.list_sent("nobody", limit=10)
 
-    assert page == Page([], None)
+    assert page == QueryPage([], None)
 
 
 # expiry
@@ -227,7 +227,7 @@ async def test_page_of_an_unknown_user_is_empty(conversation: MessageIndexes) ->
 
 @pytest.mark.parametrize("query", ["chat", "sent", "active"])
 async def test_run_of_expired_items_never_makes_a_page_short(
-    queries: MessageIndexes, tables: Tables, repository: MessageRepository, query: str
+    queries: MessageIndexes, tables: Tables, repository: Messages, query: str
 ) -> None:
     """A hundred expired rows between or after live rows are skipped."""
     expired = {*range(3, 103), *range(105, 125)}
@@ -247,7 +247,7 @@ async def test_run_of_expired_items_never_makes_a_page_short(
 
 
 async def test_long_run_of_expired_items_takes_few_queries(
-    queries: MessageIndexes, tables: Tables, repository: MessageRepository
+    queries: MessageIndexes, tables: Tables, repository: Messages
 ) -> None:
     """The limit of each Query grows while no live row is found."""
     for seq in range(1, 301):
@@ -256,12 +256,12 @@ async def test_long_run_of_expired_items_takes_few_queries(
 
     page = await queries.list_chat("d-1", limit=1)
 
-    assert page == Page([], None)
+    assert page == QueryPage([], None)
     assert len(tables.faults.bodies("Query")) <= 9
 
 
 async def test_item_is_omitted_from_the_second_of_its_expiry(
-    queries: MessageIndexes, tables: Tables, repository: MessageRepository
+    queries: MessageIndexes, tables: Tables, repository: Messages
 ) -> None:
     """`expires_at` is the first second in which the message is not returned."""
     await tables.put_rows(expiring(1, NOW_S), expiring(2, NOW_S + 1))
@@ -272,7 +272,7 @@ async def test_item_is_omitted_from_the_second_of_its_expiry(
 
 
 async def test_page_is_read_over_several_queries_of_1_mb(
-    queries: MessageIndexes, tables: Tables, repository: MessageRepository
+    queries: MessageIndexes, tables: Tables, repository: Messages
 ) -> None:
     """A Query returns at most 1 MB, so a page of long bodies takes several."""
     large = [message(seq, body="x" * 16_000) for seq in range(1, 101)]
@@ -287,7 +287,7 @@ async def test_page_is_read_over_several_queries_of_1_mb(
 
 
 async def test_row_that_is_not_a_message_raises_corrupt_data(
-    queries: MessageIndexes, tables: Tables, repository: MessageRepository
+    queries: MessageIndexes, tables: Tables, repository: Messages
 ) -> None:
     """Invalid stored data raises an error instead of being omitted."""
     tables.faults.add("Query", reply({"Items": [{"chatid": {"S": "d-1"}, "ts": {"N": "1"}}]}))
@@ -300,7 +300,7 @@ async def test_row_that_is_not_a_message_raises_corrupt_data(
 
 
 @pytest.fixture
-async def rows(tables: Tables, repository: MessageRepository) -> list[Item]:
+async def rows(tables: Tables, repository: Messages) -> list[Item]:
     """Items of many kinds in three chats, as returned by a Scan."""
     made: list[Item] = []
     for number in range(120):
@@ -357,7 +357,7 @@ async def test_pages_of_any_size_match_the_reference(
     is_whole: bool,
 ) -> None:
     """All unexpired items of the range are listed once, in order and in full pages."""
-    read: Callable[..., Awaitable[Page[Message]]]
+    read: Callable[..., Awaitable[QueryPage[Message]]]
     match pattern:
         case "chat":
             read, wanted = queries.list_chat, reference(rows, chatid="d-1")
@@ -436,7 +436,7 @@ async def test_items_of_invisible_chats_are_not_read(
 
 
 async def test_messages_are_read_by_chat_and_ts(
-    repository: MessageRepository, queries: MessageIndexes, tables: Tables
+    repository: Messages, queries: MessageIndexes, tables: Tables
 ) -> None:
     """Missing and expired messages are not in the result."""
     sent = [message(1), message(1, "g-1"), message(2)]
@@ -451,7 +451,7 @@ async def test_messages_are_read_by_chat_and_ts(
 
 
 async def test_files_are_listed_by_their_index_until_they_are_deleted(
-    repository: MessageRepository, tables: Tables
+    repository: Messages, tables: Tables
 ) -> None:
     """The index has only messages with files. A deletion removes the message from it."""
     file = Attachment("01JFILE", "plan.pdf", "application/pdf", 1234)

@@ -6,7 +6,7 @@ import pytest
 
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, seqs
 from tests.support.servers.processes import eventually
 
@@ -14,9 +14,9 @@ NOW_S = START_TS // 1_000_000 + 10_000
 
 
 @pytest.fixture
-def repository(tables: Tables) -> MessageRepository:
+def repository(tables: Tables) -> Messages:
     """The repository under test, with a fixed clock."""
-    return MessageRepository(tables.client, FixedClock(NOW_S))
+    return Messages(tables.client, FixedClock(NOW_S))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def queries(tables: Tables) -> MessageIndexes:
 
 
 async def test_batch_put_is_read_back_unchanged(
-    repository: MessageRepository, queries: MessageIndexes
+    repository: Messages, queries: MessageIndexes
 ) -> None:
     """All fields of a message are stored, with any text."""
     sent = [
@@ -45,7 +45,7 @@ async def test_batch_put_is_read_back_unchanged(
 
 
 async def test_batch_of_more_than_25_items_is_split_into_calls_of_25(
-    repository: MessageRepository, tables: Tables
+    repository: Messages, tables: Tables
 ) -> None:
     """AWS allows 25 items in a BatchWriteItem call."""
     await repository.put_batch(batch(*map(message, range(1, 61))), timeout_s=20)
@@ -56,22 +56,20 @@ async def test_batch_of_more_than_25_items_is_split_into_calls_of_25(
     assert len(await tables.scan("messages")) == 60
 
 
-async def test_batch_put_twice_changes_nothing(
-    repository: MessageRepository, tables: Tables
-) -> None:
+async def test_batch_put_twice_changes_nothing(repository: Messages, tables: Tables) -> None:
     """The persist worker may write the same batch again at any time."""
     items = batch(*map(message, range(1, 31)), receiver="bob")
     await repository.put_batch(items, timeout_s=20)
     before = await tables.scan("messages")
 
-    later = MessageRepository(tables.client, FixedClock(NOW_S + 86_400))
+    later = Messages(tables.client, FixedClock(NOW_S + 86_400))
     await later.put_batch(items, timeout_s=20)
 
     assert await tables.scan("messages") == before
 
 
 async def test_batch_with_a_duplicate_key_stores_the_later_item(
-    repository: MessageRepository, queries: MessageIndexes
+    repository: Messages, queries: MessageIndexes
 ) -> None:
     """DynamoDB refuses a call with a duplicate key."""
     first, second = message(1, body="first"), message(1, body="second")
@@ -82,7 +80,7 @@ async def test_batch_with_a_duplicate_key_stores_the_later_item(
     assert [each.body for each in page.items] == ["second", "text 2"]
 
 
-async def test_empty_batch_makes_no_call(repository: MessageRepository, tables: Tables) -> None:
+async def test_empty_batch_makes_no_call(repository: Messages, tables: Tables) -> None:
     """An empty batch needs no request."""
     await repository.put_batch([], timeout_s=20)
 
@@ -90,7 +88,7 @@ async def test_empty_batch_makes_no_call(repository: MessageRepository, tables: 
 
 
 async def test_unprocessed_items_of_a_batch_are_retried_alone(
-    repository: MessageRepository, tables: Tables, no_backoff: None, queries: MessageIndexes
+    repository: Messages, tables: Tables, no_backoff: None, queries: MessageIndexes
 ) -> None:
     """Only unprocessed items are sent again, until all are stored."""
 
@@ -109,7 +107,7 @@ async def test_unprocessed_items_of_a_batch_are_retried_alone(
 
 
 async def test_batch_not_written_in_time_is_unavailable(
-    repository: MessageRepository, tables: Tables
+    repository: Messages, tables: Tables
 ) -> None:
     """The caller sets the deadline, for example the end of a lease."""
     unprocess_all = lambda body: (200, {"UnprocessedItems": body["RequestItems"]})  # noqa: E731
@@ -129,7 +127,7 @@ async def test_batch_not_written_in_time_is_unavailable(
 
 
 async def test_batch_with_a_lost_response_is_stored_once(
-    repository: MessageRepository, tables: Tables, no_backoff: None, queries: MessageIndexes
+    repository: Messages, tables: Tables, no_backoff: None, queries: MessageIndexes
 ) -> None:
     """The retry writes the same items again."""
     tables.faults.drop_responses("BatchWriteItem", times=2)
@@ -142,7 +140,7 @@ async def test_batch_with_a_lost_response_is_stored_once(
 
 
 async def test_batch_with_an_item_that_dynamodb_refuses_raises_corrupt_data(
-    repository: MessageRepository, tables: Tables
+    repository: Messages, tables: Tables
 ) -> None:
     """An item that is too large fails the whole batch at once, and the caller bisects it."""
     too_large = message(2, body="x" * 410_000)
@@ -155,7 +153,7 @@ async def test_batch_with_an_item_that_dynamodb_refuses_raises_corrupt_data(
 
 
 async def test_batch_with_a_lone_surrogate_raises_corrupt_data(
-    repository: MessageRepository,
+    repository: Messages,
 ) -> None:
     """Such a text cannot be stored, so the error is permanent."""
     with pytest.raises(CorruptData):

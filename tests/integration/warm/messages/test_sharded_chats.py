@@ -16,7 +16,7 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
+from chatserver.warm.messages.messages import Messages, PersistItem
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.messages.shard_support import put_layouts, raw_seqs
 from tests.integration.warm.support import START_TS, STEP_US, FixedClock, Tables, message, seqs
@@ -42,10 +42,10 @@ def text_of(start: int = START_TS, step: int = STEP_US) -> str:
 
 
 @pytest.fixture
-async def sharded(tables: Tables) -> MessageRepository:
+async def sharded(tables: Tables) -> Messages:
     """The repository, with the messages of chat `d-1` in all its partitions."""
     await put_layouts(tables.client, tables.settings, d_1=text_of())
-    repository = MessageRepository(tables.client, FixedClock(NOW_S))
+    repository = Messages(tables.client, FixedClock(NOW_S))
     items = [PersistItem(made(seq), "bob" if seq % 3 else "alice") for seq in range(1, COUNT + 1)]
     await repository.put_batch(items, timeout_s=20)
     await repository.put_batch(items[::7], timeout_s=20)  # as a restarted worker does
@@ -53,13 +53,13 @@ async def sharded(tables: Tables) -> MessageRepository:
 
 
 @pytest.fixture
-def queries(sharded: MessageRepository, tables: Tables) -> MessageIndexes:
+def queries(sharded: Messages, tables: Tables) -> MessageIndexes:
     """The queries on the chat."""
     return MessageIndexes(tables.client, FixedClock(NOW_S))
 
 
 async def test_entries_are_stored_once_in_the_shards_of_their_period(
-    sharded: MessageRepository, tables: Tables
+    sharded: Messages, tables: Tables
 ) -> None:
     """Entries written twice are stored once, and are distributed evenly over the shards."""
     found = await raw_seqs(tables.client, tables.settings, "d-1")
@@ -72,7 +72,7 @@ async def test_entries_are_stored_once_in_the_shards_of_their_period(
 
 @pytest.mark.parametrize(("limit", "has_hint"), [(7, True), (50, False), (200, True)])
 async def test_history_is_contiguous_in_both_directions(
-    sharded: MessageRepository, limit: int, has_hint: bool
+    sharded: Messages, limit: int, has_hint: bool
 ) -> None:
     """This holds across all periods, with and without the ts hint."""
     down: list[Message] = []
@@ -90,9 +90,7 @@ async def test_history_is_contiguous_in_both_directions(
     assert head is not None and head.seq == COUNT
 
 
-async def test_markers_of_a_sharded_chat_are_found(
-    sharded: MessageRepository, tables: Tables
-) -> None:
+async def test_markers_of_a_sharded_chat_are_found(sharded: Messages, tables: Tables) -> None:
     """With markers, lost and expired messages are tombstones and not missing."""
     later = message(COUNT + 2)
     ending = message(COUNT + 3, expires_at=NOW_S - 1)
@@ -171,14 +169,14 @@ async def test_time_range_includes_both_ends(queries: MessageIndexes) -> None:
 
 
 async def test_page_token_stays_valid_after_resharding(
-    queries: MessageIndexes, sharded: MessageRepository, tables: Tables
+    queries: MessageIndexes, sharded: Messages, tables: Tables
 ) -> None:
     """A page after the change continues where the previous page ended."""
     first = await queries.list_chat("d-1", limit=150, newest_first=False)
     begin = START_TS + (COUNT + 1) * STEP_US
     await put_layouts(tables.client, tables.settings, d_1=f"{text_of()},{begin}:8")
     newer = [PersistItem(message(seq), None) for seq in range(COUNT + 1, COUNT + 21)]
-    writer = MessageRepository(tables.client, FixedClock(NOW_S))
+    writer = Messages(tables.client, FixedClock(NOW_S))
     await writer.put_batch(newer, 20)
     reader = MessageIndexes(tables.client, FixedClock(NOW_S))
 
@@ -190,7 +188,7 @@ async def test_page_token_stays_valid_after_resharding(
 
 
 async def test_messages_are_found_and_changed_in_every_period(
-    queries: MessageIndexes, sharded: MessageRepository, tables: Tables
+    queries: MessageIndexes, sharded: Messages, tables: Tables
 ) -> None:
     """They are read, edited and deleted by chat and ts.
 
@@ -221,7 +219,7 @@ async def test_messages_are_found_and_changed_in_every_period(
 
 
 async def test_replayed_dead_letter_replaces_its_tombstone_in_a_shard(
-    sharded: MessageRepository, tables: Tables
+    sharded: Messages, tables: Tables
 ) -> None:
     """A replay without a tombstone is refused."""
     changes = MessageChanges(tables.client)
@@ -238,7 +236,7 @@ async def test_replayed_dead_letter_replaces_its_tombstone_in_a_shard(
 
 
 async def test_messages_of_a_user_are_found_in_every_period(
-    sharded: MessageRepository, tables: Tables
+    sharded: Messages, tables: Tables
 ) -> None:
     """Exports and erasures read by index and by chat and ts."""
     rows = PersonalRows(client=tables.client, settings=tables.settings)
@@ -252,7 +250,7 @@ async def test_messages_of_a_user_are_found_in_every_period(
 
 
 async def test_old_entries_are_read_in_order_and_removed_as_read(
-    sharded: MessageRepository, tables: Tables
+    sharded: Messages, tables: Tables
 ) -> None:
     """These are the queries of the archive worker and the auditor."""
     archivable = ArchivableEntries(tables.client, FixedClock(NOW_S))

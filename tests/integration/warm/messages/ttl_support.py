@@ -13,7 +13,7 @@ from chatserver.config import Archive
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
+from chatserver.warm.messages.messages import Messages, PersistItem
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import FixedClock
@@ -48,7 +48,7 @@ class TtlWorld:
     async def put(self, *messages: Message) -> None:
         """Write entries as the persist worker does soon after they were sent."""
         clock = FixedClock(min(each.ts for each in messages) / 1e6)
-        repository = MessageRepository(self.world.client, clock, retention=RETENTION)
+        repository = Messages(self.world.client, clock, retention=RETENTION)
         await repository.put_batch([PersistItem(each, "bob") for each in messages], 20)
 
     async def archive_old(self) -> int:

@@ -17,11 +17,11 @@ from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
+from chatserver.warm.messages.messages import Messages, PersistItem
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.progress_and_lock import MIGRATE_LEASE_S
-from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
+from chatserver.warm.schema.migrations.runner import MigrationOptions, MigrationRunner
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 from tests.integration.warm.schema.examples.thread_index import THREAD, Threads
@@ -95,11 +95,11 @@ class Lines:
         self.output.append("end")
 
 
-SMALL = Options(segments=3, page_items=7)
+SMALL = MigrationOptions(segments=3, page_items=7)
 
 
 async def migrate_up(
-    tables: Tables, options: Options = SMALL, clock: JumpClock | None = None
+    tables: Tables, options: MigrationOptions = SMALL, clock: JumpClock | None = None
 ) -> tuple[int, Lines]:
     """Run the pending example migrations; return the schema version and the output."""
     lines = Lines()
@@ -110,7 +110,7 @@ async def migrate_up(
 def runner_of(
     tables: Tables,
     client: DynamoClient,
-    options: Options,
+    options: MigrationOptions,
     clock: JumpClock,
     report: Lines,
     migrations: Sequence[Migration] = EXAMPLES,
@@ -128,7 +128,7 @@ def runner_of(
 
 async def migrate_up_with_crashes(
     tables: Tables,
-    options: Options,
+    options: MigrationOptions,
     clock: JumpClock,
     rng: random.Random,
     migrations: Sequence[Migration] = EXAMPLES,
@@ -156,7 +156,7 @@ class Writer:
 
     def __init__(self, tables: Tables, chat: str, rng: random.Random) -> None:
         self.shards = ShardedChats(tables.client)
-        self._messages = MessageRepository(tables.client, shards=self.shards)
+        self._messages = Messages(tables.client, shards=self.shards)
         self._changes = MessageChanges(tables.client, shards=self.shards)
         self._chat = chat
         self._dice = rng

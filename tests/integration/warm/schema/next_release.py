@@ -9,8 +9,8 @@ import runpy
 
 from chatserver.warm.archive import archivable_entries
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.messages import message_changes, message_repository, ttl_undo
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages import message_changes, messages
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.schema import active_version, migrations
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 from tests.integration.warm.schema.examples.thread_index import THREAD, thread_of
@@ -23,7 +23,7 @@ def encode_with_thread(item: PersistItem, removed_at: int | None = None) -> Item
 
 
 if __name__ == "__main__":
-    for module in (archivable_entries, message_changes, message_repository, ttl_undo):
+    for module in (archivable_entries, message_changes, messages):
         module.encode_item = encode_with_thread  # type: ignore[attr-defined]
     message_changes._KNOWN.add(THREAD)
     migrations.MIGRATIONS = EXAMPLES  # type: ignore[misc]

@@ -28,7 +28,7 @@ from chatserver.domain.ids import Mid, Ref, Seq
 from chatserver.domain.message_change_types import MessageChange
 from chatserver.domain.messages import Audience
 from chatserver.hot.chats.message_changes import MessageChangeCommitter
-from chatserver.hot.leases import Lease
+from chatserver.hot.worker_leases import Lease
 from chatserver.protocol import codec, frames
 from chatserver.requests.registry import make_call
 from chatserver.warm.schema import migrations

@@ -16,14 +16,18 @@ from chatserver.warm.schema import provisioning
 from chatserver.warm.schema.active_version import (
     NEWEST,
     OLDEST,
-    SchemaRows,
     SchemaState,
+    SchemaVersions,
     watch_schema,
 )
 from chatserver.warm.schema.migrations.backfill import repair_item
 from chatserver.warm.schema.migrations.cost_estimate import estimate
-from chatserver.warm.schema.migrations.progress_and_lock import LockLost, MigrationRows, Segment
-from chatserver.warm.schema.migrations.runner import Options, list_statuses
+from chatserver.warm.schema.migrations.progress_and_lock import (
+    LockLost,
+    MigrationProgress,
+    ScanSegment,
+)
+from chatserver.warm.schema.migrations.runner import MigrationOptions, list_statuses
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
@@ -51,7 +55,9 @@ from tests.integration.warm.schema.migration_support import (
 from tests.integration.warm.support import Tables, batch, message, refuse
 from tests.support.constants import constants
 
-CONTRACT_4, CONTRACT_5 = (Options(segments=3, page_items=7, contract=each) for each in (4, 5))
+CONTRACT_4, CONTRACT_5 = (
+    MigrationOptions(segments=3, page_items=7, contract=each) for each in (4, 5)
+)
 LATER = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
 
 
@@ -74,12 +80,12 @@ async def test_up_with_crashes_fills_each_item_once_and_loses_no_newer_write(
 
     async with writing(old, new):
         crashes = await migrate_up_with_crashes(tables, SMALL, clock, rng)
-    filled = await SchemaRows(tables.client).get_state()
+    filled = await SchemaVersions(tables.client).get_state()
     then = rows_of_messages(await scan_all(tables))
     assert all("thread" in then[key] for key in first if "reply_to" in then[key])
     async with writing(new):  # the old release has ended
         crashes += await migrate_up_with_crashes(tables, CONTRACT_4, clock, rng)
-    contracted = await SchemaRows(tables.client).get_state()
+    contracted = await SchemaVersions(tables.client).get_state()
     replaced = rows_of_messages(await scan_all(tables))
     assert all(add_thread(row) is None for row in replaced.values())
     new.start(tables)
@@ -191,7 +197,7 @@ async def test_contract_is_refused_while_older_processes_run_and_without_its_opt
     with pytest.raises(Conflict, match="2 thread-index must run first"):
         await migrate_up(tables, CONTRACT_4)
     with pytest.raises(Conflict, match="migration 3 is not a contract; contracts: 4, 5"):
-        await migrate_up(tables, Options(contract=3))
+        await migrate_up(tables, MigrationOptions(contract=3))
     version, lines = await migrate_up(tables)
     assert version == 3
     assert "migrate up --contract 4" in lines.output[-1]
@@ -214,7 +220,7 @@ async def test_contract_is_refused_while_older_processes_run_and_without_its_opt
     with pytest.raises(ConfigError, match="have schema 5, which requires processes of schema 4"):
         async with watch_schema(client, settings, "worker", clock):
             pass
-    assert await SchemaRows(client).list_processes(clock.time()) == []
+    assert await SchemaVersions(client).list_processes(clock.time()) == []
 
 
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.05})
@@ -224,7 +230,7 @@ async def test_running_process_stops_when_its_schema_is_no_longer_supported(
     """The process checks periodically and stops with SIGTERM."""
     killed = asyncio.Event()
     monkeypatch.setattr("chatserver.warm.schema.active_version.os.kill", lambda *_: killed.set())
-    rows = SchemaRows(tables.client)
+    rows = SchemaVersions(tables.client)
 
     async with watch_schema(tables.client, tables.settings, "worker", JumpClock()):
         await rows.raise_state(SchemaState(9, 6))
@@ -245,7 +251,7 @@ async def test_second_run_fails_if_the_first_keeps_the_lock(
     tables: Tables,
 ) -> None:
     """Only one run is active at a time. A run that lost the lock cannot write."""
-    rows, clock = MigrationRows(tables.client), JumpClock()
+    rows, clock = MigrationProgress(tables.client), JumpClock()
     with constants({"chatserver.warm.schema.migrations.progress_and_lock.MIGRATE_LEASE_S": 60.0}):
         assert await rows.claim("first", clock.time()) == 1
 
@@ -253,11 +259,11 @@ async def test_second_run_fails_if_the_first_keeps_the_lock(
         await migrate_up(tables)
     clock.ahead_s = 61
     assert await rows.claim("second", clock.time()) == 2
-    segment = Segment(0, {"chatid": {"S": "c"}, "ts": {"N": "1"}}, read=5, write_units=1.5)
+    segment = ScanSegment(0, {"chatid": {"S": "c"}, "ts": {"N": "1"}}, read=5, write_units=1.5)
     await rows.put_segment(2, segment, 2)
 
     with pytest.raises(LockLost):
-        await rows.put_segment(2, Segment(0, read=3), 1)
+        await rows.put_segment(2, ScanSegment(0, read=3), 1)
     with pytest.raises(LockLost):
         await rows.renew("first", clock.time())
     assert await rows.get_segment(2, 0) == segment
@@ -265,7 +271,7 @@ async def test_second_run_fails_if_the_first_keeps_the_lock(
 
 async def test_new_tables_have_the_newest_schema(tables: Tables) -> None:
     """New tables need no migration."""
-    state = await SchemaRows(tables.client).get_state()
+    state = await SchemaVersions(tables.client).get_state()
     statuses = await list_statuses(tables.client, tables.settings, state, EXAMPLES)
 
     assert state == SchemaState(NEWEST, OLDEST) == SchemaState(1, 1)
@@ -289,7 +295,7 @@ async def test_apply_on_tables_in_use_makes_no_change_of_a_migration(
         changes = await apply_tables(tables.client, tables.settings, poll_s=0.01)
 
     assert {change.action for change in changes} == {"kept"}
-    state = await SchemaRows(tables.client).get_state()
+    state = await SchemaVersions(tables.client).get_state()
     assert state == SchemaState(1, 1)
 
 

@@ -13,10 +13,10 @@ import pytest
 from chatserver.config import Archive
 from chatserver.errors import Unavailable
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.migrations.migration import Migration
-from chatserver.warm.schema.migrations.runner import Options
+from chatserver.warm.schema.migrations.runner import MigrationOptions
 from chatserver.warm.schema.provisioning import describe_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.schema.migration_support import (
@@ -40,7 +40,7 @@ SWITCH = Migration(
     expiry="removed_at",
     oldest=1,
 )
-CONTRACT = Options(contract=2)
+CONTRACT = MigrationOptions(contract=2)
 
 
 async def ttl_of(tables: Tables) -> dict[str, str]:
@@ -48,7 +48,7 @@ async def ttl_of(tables: Tables) -> dict[str, str]:
     return await describe_ttl(tables.client, MESSAGES.name_in(tables.settings))
 
 
-async def switch(tables: Tables, options: Options = CONTRACT) -> tuple[int, Lines]:
+async def switch(tables: Tables, options: MigrationOptions = CONTRACT) -> tuple[int, Lines]:
     """Run the migration; return the schema version and the output."""
     lines = Lines()
     runner = runner_of(tables, tables.client, options, JumpClock(), lines, [SWITCH])
@@ -100,7 +100,7 @@ async def test_switch_that_timed_out_is_continued_by_the_next_run(tables: Tables
     tables.faults.add("DescribeTimeToLive", lambda _: None, *[reply(off)] * 20)
 
     with pytest.raises(Unavailable, match=f"2 expiry: {name}"):
-        await switch(tables, Options(contract=2, index_timeout_s=0.5))
+        await switch(tables, MigrationOptions(contract=2, index_timeout_s=0.5))
     tables.faults._faults.clear()
     assert (await ttl_of(tables))["TimeToLiveStatus"] == "DISABLED"
     version, _ = await switch(tables)
@@ -129,7 +129,7 @@ class ArchiveStub:
 async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tables) -> None:
     """TTL must not delete an unarchived change. Recent and expiring items keep their `ttl`."""
     clock, archive = FixedClock(NOW_S), ArchiveStub()
-    messages = MessageRepository(tables.client, clock, retention=RETENTION)
+    messages = Messages(tables.client, clock, retention=RETENTION)
     changes = MessageChanges(tables.client, None, archive, retention=RETENTION, clock=clock)
     await messages.put_batch(batch(message(1), message(2, expires_at=ENDS), message(3)), 20)
     edit = message(9, kind="edit", body="other", target=1)
@@ -151,7 +151,7 @@ async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tabl
 async def test_change_of_a_tombstone_that_may_be_archived_is_ignored(tables: Tables) -> None:
     """TTL has not deleted the item yet, and the archive ignores an item with an older `rev`."""
     clock = FixedClock(NOW_S)
-    messages = MessageRepository(tables.client, clock, retention=RETENTION)
+    messages = Messages(tables.client, clock, retention=RETENTION)
     changes = MessageChanges(tables.client, retention=RETENTION, clock=clock)
     tombstones = [message(seq, body="", deleted=True, rev=seq) for seq in (2, 3)]
     await messages.put_batch(batch(*tombstones), 20)

@@ -28,17 +28,17 @@ from chatserver.features.social.warm.favorites import SocialFavorites
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.social_items import LIKED_PREFIX
 from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.restored_ranges import RestoredRanges
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.invitations import InvitationRows
+from chatserver.warm.chats.invitations import StoredInvitations
 from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.sharded_chats import ShardedChats
-from chatserver.warm.schema.active_version import SchemaRows
-from chatserver.warm.schema.migrations.progress_and_lock import MigrationRows
+from chatserver.warm.schema.active_version import SchemaVersions
+from chatserver.warm.schema.migrations.progress_and_lock import MigrationProgress
 from chatserver.warm.streams.checkpoints import StreamCheckpoints
 from chatserver.warm.tenant_states import TenantStates
 from deploy.documents.nosql_workbench_facets import FACETS
@@ -76,7 +76,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
     shards = ShardedChats(client, clock)
     messages = MessageIndexes(client, clock, shards)
     jobs, personal = JobRows(client), PersonalRows(client=client, settings=settings)
-    manifests, migrations = Manifests(client), MigrationRows(client)
+    manifests, migrations = Manifests(client), MigrationProgress(client)
     pushes = PushSubscriptions(client, 10)
     files = Attachments(client)
 
@@ -120,7 +120,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         ),
         "Entry of the user search": lambda: SearchEntries(client).find(["alice", "sm"]),
         "Password": lambda: AccountRows(client).find_credential("alice"),
-        "Trust": lambda: InvitationRows(client).find_trusting("alice", ["bob"]),
+        "Trust": lambda: StoredInvitations(client).find_trusting("alice", ["bob"]),
         "Companion": lambda: CompanionRows(client).get_newest(CompanionId(UserId("ai-ada"))),
         "Block": lambda: Moderation(client).list_blocks("bob", None, 10),
         "Legal hold": lambda: Holds(client).find("d-alice-bob"),
@@ -138,9 +138,9 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Memory of a companion": lambda: Summaries(client).find(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
-        "Schema": lambda: SchemaRows(client).get_state(),
+        "Schema": lambda: SchemaVersions(client).get_state(),
         "Tenant": lambda: TenantStates(client).find("acme"),
-        "Process": lambda: SchemaRows(client).list_processes(NOW),
+        "Process": lambda: SchemaVersions(client).list_processes(NOW),
         "Sharded chats": sharded,
         "Horizon of write sharding": sharded,
         "Lock of migrations": lambda: migrations.find_holder(NOW),
@@ -151,7 +151,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Uploads of a user": names("bob", "uploads#"),
         "Like of a user": names("bob", LIKED_PREFIX),
         "Archive of a chat": lambda: manifests.get_top("g-archived"),
-        "Chat with restored ranges": RestoredRows(client).due.list_all,
+        "Chat with restored ranges": RestoredRanges(client).due.list_all,
         "Chat with late changes": manifests.late.list_all,
         "Archive position of a user": lambda: UserArchivePositions(client).find("sent", "alice"),
         "Archived segments of a user": names("alice", "archived#"),

@@ -11,7 +11,7 @@ from chatserver.config import Warm
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.warm.dynamo.client import TableMissing
 from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.schema.provisioning import Change, apply_tables
+from chatserver.warm.schema.provisioning import TableChange, apply_tables
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.integration.warm.support import Tables, reply, settings_for
 
@@ -86,7 +86,7 @@ async def test_second_apply_changes_nothing(bare: Tables) -> None:
 
     tables = [table.name_in(bare.settings) for table in TABLES]
     assert {change.table for change in first if change.action == "created"} == set(tables)
-    assert Change(f"{prefix}messages", "enabled", "TTL on ttl") in first
+    assert TableChange(f"{prefix}messages", "enabled", "TTL on ttl") in first
     assert {change.action for change in second} == {"kept"}
     assert {change.table for change in second} == set(tables)
 
@@ -141,7 +141,7 @@ async def test_stream_is_enabled_later_on_messages_only(tables: Tables) -> None:
     again = await apply_tables(tables.client, wanted, poll_s=0.01)
 
     name = MESSAGES.name_in(wanted)
-    assert [c for c in changes if c.action != "kept"] == [Change(name, "enabled", "stream")]
+    assert [c for c in changes if c.action != "kept"] == [TableChange(name, "enabled", "stream")]
     assert {change.action for change in again} == {"kept"}
     stream = (await describe(tables, "messages"))["StreamSpecification"]
     assert stream == {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}

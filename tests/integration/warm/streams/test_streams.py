@@ -19,9 +19,9 @@ from chatserver.errors import ConfigError, Unavailable
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.connections import open_dynamodb, open_dynamodb_streams
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
-from chatserver.warm.streams.checkpoints import LeaseLost, StreamCheckpoints
+from chatserver.warm.streams.checkpoints import ShardLeaseLost, StreamCheckpoints
 from chatserver.warm.streams.reader import StreamReader
 from tests.integration.warm.schema.migration_support import JumpClock
 from tests.integration.warm.support import Faults, Tables, create_tables, message, settings_for
@@ -283,14 +283,14 @@ async def test_reader_with_an_expired_lease_cannot_save(world: StreamWorld) -> N
     assert await rows.claim(shard, "r2", now + 1) is None
     new = await rows.claim(shard, "r2", now + LEASE_S + 1)
     assert new is not None
-    await rows.save(new._replace(place="7"), now + LEASE_S + 2)
+    await rows.save(new._replace(position="7"), now + LEASE_S + 2)
 
-    with pytest.raises(LeaseLost):
-        await rows.save(old._replace(place="3"), now + LEASE_S + 3)
+    with pytest.raises(ShardLeaseLost):
+        await rows.save(old._replace(position="3"), now + LEASE_S + 3)
 
     known = await rows.get_state(now + LEASE_S + 3)
-    assert (known.progress[shard.name].place, known.progress[shard.name].holder) == ("7", "r2")
-    await rows.save(new._replace(place="9"), now, is_done=True)
+    assert (known.progress[shard.name].position, known.progress[shard.name].holder) == ("7", "r2")
+    await rows.save(new._replace(position="9"), now, is_done=True)
     assert await rows.claim(shard, "r3", now + DAY_S) is None
 
 
@@ -462,7 +462,7 @@ async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
 
         async def is_read() -> bool:
             known = (await rows.get_state(JumpClock().time())).progress
-            return any(each.place == page.records[-1].sequence for each in known.values())
+            return any(each.position == page.records[-1].sequence for each in known.values())
 
         async with reading(reader):
             await eventually(is_read)

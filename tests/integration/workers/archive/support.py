@@ -13,10 +13,10 @@ import zstandard
 from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.config import Cold, Warm
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.archive_segments import Segment
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId
 from chatserver.protocol import codec
@@ -26,7 +26,7 @@ from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.warm.support import create_tables, message
 from tests.integration.workers.support import open_container
 from workers.archive import archiver
@@ -93,7 +93,7 @@ class World:
         clock = clock or self.container.clock
         return Archiver(
             manifests=self.container.manifests,
-            objects=SegmentStore(self.store, archive),
+            objects=SegmentObjects(self.store, archive),
             archivable=archivable or ArchivableEntries(self.client, clock),
             settings=archive,
             clock=clock,
@@ -106,11 +106,11 @@ class World:
     ) -> WarmAndColdLog:
         """Return another reader with a separate cache."""
         archive = self.container.settings.archive.model_copy(update=settings)
-        objects = SegmentStore(self.store, archive)
+        objects = SegmentObjects(self.store, archive)
         return WarmAndColdLog(self.container.messages, self.cold_log(objects, archivable))
 
     def cold_log(
-        self, objects: SegmentStore, archivable: ArchivableEntries | None = None
+        self, objects: SegmentObjects, archivable: ArchivableEntries | None = None
     ) -> ColdLog:
         """Return another reader of the archive."""
         return ColdLog(
@@ -165,7 +165,7 @@ class World:
         """Return the content of all objects of the chat's archive."""
         return b"".join((await self.objects()).values())
 
-    async def segments(self) -> list[Segment]:
+    async def segments(self) -> list[ArchiveSegment]:
         """Return the chat's segments in the manifest."""
         return await self.container.manifests.list_covering(self.chat, 1, 10**9)
 

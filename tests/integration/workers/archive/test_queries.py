@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.message_changes import HiddenMessages
@@ -25,9 +25,9 @@ from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableEntries
-from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.dynamo.paging import QueryPage, Token
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.workers.archive.support import World
 from tests.support.fake_clocks import FakeClock
 from workers.archive.archiver import US, Archiver
@@ -60,7 +60,7 @@ class Tiers:
         core = self.world.container
         archiver = Archiver(
             manifests=core.manifests,
-            objects=SegmentStore(self.world.store, archive),
+            objects=SegmentObjects(self.world.store, archive),
             archivable=archivable,
             settings=archive,
             clock=clock,
@@ -166,7 +166,7 @@ async def read_pages(
             "files": queries.list_files,
         }[kind]
         size = limit or tiers.random.randint(1, 9)
-        page: Page[Message] = await read(reader, ChatId(tiers.world.chat), times, size, start)
+        page: QueryPage[Message] = await read(reader, ChatId(tiers.world.chat), times, size, start)
         found += [each.seq for each in page.items]
         if page.next is None:
             return found

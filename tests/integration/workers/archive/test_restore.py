@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from chatserver.cold.segment_store import SegmentStore
+from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.domain.archive_segments import Restored
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import Conflict, NotFound
 from chatserver.protocol.frames import Message
-from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.dynamo.paging import QueryPage
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
 from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded
@@ -44,7 +44,7 @@ def restorer_of(world: World) -> Restorer:
     return Restorer(
         manifests=container.manifests,
         rows=container.restored,
-        cold=world.cold_log(SegmentStore(world.store, container.settings.archive)),
+        cold=world.cold_log(SegmentObjects(world.store, container.settings.archive)),
         archivable=world.archivable,
         directory=container.directory,
         pace=RateLimiter(None, container.clock),
@@ -104,7 +104,7 @@ async def test_restored_range_is_readable_by_history_and_all_queries(world: Worl
     is_over = await world.container.get(ArchiveContainer).archiver.end_restored(world.chat)
 
     queries = queries_of(world.container)
-    pages: list[Page[Message]] = [
+    pages: list[QueryPage[Message]] = [
         await queries.list_chat(world.chat, limit=50, newest_first=False),
         await queries.list_active(world.chat, limit=50, newest_first=False),
         await queries.list_sent(a, limit=50, newest_first=False),

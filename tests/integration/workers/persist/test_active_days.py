@@ -8,8 +8,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.persist_backlog import CommittedMessage
-from chatserver.warm.messages.active_days import DAY_US, ActiveDays
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.active_days import DAY_US, DaySet
+from chatserver.warm.messages.messages import PersistItem
 from tests.integration.warm.support import message
 from tests.integration.workers.support import (
     ALICE,
@@ -37,7 +37,7 @@ def work(seq: int, day: int, chat: str = "d-1", kind: str = "text") -> EntryWrit
     return EntryWrite(GatewayId("gw"), raw, PersistItem(entry, "bob"))
 
 
-async def find(container: StorageContainer, chat: str = "d-1") -> ActiveDays | None:
+async def find(container: StorageContainer, chat: str = "d-1") -> DaySet | None:
     return (await container.active_days.find_many([chat])).get(chat)
 
 
@@ -47,7 +47,7 @@ async def test_active_day_is_written_once_per_chat(
     """This holds for any number of messages and batches. Only messages count."""
     recorder, put, written = DayRecorder(container.active_days), container.active_days.put_many, 0
 
-    async def count(changes: dict[str, ActiveDays]) -> None:
+    async def count(changes: dict[str, DaySet]) -> None:
         nonlocal written
         written += len(changes)
         await put(changes)
@@ -60,8 +60,8 @@ async def test_active_day_is_written_once_per_chat(
     await recorder.record([work(6, DAY + 4)])
     await recorder.record([work(7, DAY + 4), work(8, DAY + 4)])
 
-    assert first == ActiveDays(DAY, 0b101)
-    assert await find(container) == ActiveDays(DAY, 0b10101)
+    assert first == DaySet(DAY, 0b101)
+    assert await find(container) == DaySet(DAY, 0b10101)
     assert written == 2
 
 
@@ -74,14 +74,14 @@ async def test_next_worker_keeps_recorded_days(container: StorageContainer) -> N
     recorder.clear()
     await recorder.record([work(3, DAY + 2)])
 
-    assert await find(container) == ActiveDays(DAY, 0b111)
+    assert await find(container) == DaySet(DAY, 0b111)
 
 
 async def test_chat_with_earlier_messages_has_unknown_days(container: StorageContainer) -> None:
     """Earlier releases did not record days."""
     await DayRecorder(container.active_days).record([work(7, DAY)])
 
-    assert await find(container) == ActiveDays(DAY, 1, has_earlier=True)
+    assert await find(container) == DaySet(DAY, 1, has_earlier=True)
 
 
 async def test_message_is_stored_only_after_its_day(
@@ -91,7 +91,7 @@ async def test_message_is_stored_only_after_its_day(
     audience, days = await make_direct(container, ALICE, BOB), container.active_days
     put, attempts = days.put_many, 0
 
-    async def put_late(changes: dict[str, ActiveDays]) -> None:
+    async def put_late(changes: dict[str, DaySet]) -> None:
         nonlocal attempts
         attempts += 1
         assert await stored_of(container, audience.chat) == []

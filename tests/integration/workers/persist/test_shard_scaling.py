@@ -22,7 +22,7 @@ from chatserver.domain.messages import Audience
 from chatserver.domain.write_sharding import Layout
 from chatserver.protocol.frames import Message
 from chatserver.warm.messages.message_indexes import MessageIndexes
-from chatserver.warm.messages.message_repository import MessageRepository
+from chatserver.warm.messages.messages import Messages
 from tests.integration.warm.messages.shard_support import raw_seqs, read_layout
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
@@ -86,7 +86,7 @@ class Load:
 class Follower:
     """Reads stored messages of a chat continuously; checks that each comes once and in order."""
 
-    def __init__(self, messages: MessageRepository, chat: str) -> None:
+    def __init__(self, messages: Messages, chat: str) -> None:
         self.found: list[Message] = []
         self._messages = messages
         self._chat = chat

@@ -12,7 +12,7 @@ from chatserver.hot.bus.rpc import (
     AnyOperation,
     LoadChat,
     LoadKeys,
-    OpenDirect,
+    OpenDirectChat,
     get_queue_key,
     is_protective,
 )
@@ -26,12 +26,12 @@ NETWORK = "network/4-0a0102"
 @pytest.mark.parametrize(
     ("caller", "operation", "key"),
     [
-        (RequestCaller(), OpenDirect("alice", "bob"), "alice"),
-        (RequestCaller("carol"), OpenDirect("alice", "bob"), "carol"),
+        (RequestCaller(), OpenDirectChat("alice", "bob"), "alice"),
+        (RequestCaller("carol"), OpenDirectChat("alice", "bob"), "carol"),
         (RequestCaller(), LoadChat("c1"), "c1"),
         (RequestCaller("carol"), LoadChat("c1"), "carol"),
         (RequestCaller(), LoadKeys(), ""),
-        (RequestCaller("new", ("4-0a0102",)), OpenDirect("new", "bob"), NETWORK),
+        (RequestCaller("new", ("4-0a0102",)), OpenDirectChat("new", "bob"), NETWORK),
         (RequestCaller("new", ("6-1", "6-0")), LoadChat("c1"), "network/6-0"),
         (
             RequestCaller("new", ("4-0a0102",)),
@@ -60,7 +60,7 @@ def test_queue_key_of_a_call_is_that_of_the_caller_who_caused_it(
         (make_call(ALICE, frames.Leave(1, "c1", "r1")), True),
         (make_call(ALICE, frames.Invite(1, "c1", "r1", ["bob"])), False),
         (make_call(ALICE, frames.Blocks(1)), False),
-        (OpenDirect("alice", "bob"), False),
+        (OpenDirectChat("alice", "bob"), False),
     ],
 )
 def test_only_calls_that_protect_a_user_are_protective(

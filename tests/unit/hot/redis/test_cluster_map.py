@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from chatserver.errors import CorruptData
-from chatserver.hot.redis.cluster_map import Claims, ClusterView, parse_view
+from chatserver.hot.redis.cluster_map import ClusterView, SlotClaims, parse_view
 from chatserver.hot.redis.keys import SLOTS, get_slot
 
 NODES = """\
@@ -78,8 +78,8 @@ def test_claims_of_a_promoted_replica_override_the_old_master() -> None:
     old = view_of("\n".join([line("aa", 1, 1, "0-99", flags="myself,master")]))
     new = view_of("\n".join([line("aa", 1, 1), line("cc", 3, 4, "0-99", flags="myself,master")]))
 
-    assert Claims([old, new]).find_owner(50) == "cc"
-    assert Claims([new, old]).find_owner(50) == "cc"
+    assert SlotClaims([old, new]).find_owner(50) == "cc"
+    assert SlotClaims([new, old]).find_owner(50) == "cc"
 
 
 def test_claims_of_a_new_slot_owner_override_outdated_views() -> None:
@@ -93,7 +93,7 @@ def test_claims_of_a_new_slot_owner_override_outdated_views() -> None:
         )
     )
 
-    claims = Claims([source, target])
+    claims = SlotClaims([source, target])
 
     assert (claims.find_owner(7), claims.find_owner(8)) == ("bb", "aa")
     assert claims.find_owner(300) is None

@@ -31,7 +31,7 @@ def take(scripts: ScriptRunner, wanted: int, owed: int = 0) -> list[int]:
                 "limit": scripts.keys.limit("send", ALICE),
                 "burst": BURST,
                 "rate": RATE,
-                "wanted": wanted,
+                "requested": wanted,
                 "owed": owed,
             }
         ],

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.archive_segments import Segment
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.domain.seq_gap_checks import find_longest_increasing_subsequence
 from chatserver.operations.audit.consistency_rules import (
@@ -40,9 +40,11 @@ def item(seq: int, **changes: Any) -> Item:
     return Item(message.ts, message)
 
 
-def row(first: int, last: int) -> Segment:
+def row(first: int, last: int) -> ArchiveSegment:
     """Return a segment's row in the manifest."""
-    return Segment(ChatId(CHAT), Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), 1, 1, "x")
+    return ArchiveSegment(
+        ChatId(CHAT), Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), 1, 1, "x"
+    )
 
 
 def entries(first: int, last: int, **tiers: Any) -> RangeEntries:

@@ -12,9 +12,9 @@ from chatserver.protocol import frames
 from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
-from chatserver.warm.chats.directory import Membership
-from chatserver.warm.chats.directory_items import Chat, Member, User
-from chatserver.warm.chats.restrictions import Restrictions
+from chatserver.warm.chats.directory import ChatMembership
+from chatserver.warm.chats.directory_items import StoredChat, StoredMember, User
+from chatserver.warm.chats.user_restrictions import Restrictions
 from tests.support.fake_clocks import FakeClock
 from tests.unit.service.builders import ALICE, BOB
 
@@ -31,7 +31,7 @@ class Warm:
     """Directory and messages of the warm tier; records the calls."""
 
     users: set[str] = dataclasses.field(default_factory=lambda: {ALICE, BOB})
-    memberships: list[Membership] = dataclasses.field(default_factory=list)
+    memberships: list[ChatMembership] = dataclasses.field(default_factory=list)
     head: frames.Message | None = None
     newest: list[frames.Message] = dataclasses.field(default_factory=list)
     calls: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
@@ -50,9 +50,9 @@ class Warm:
     async def find_known(self, users: Collection[str]) -> set[str]:
         return self.users & set(users)
 
-    async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
+    async def create_direct(self, chat: str, user: str, other: str, now: float) -> StoredChat:
         self.calls.append(("create_direct", chat, user, other))
-        return Chat(chat, "direct", None, 1, 0)
+        return StoredChat(chat, "direct", None, 1, 0)
 
     async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
         return False, False
@@ -70,18 +70,18 @@ class Warm:
         now: float,
         first_change: str | None = None,
         invited: Sequence[str] = (),
-    ) -> Chat:
+    ) -> StoredChat:
         self.calls.append(("create_group", chat, creator, list(members), name))
         large = 0 if first_change is None else 1
-        return Chat(chat, "group", name, self.version, 0, change=first_change, large=large)
+        return StoredChat(chat, "group", name, self.version, 0, change=first_change, large=large)
 
     async def propagate(self, chat: str) -> None:
         self.calls.append(("propagate", chat))
 
-    async def get_chat_with_members(self, chat: str) -> tuple[Chat, list[Member]]:
-        return Chat(chat, "group", "Team", 3, 0, history="all", change=self.change), [
-            Member(chat, ALICE, "owner", joined=1),
-            Member(chat, BOB, "member", joined=5),
+    async def get_chat_with_members(self, chat: str) -> tuple[StoredChat, list[StoredMember]]:
+        return StoredChat(chat, "group", "Team", 3, 0, history="all", change=self.change), [
+            StoredMember(chat, ALICE, "owner", joined=1),
+            StoredMember(chat, BOB, "member", joined=5),
         ]
 
     async def get_or_create_user(self, user: str, now: float) -> tuple[User, bool]:
@@ -89,12 +89,12 @@ class Warm:
         self.users.add(user)
         return User(user, None, int(now), is_restricted=self.is_restricted), is_new
 
-    async def list_all_memberships(self, user: str, sessions_max: int) -> list[Membership]:
+    async def list_all_memberships(self, user: str, sessions_max: int) -> list[ChatMembership]:
         self.calls.append(("list_all_memberships", user))
         return self.memberships
 
     async def read(self, user: str) -> Restrictions:
-        """Return restrictions, as `RestrictionRows` does."""
+        """Return restrictions, as `UserRestrictions` does."""
         self.calls.append(("read_restrictions", user))
         return self.restrictions
 

@@ -13,16 +13,16 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState, UserChat
 from chatserver.errors import BadRequest, TooLarge, Unavailable
 from chatserver.protocol import codec, frames
-from chatserver.service.chats.user_chats import MEMBERS_SHOWN_MAX, SNAPSHOT_CHATS, Chats
+from chatserver.service.chats.user_chats import MEMBERS_SHOWN_MAX, SNAPSHOT_CHATS, UserChats
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 from tests.unit.service.chats.fakes import Hot, Warm
 
 
-def make_chats(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Chats:
+def make_chats(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> UserChats:
     """Return the use cases; by default CHAT is a group of alice and bob."""
     warm = warm or Warm()
     audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB, name="Team"))
-    return Chats(
+    return UserChats(
         inboxes=hot,
         audiences=audiences,
         log=hot,

@@ -9,9 +9,9 @@ import pytest
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
-from chatserver.warm.chats.directory import Membership
-from chatserver.warm.chats.directory_items import Chat, Member, User
-from chatserver.warm.chats.restrictions import Restrictions
+from chatserver.warm.chats.directory import ChatMembership
+from chatserver.warm.chats.directory_items import StoredChat, StoredMember, User
+from chatserver.warm.chats.user_restrictions import Restrictions
 from tests.unit.service.builders import ALICE, BOB, CAROL
 from tests.unit.service.chats.chats_world import Hot, Warm, make_user_loader
 
@@ -21,11 +21,12 @@ def listed(chat: str, read: int) -> ListedChat:
     return ListedChat(ChatId(chat), Seq(read), Seq(read + 1), None, 1)
 
 
-def memberships(count: int) -> list[Membership]:
+def memberships(count: int) -> list[ChatMembership]:
     """Return `count` memberships of alice."""
     return [
-        Membership(
-            Chat(f"c{n}", "group", None, 1, 0), Member(f"c{n}", ALICE, "member", 0, n, n + 1)
+        ChatMembership(
+            StoredChat(f"c{n}", "group", None, 1, 0),
+            StoredMember(f"c{n}", ALICE, "member", 0, n, n + 1),
         )
         for n in range(count)
     ]

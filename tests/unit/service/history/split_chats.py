@@ -14,7 +14,7 @@ from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.errors import ChatError
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
-from chatserver.service.history.history_pages import History, Page
+from chatserver.service.history.history_pages import HistoryPages, TierPage
 from tests.unit.service.builders import ALICE, BOB, CHAT
 
 START_TS = 1_795_000_000_000_000
@@ -110,9 +110,11 @@ def tiers(draw: st.DrawFn) -> Tiers:
     return Tiers(top, range(hot_first, top + 1), warm_top, warm_run=draw(st.integers(1, 60)))
 
 
-def read(tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None) -> tuple[Page, list[int]]:
+def read(
+    tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None
+) -> tuple[TierPage, list[int]]:
     """Read a page; return it and its seqs."""
-    history = History(log=tier, older=tier, members=FakeMembership(1, tier.top), pages=pages)
+    history = HistoryPages(log=tier, older=tier, members=FakeMembership(1, tier.top), pages=pages)
     frame = frames.History(id=1, chat=CHAT, **fields)  # type: ignore[arg-type]  # bounded by the caller
     page = asyncio.run(history.get_page(ALICE, frame))
     messages = [codec.decode_message(message) for message in page.messages]
@@ -146,9 +148,9 @@ class FakeMembership:
         return reader._replace(periods=self._periods)
 
 
-def read_as(membership: FakeMembership, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
+def read_as(membership: FakeMembership, tier: Tiers, **fields: int) -> tuple[TierPage, list[int]]:
     """Read a page as a user who may read a part of the chat; return it and its seqs."""
-    history = History(log=tier, older=tier, members=membership)
+    history = HistoryPages(log=tier, older=tier, members=membership)
     frame = frames.History(id=1, chat=CHAT, **fields)
     page = asyncio.run(history.get_page(ALICE, frame))
     return page, [codec.decode_message(message).seq for message in page.messages]

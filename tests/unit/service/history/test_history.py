@@ -12,7 +12,7 @@ from chatserver.domain.messages import LogEntry
 from chatserver.domain.page_limits import BYTES_MAX, PageBounds
 from chatserver.errors import BadRequest, NotFound, Unavailable
 from chatserver.protocol import frames
-from chatserver.service.history.history_pages import History
+from chatserver.service.history.history_pages import HistoryPages
 from chatserver.service.history.reader_views import View
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 from tests.unit.service.history.split_chats import (
@@ -362,7 +362,7 @@ def test_history_with_both_directions_is_refused() -> None:
 async def test_history_for_a_non_member_is_not_found(reader: str, chat: str) -> None:
     """The error does not reveal whether the chat exists (guarantee P7)."""
     tier = Tiers(10, range(1, 11), 10)
-    history = History(log=tier, older=tier, members=KnownAudiences(audience_of(ALICE, BOB)))
+    history = HistoryPages(log=tier, older=tier, members=KnownAudiences(audience_of(ALICE, BOB)))
 
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
         await history.get_page(reader, frames.History(id=1, chat=chat))  # type: ignore[arg-type]  # a plain name

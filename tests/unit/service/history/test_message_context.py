@@ -14,7 +14,7 @@ from chatserver.domain.membership_periods import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec, frames
-from chatserver.service.history.history_pages import Page
+from chatserver.service.history.history_pages import TierPage
 from chatserver.service.history.message_context import MessageContext, Reference
 from tests.unit.service.builders import ALICE, BOB, CHAT
 
@@ -41,7 +41,7 @@ class Tiers:
         """Return the use cases on these tiers."""
         return MessageContext(history=self, members=self, log=self, messages=self, cold=self)
 
-    async def get_page(self, reader: UserId, frame: frames.History) -> Page:
+    async def get_page(self, reader: UserId, frame: frames.History) -> TierPage:
         assert (frame.before is None) != (frame.after is None)
         if frame.before is not None:
             last = min(frame.before - 1, self.top)
@@ -52,7 +52,7 @@ class Tiers:
                 (frame.after or 0) + 1, min((frame.after or 0) + frame.limit, self.top) + 1
             )
             has_more = bool(seqs) and seqs[-1] < self.top
-        return Page([codec.encode(message(seq)) for seq in seqs], "hot", has_more)
+        return TierPage([codec.encode(message(seq)) for seq in seqs], "hot", has_more)
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         if user != ALICE:

@@ -21,7 +21,7 @@ from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.message_query_filter import QuerySources
 from chatserver.service.history.reader_views import ReaderViews
-from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.dynamo.paging import QueryPage
 from tests.unit.service.builders import ALICE, BOB
 
 CHAT, OTHER = ChatId("c-1"), ChatId("c-2")
@@ -69,19 +69,23 @@ class World:
 
     # the warm tier
 
-    async def _list(self, view: Any, newest_first: bool) -> Page[Message]:
+    async def _list(self, view: Any, newest_first: bool) -> QueryPage[Message]:
         rows = sorted(self.stored, key=lambda m: m.ts, reverse=newest_first)
         chosen = await view.select_chats({row.chat for row in rows})
         self.calls.append("items")
         found = await view.filter_messages([row for row in rows if row.chat in chosen])
-        return Page([each for each in found if each is not None], None)
+        return QueryPage([each for each in found if each is not None], None)
 
-    async def list_sent(self, user: str, from_ts: int, to_ts: int, **options: Any) -> Page[Message]:
+    async def list_sent(
+        self, user: str, from_ts: int, to_ts: int, **options: Any
+    ) -> QueryPage[Message]:
         return await self._list(options["view"], options["newest_first"])
 
     list_received = list_sent
 
-    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **options: Any) -> Page[Message]:
+    async def list_chat(
+        self, chat: str, from_ts: int, to_ts: int, **options: Any
+    ) -> QueryPage[Message]:
         self.calls.append(f"chat {from_ts}-{to_ts}")
         return await self._list(options["view"], options["newest_first"])
 
@@ -143,12 +147,12 @@ class World:
         return {CHAT: HiddenSeqs(self.hidden)}
 
 
-def seqs(page: Page[Message]) -> list[int]:
+def seqs(page: QueryPage[Message]) -> list[int]:
     """Return the seqs of a page."""
     return [each.seq for each in page.items]
 
 
-async def sent(world: World, reader: UserId | None = BOB) -> Page[Message]:
+async def sent(world: World, reader: UserId | None = BOB) -> QueryPage[Message]:
     """List the messages of bob."""
     return (await world.queries().list_sent(reader, BOB, TimeRange(), 10, None)).page
 

@@ -17,7 +17,7 @@ from chatserver.domain.page_limits import BYTES_MAX, WIDEST, PageBounds
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
-from chatserver.service.history.sync import EventsLost, Missed, Sync
+from chatserver.service.history.sync import DeviceSync, EventsLost, Missed
 from tests.unit.service.builders import ALICE
 
 CHATS = [ChatId("c1"), ChatId("c2"), ChatId("c3")]
@@ -66,7 +66,7 @@ def inbox_of(kinds: list[int]) -> list[InboxEntry]:
 def list_missed(hot: Hot, after: int, limit: int = 100, pages: PageBounds = WIDEST) -> list[Missed]:
     """Return the events after a cursor."""
     return asyncio.run(
-        Sync(inboxes=hot, log=hot, pages=pages).list_missed(ALICE, Seq(after), limit)
+        DeviceSync(inboxes=hot, log=hot, pages=pages).list_missed(ALICE, Seq(after), limit)
     )
 
 
@@ -180,7 +180,9 @@ def test_messages_not_in_the_hot_tier_are_read_from_the_warm_tier() -> None:
     hot = Hot(entries, trimmed=frozenset((CHATS[0], seq) for seq in (1, 2)))
     warm = Warm()
 
-    found = asyncio.run(Sync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
+    found = asyncio.run(
+        DeviceSync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100)
+    )
 
     assert [event.seq for event in found] == [1, 2, 3, 4, 5]
     assert all(is_event_of(event, entry) for event, entry in zip(found, entries, strict=True))
@@ -193,7 +195,7 @@ def test_messages_with_the_warm_tier_down_are_not_skipped() -> None:
     warm = Warm(error=Unavailable("the warm tier does not answer"))
 
     with pytest.raises(Unavailable):
-        asyncio.run(Sync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
+        asyncio.run(DeviceSync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
 
 
 def test_expired_message_is_returned_as_a_tombstone() -> None:

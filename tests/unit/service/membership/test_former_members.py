@@ -8,7 +8,7 @@ from chatserver.domain.ids import ChatId, Mid, Ref, Seq, Ts, UserId
 from chatserver.domain.membership_change_types import (
     ChangedChatHead,
     ChangeEntry,
-    ChangePlace,
+    ChangePosition,
     MembershipChange,
 )
 from chatserver.domain.membership_periods import FormerMember
@@ -70,7 +70,7 @@ def leave(user: str, *, is_new: bool = False) -> ChangeEntry:
 
 
 async def fix(
-    entries: Mapping[int, str], places: Mapping[int, ChangePlace], *changes: MembershipChange
+    entries: Mapping[int, str], places: Mapping[int, ChangePosition], *changes: MembershipChange
 ) -> list[tuple[str, int, int | None]]:
     """Return the stored periods, for entries at these seqs."""
     tiers = Tiers(entries)
@@ -82,7 +82,7 @@ async def fix(
 
 async def test_period_with_recommitted_ends_is_stored_with_the_new_seqs() -> None:
     """The period gets the seqs of the chat head."""
-    recommitted = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(7), False)}
+    recommitted = {1: ChangePosition(Seq(5), False), 2: ChangePosition(Seq(7), False)}
 
     fixed = await fix(
         {5: "join-bob", 7: "leave-bob"},
@@ -96,7 +96,7 @@ async def test_period_with_recommitted_ends_is_stored_with_the_new_seqs() -> Non
 
 async def test_partly_recommitted_change_gives_no_wrong_seq() -> None:
     """The first of two invitation entries was stored, so the second has another seq."""
-    recommitted = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(6), False)}
+    recommitted = {1: ChangePosition(Seq(5), False), 2: ChangePosition(Seq(6), False)}
     invite = change(1, join("carol"), join("bob"))
 
     fixed = await fix({5: "join-bob", 6: "leave-bob"}, recommitted, invite, change(2, leave("bob")))
@@ -108,12 +108,12 @@ async def test_leave_that_is_not_at_its_seq_is_not_stored() -> None:
     """The owner's leave was stored; only the new owner's entry was recommitted."""
     succession = change(1, leave("bob"), ChangeEntry("carol", "owner", False, b"", "role-carol"))
 
-    assert await fix({9: "role-carol"}, {1: ChangePlace(Seq(9), False)}, succession) == []
+    assert await fix({9: "role-carol"}, {1: ChangePosition(Seq(9), False)}, succession) == []
 
 
 async def test_changes_with_known_seqs_are_not_stored_again() -> None:
     """The ban of a non-member has no period either."""
-    checked = {1: ChangePlace(Seq(5), True), 2: ChangePlace(Seq(6), False)}
+    checked = {1: ChangePosition(Seq(5), True), 2: ChangePosition(Seq(6), False)}
     banned = change(2, leave("dave", is_new=True))
 
     assert await fix({}, checked, change(1, leave("bob")), banned) == []

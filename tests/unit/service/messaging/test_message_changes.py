@@ -11,7 +11,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import AppendResult
-from chatserver.domain.message_change_types import ChangeResult, Hide, MessageChange, Outcome
+from chatserver.domain.message_change_types import ChangeOutcome, ChangeResult, Hide, MessageChange
 from chatserver.domain.messages import ChatHead, format_place
 from chatserver.errors import (
     BadRequest,
@@ -27,7 +27,7 @@ from chatserver.protocol import codec, frames
 from chatserver.service.messaging.message_changes import TRIES_MAX, AnyChange, MessageChangeService
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
-DONE = ChangeResult(Outcome.COMMITTED, 8, 1008)
+DONE = ChangeResult(ChangeOutcome.COMMITTED, 8, 1008)
 EDIT = frames.Edit(1, CHAT, 5, "r1", "two")
 
 
@@ -149,7 +149,7 @@ def test_change_of_each_type_commits_an_entry_of_its_kind(
 def test_change_of_a_cold_message_is_repeated_with_the_stored_message() -> None:
     """The commit gets the head from before the read, to detect a concurrent change."""
     stored = frames.Message(5, 1005, CHAT, "M", ALICE, "r", "text", "one")
-    world = World([ChangeResult(Outcome.ELSEWHERE, 7), DONE], [stored])
+    world = World([ChangeResult(ChangeOutcome.ELSEWHERE, 7), DONE], [stored])
 
     world.change(EDIT)
 
@@ -162,7 +162,7 @@ def test_change_of_a_cold_message_is_repeated_with_the_stored_message() -> None:
 def test_change_of_an_unknown_message_is_not_found(seqs: list[int]) -> None:
     """If no tier has the message, the commit is not repeated."""
     stored = [frames.Message(seq, seq, CHAT, "M", ALICE, "r", "text", "x") for seq in seqs]
-    world = World([ChangeResult(Outcome.ELSEWHERE, 7)], stored)
+    world = World([ChangeResult(ChangeOutcome.ELSEWHERE, 7)], stored)
 
     with pytest.raises(NotFound, match="seq: the chat has no such message"):
         world.change(EDIT)
@@ -171,7 +171,7 @@ def test_change_of_an_unknown_message_is_not_found(seqs: list[int]) -> None:
 def test_change_that_always_loses_the_race_is_unavailable() -> None:
     """The attempts are limited, and the error is temporary."""
     stored = frames.Message(5, 1005, CHAT, "M", ALICE, "r", "text", "one")
-    world = World([ChangeResult(Outcome.ELSEWHERE, 7)], [stored])
+    world = World([ChangeResult(ChangeOutcome.ELSEWHERE, 7)], [stored])
 
     with pytest.raises(Unavailable):
         world.change(EDIT)
@@ -181,7 +181,7 @@ def test_change_that_always_loses_the_race_is_unavailable() -> None:
 
 def test_change_in_a_closed_chat_is_repeated_after_a_load() -> None:
     """The audience is dropped and loaded again, as for a send."""
-    world = World([ChangeResult(Outcome.CLOSED), DONE])
+    world = World([ChangeResult(ChangeOutcome.CLOSED), DONE])
 
     assert world.change(EDIT).seq == 8
     assert world.audiences.dropped == 1
@@ -190,15 +190,15 @@ def test_change_in_a_closed_chat_is_repeated_after_a_load() -> None:
 @pytest.mark.parametrize(
     ("outcome", "error", "message"),
     [
-        (Outcome.NOT_MEMBER, NotFound, "no such chat, or you are not a member"),
-        (Outcome.FORBIDDEN, Forbidden, "you can only edit your own messages"),
-        (Outcome.DELETED, Conflict, "the message is deleted"),
-        (Outcome.REACTIONS_FULL, TooLarge, "at most 1,000 reactions"),
-        (Outcome.NO_MESSAGE, NotFound, "no such message"),
+        (ChangeOutcome.NOT_MEMBER, NotFound, "no such chat, or you are not a member"),
+        (ChangeOutcome.FORBIDDEN, Forbidden, "you can only edit your own messages"),
+        (ChangeOutcome.DELETED, Conflict, "the message is deleted"),
+        (ChangeOutcome.REACTIONS_FULL, TooLarge, "at most 1,000 reactions"),
+        (ChangeOutcome.NO_MESSAGE, NotFound, "no such message"),
     ],
 )
 def test_refused_change_has_error_and_reason(
-    outcome: Outcome, error: type[ChatError], message: str
+    outcome: ChangeOutcome, error: type[ChatError], message: str
 ) -> None:
     """Each outcome of the commit has its error and message."""
     world = World([ChangeResult(outcome)])
@@ -210,7 +210,7 @@ def test_refused_change_has_error_and_reason(
 
 def test_delete_of_a_deleted_message_is_acked() -> None:
     """The message is in the state that was requested."""
-    world = World([ChangeResult(Outcome.DELETED, seq=5)])
+    world = World([ChangeResult(ChangeOutcome.DELETED, seq=5)])
 
     ack = world.change(frames.Delete(9, CHAT, 3, "r-9", "all"))
 
@@ -223,7 +223,7 @@ def test_repeated_change_gets_the_first_ack() -> None:
     world = World()
     digest = world.change(EDIT) and world.message_changes[0][0].digest
     place = format_place(3, 1003, "M3", digest)
-    world = World([ChangeResult(Outcome.KNOWN, place=place)])
+    world = World([ChangeResult(ChangeOutcome.KNOWN, place=place)])
 
     assert world.change(EDIT) == frames.Ack(1, "r1", "M3", 3, 1003, True, "hot")
     assert not world.fanned_out
@@ -242,7 +242,7 @@ def test_change_with_the_ref_of_another_change_is_a_conflict(other: AnyChange) -
     world = World()
     world.change(EDIT)
     place = format_place(3, 1003, "M3", world.message_changes[0][0].digest)
-    world = World([ChangeResult(Outcome.KNOWN, place=place)])
+    world = World([ChangeResult(ChangeOutcome.KNOWN, place=place)])
 
     with pytest.raises(Conflict, match="ref: already used"):
         world.change(other)
@@ -250,7 +250,7 @@ def test_change_with_the_ref_of_another_change_is_a_conflict(other: AnyChange) -
 
 def test_repeated_change_without_a_digest_is_acked() -> None:
     """A removed text cannot be compared, so the retry is accepted."""
-    world = World([ChangeResult(Outcome.KNOWN, place=format_place(3, 1003, "M3", ""))])
+    world = World([ChangeResult(ChangeOutcome.KNOWN, place=format_place(3, 1003, "M3", ""))])
 
     assert world.change(EDIT).dup
 

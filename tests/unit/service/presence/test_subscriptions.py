@@ -11,7 +11,7 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.domain.inboxes import UserChat
-from chatserver.domain.presence import PresenceRecord, State
+from chatserver.domain.presence import PresenceRecord, PresenceState
 from chatserver.errors import BadRequest, NotFound
 from chatserver.service.presence import subscriptions
 from chatserver.service.presence.subscriptions import PresenceSubscriptions
@@ -47,7 +47,7 @@ class World:
             states=self, inboxes=self, load_chat=self.open_chat, users_max=3, clock=SystemClock()
         )
 
-    def set_presence(self, user: UserId, state: State, version: int = 1) -> PresenceRecord:
+    def set_presence(self, user: UserId, state: PresenceState, version: int = 1) -> PresenceRecord:
         """Set the presence of a user."""
         self.presences[user] = PresenceRecord(state, 1_000, version)
         return self.presences[user]
@@ -55,7 +55,8 @@ class World:
     async def subscribe(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
         self.watched |= set(users)
         return {
-            user: self.presences.get(user, PresenceRecord(State.OFFLINE, 0, 0)) for user in users
+            user: self.presences.get(user, PresenceRecord(PresenceState.OFFLINE, 0, 0))
+            for user in users
         }
 
     async def unsubscribe(self, users: Sequence[UserId]) -> None:
@@ -88,8 +89,8 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 async def test_subscribe_sends_presence_of_users_who_share_a_chat(world: World) -> None:
     """The subscriber and users without a common chat are ignored."""
     alice = Device(ALICE)
-    world.set_presence(BOB, State.ONLINE)
-    world.set_presence(UserId("dora"), State.ONLINE)
+    world.set_presence(BOB, PresenceState.ONLINE)
+    world.set_presence(UserId("dora"), PresenceState.ONLINE)
 
     await world.subscriptions.subscribe(alice, [ALICE, BOB, UserId("dora")])
     await world.subscriptions.subscribe(alice, [CAROL])
@@ -116,10 +117,10 @@ async def test_change_is_sent_to_members_only(world: World) -> None:
         await world.subscriptions.subscribe(device, [CAROL])
     world.members[GROUP].discard(BOB)
 
-    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, State.ONLINE))
+    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, PresenceState.ONLINE))
     await eventually(lambda: len(alice.received) == 2)
     await eventually(lambda: bob.received == [("carol", "offline")])
-    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, State.AWAY, 2))
+    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, PresenceState.AWAY, 2))
     await eventually(lambda: len(alice.received) == 3)
 
     assert bob.received == [("carol", "offline")]
@@ -128,11 +129,11 @@ async def test_change_is_sent_to_members_only(world: World) -> None:
 async def test_outdated_change_is_ignored(world: World) -> None:
     """Changes from two gateways may arrive out of order."""
     alice = Device(ALICE)
-    world.set_presence(BOB, State.ONLINE, 5)
+    world.set_presence(BOB, PresenceState.ONLINE, 5)
     await world.subscriptions.subscribe(alice, [BOB])
 
-    world.subscriptions.handle_change(BOB, PresenceRecord(State.AWAY, 0, 4))
-    world.subscriptions.handle_change(BOB, PresenceRecord(State.OFFLINE, 0, 6))
+    world.subscriptions.handle_change(BOB, PresenceRecord(PresenceState.AWAY, 0, 4))
+    world.subscriptions.handle_change(BOB, PresenceRecord(PresenceState.OFFLINE, 0, 6))
     await eventually(lambda: len(alice.received) == 2)
 
     assert alice.received == [("bob", "online"), ("bob", "offline")]
@@ -141,13 +142,13 @@ async def test_outdated_change_is_ignored(world: World) -> None:
 async def test_change_reverted_within_the_interval_is_not_sent(world: World) -> None:
     """Carol's change is sent after the interval, which shows that bob's was not sent."""
     alice = Device(ALICE)
-    world.set_presence(BOB, State.ONLINE, 1)
+    world.set_presence(BOB, PresenceState.ONLINE, 1)
     await world.subscriptions.subscribe(alice, [BOB])
     await world.subscriptions.subscribe(alice, [CAROL])
 
-    world.subscriptions.handle_change(BOB, PresenceRecord(State.AWAY, 0, 2))
-    world.subscriptions.handle_change(BOB, PresenceRecord(State.ONLINE, 0, 3))
-    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, State.ONLINE))
+    world.subscriptions.handle_change(BOB, PresenceRecord(PresenceState.AWAY, 0, 2))
+    world.subscriptions.handle_change(BOB, PresenceRecord(PresenceState.ONLINE, 0, 3))
+    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, PresenceState.ONLINE))
     await eventually(lambda: ("carol", "online") in alice.received)
 
     assert alice.received == [("bob", "online"), ("carol", "offline"), ("carol", "online")]
@@ -156,10 +157,10 @@ async def test_change_reverted_within_the_interval_is_not_sent(world: World) -> 
 async def test_refresh_finds_a_lost_change(world: World) -> None:
     """A gateway that died does not report that its users are offline."""
     alice = Device(ALICE)
-    world.set_presence(BOB, State.ONLINE, 1)
+    world.set_presence(BOB, PresenceState.ONLINE, 1)
     await world.subscriptions.subscribe(alice, [BOB])
 
-    world.set_presence(BOB, State.OFFLINE, 1)  # the same version: no gateway published it
+    world.set_presence(BOB, PresenceState.OFFLINE, 1)  # the same version: no gateway published it
     await world.subscriptions.refresh()
 
     await eventually(lambda: alice.received[-1] == ("bob", "offline"))

@@ -14,8 +14,8 @@ from chatserver.domain.presence import (
     GatewayPresence,
     PresenceChange,
     PresenceRecord,
+    PresenceState,
     SessionActivity,
-    State,
 )
 from chatserver.errors import Unavailable
 from chatserver.service.presence.user_presence import UserPresence
@@ -32,7 +32,7 @@ class World:
     def __init__(self) -> None:
         self.now = 1000.0
         self.clock_reads = 0
-        self.published: list[tuple[UserId, State, float]] = []
+        self.published: list[tuple[UserId, PresenceState, float]] = []
         self.changes: list[PresenceChange] = []
         self.is_down = False
         settings = config.Presence(away_after_s=AWAY_S, offline_grace_s=GRACE_S)
@@ -56,7 +56,7 @@ class World:
             for each in states
         ]
 
-    def states_of(self, user: UserId) -> list[State]:
+    def states_of(self, user: UserId) -> list[PresenceState]:
         """Return the states published for a user so far."""
         return [state for published_user, state, _ in self.published if published_user == user]
 
@@ -86,12 +86,12 @@ async def world() -> AsyncIterator[World]:
 async def test_first_session_is_published_once(world: World) -> None:
     """A second device that does not change the state is not published."""
     world.start_session()
-    await eventually(lambda: world.states_of(ALICE) == [State.ONLINE])
+    await eventually(lambda: world.states_of(ALICE) == [PresenceState.ONLINE])
 
     world.start_session()
     await world.wait_for_checks()
 
-    assert world.states_of(ALICE) == [State.ONLINE]
+    assert world.states_of(ALICE) == [PresenceState.ONLINE]
 
 
 async def test_only_changes_are_reported(world: World) -> None:
@@ -110,11 +110,11 @@ async def test_offline_is_published_after_the_grace_period_with_its_time(world: 
 
     world.presence.remove_session(ALICE, phone)
     await world.wait_for_checks()
-    assert world.states_of(ALICE) == [State.ONLINE]
+    assert world.states_of(ALICE) == [PresenceState.ONLINE]
     world.now += GRACE_S
     await eventually(lambda: len(world.published) == 2)
 
-    assert world.published[-1] == (ALICE, State.OFFLINE, GRACE_S)
+    assert world.published[-1] == (ALICE, PresenceState.OFFLINE, GRACE_S)
 
 
 async def test_reconnect_within_the_grace_period_is_not_published(world: World) -> None:
@@ -128,27 +128,27 @@ async def test_reconnect_within_the_grace_period_is_not_published(world: World) 
 
     await world.wait_for_checks()
 
-    assert world.states_of(ALICE) == [State.ONLINE]
+    assert world.states_of(ALICE) == [PresenceState.ONLINE]
 
 
 async def test_background_foreground_and_idle_are_published(world: World) -> None:
     """Each change of the state is published at the next check."""
     phone = world.start_session()
-    await eventually(lambda: world.states_of(ALICE) == [State.ONLINE])
+    await eventually(lambda: world.states_of(ALICE) == [PresenceState.ONLINE])
     phone.is_foreground = False
     world.presence.record_activity(ALICE, phone)
-    await eventually(lambda: world.states_of(ALICE)[-1] is State.AWAY)
+    await eventually(lambda: world.states_of(ALICE)[-1] is PresenceState.AWAY)
     phone.is_foreground = True
     world.presence.record_activity(ALICE, phone)
-    await eventually(lambda: world.states_of(ALICE)[-1] is State.ONLINE)
+    await eventually(lambda: world.states_of(ALICE)[-1] is PresenceState.ONLINE)
 
     async def becomes_away() -> bool:
         world.now += AWAY_S / 4
-        return world.states_of(ALICE)[-1] is State.AWAY
+        return world.states_of(ALICE)[-1] is PresenceState.AWAY
 
     await eventually(becomes_away, what="an idle user is away")
     world.presence.record_activity(ALICE, phone)
-    await eventually(lambda: world.states_of(ALICE)[-1] is State.ONLINE)
+    await eventually(lambda: world.states_of(ALICE)[-1] is PresenceState.ONLINE)
 
 
 async def test_presence_during_an_outage_is_published_later(world: World) -> None:
@@ -163,8 +163,8 @@ async def test_presence_during_an_outage_is_published_later(world: World) -> Non
 
     world.is_down = False
 
-    await eventually(lambda: world.states_of(BOB) == [State.ONLINE])
-    await eventually(lambda: world.states_of(ALICE)[-1:] == [State.OFFLINE])
+    await eventually(lambda: world.states_of(BOB) == [PresenceState.ONLINE])
+    await eventually(lambda: world.states_of(ALICE)[-1:] == [PresenceState.OFFLINE])
 
 
 async def test_republish_all_publishes_every_user(world: World) -> None:
@@ -176,5 +176,5 @@ async def test_republish_all_publishes_every_user(world: World) -> None:
     world.presence.republish_all()
 
     await eventually(lambda: len(world.published) == 4)
-    assert world.states_of(ALICE) == [State.ONLINE] * 2
-    assert world.states_of(BOB) == [State.AWAY] * 2
+    assert world.states_of(ALICE) == [PresenceState.ONLINE] * 2
+    assert world.states_of(BOB) == [PresenceState.AWAY] * 2

@@ -11,8 +11,8 @@ from chatserver.warm.chats.directory_items import (
     CHAT,
     MEMBER,
     USER,
-    Chat,
-    Member,
+    StoredChat,
+    StoredMember,
     User,
     describe_origin,
     encode_chat,
@@ -31,14 +31,14 @@ def test_user_encoded_and_decoded_is_equal(name: str | None) -> None:
 @pytest.mark.parametrize("name", [None, "Climbing"])
 def test_chat_encoded_and_decoded_is_equal(name: str | None) -> None:
     """A chat may have no name."""
-    chat = Chat("g-1", "group", name, 3, 1_795_000_000_123)
+    chat = StoredChat("g-1", "group", name, 3, 1_795_000_000_123)
 
     assert CHAT.decode(encode_chat(chat, "ready", "origin")) == chat
 
 
 def test_member_encoded_and_decoded_is_equal() -> None:
     """A membership keeps its role and marks."""
-    member = Member("g-1", "alice", "admin", joined=4, read=9, received=11)
+    member = StoredMember("g-1", "alice", "admin", joined=4, read=9, received=11)
 
     assert MEMBER.decode(MEMBER.encode(member)) == member
 
@@ -49,8 +49,8 @@ def test_keys_of_the_records_match_the_data_model() -> None:
         (item["PK"]["S"], item["SK"]["S"])
         for item in (
             USER.encode(User("a", None, 0)),
-            encode_chat(Chat("c", "direct", None, 1, 0), "ready", "o"),
-            MEMBER.encode(Member("c", "a", "member")),
+            encode_chat(StoredChat("c", "direct", None, 1, 0), "ready", "o"),
+            MEMBER.encode(StoredMember("c", "a", "member")),
         )
     ]
 
@@ -60,7 +60,7 @@ def test_keys_of_the_records_match_the_data_model() -> None:
 @pytest.mark.parametrize(("state", "expected"), [("forming", False), ("ready", True)])
 def test_chat_row_is_readable_only_when_ready(state: str, expected: bool) -> None:
     """Readers ignore a chat that is still being written."""
-    assert is_ready(encode_chat(Chat("c", "group", None, 1, 0), state, "o")) is expected
+    assert is_ready(encode_chat(StoredChat("c", "group", None, 1, 0), state, "o")) is expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_chat_row_is_readable_only_when_ready(state: str, expected: bool) -> Non
 )
 def test_invalid_member_row_is_corrupt_data(broken: dict[str, dict[str, str]]) -> None:
     """An invalid row is an error that names its key; nothing is guessed."""
-    item = MEMBER.encode(Member("c", "a", "member")) | broken
+    item = MEMBER.encode(StoredMember("c", "a", "member")) | broken
 
     with pytest.raises(CorruptData, match=r"c#c/[mx]#a"):
         MEMBER.decode(item)
@@ -77,9 +77,11 @@ def test_invalid_member_row_is_corrupt_data(broken: dict[str, dict[str, str]]) -
 
 def test_chat_row_of_an_unknown_kind_is_corrupt_data() -> None:
     """An unknown kind is not treated as another one."""
-    item = encode_chat(Chat("c", "group", None, 1, 0), "ready", "o") | {"kind": {"S": "forum"}}
+    item = encode_chat(StoredChat("c", "group", None, 1, 0), "ready", "o") | {
+        "kind": {"S": "forum"}
+    }
 
-    with pytest.raises(CorruptData, match="forum"):
+    with pytest.raises(CorruptData, match=r"c#c.*kind"):
         CHAT.decode(item)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.errors import CorruptData
-from chatserver.warm.dynamo.codecs import Codec, Stored
+from chatserver.warm.dynamo.codecs import Codec, StoredField
 
 UserId = NewType("UserId", str)
 
@@ -47,12 +47,12 @@ CODEC = Codec(
     data="data",
     kind="kind",
     texts="texts",
-    marks=Stored("marks", absent=frozenset()),
+    marks=StoredField("marks", absent=frozenset()),
     names="names",
     owner="owner",
     level="level",
-    reason=Stored("reason", absent=""),
-    days=Stored(
+    reason=StoredField("reason", absent=""),
+    days=StoredField(
         "days",
         load=lambda text: tuple(map(int, text.split(","))),
         dump=lambda days: ",".join(map(str, days)),

@@ -14,7 +14,7 @@ from chatserver.errors import BadRequest
 from chatserver.protocol.frames import PAGE_MAX
 from chatserver.warm.dynamo import paging
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.dynamo.paging import Page, Span, Token, check_limit, read_page
+from chatserver.warm.dynamo.paging import QueryPage, Span, Token, check_limit, read_page
 from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, STATUS_INDEX
 
 SENT = Span(MESSAGES, "alice", SENDER_INDEX, between=(10, 20))
@@ -185,7 +185,7 @@ async def test_page_scans_at_most_the_scan_limit() -> None:
 
     page = await read_page(cast(Any, rows), CHAT, {}, _none, limit=50, start=None)
 
-    assert page == Page([], {"chatid": "c", "ts": paging.SCANNED_MAX - 1})
+    assert page == QueryPage([], {"chatid": "c", "ts": paging.SCANNED_MAX - 1})
     assert len(rows.scanned) == paging.SCANNED_MAX
 
 

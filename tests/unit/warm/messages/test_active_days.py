@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from chatserver.warm.messages.active_days import (
     ANY_DAY,
     DAYS_MAX,
-    ActiveDays,
+    DaySet,
     decode_days,
     encode_days,
 )
@@ -21,7 +21,7 @@ DAYS = st.integers(20_000, 20_400)
 def test_active_days_behave_like_a_set(days: list[int], queried: int, has_earlier: bool) -> None:
     """Days before the first one count as active if the chat has earlier messages."""
     first = min(days)
-    active = ActiveDays(first, has_earlier=has_earlier)
+    active = DaySet(first, has_earlier=has_earlier)
     for day in days:
         active = active.add(day)
     known = set(days) | (set(range(19_000, first)) if has_earlier else set())
@@ -36,7 +36,7 @@ def test_active_days_behave_like_a_set(days: list[int], queried: int, has_earlie
 
 def test_earlier_day_moves_the_first_day() -> None:
     """Entries usually arrive in order; if they do not, no day is lost."""
-    days = ActiveDays(10).add(10).add(12).add(7)
+    days = DaySet(10).add(10).add(12).add(7)
 
     assert [day for day in range(20) if day in days] == [7, 10, 12]
 
@@ -50,7 +50,7 @@ def test_any_day_contains_every_day() -> None:
 
 def test_unreadable_item_decodes_to_any_day() -> None:
     """The chat is read on every day, so no message is missed."""
-    item = encode_days("g-team", ActiveDays(20_000, 1))
+    item = encode_days("g-team", DaySet(20_000, 1))
 
     assert decode_days({**item, "days": {"S": "x"}}) == ANY_DAY
     assert decode_days({**item, "first": {"N": "x"}}) == ANY_DAY
@@ -59,7 +59,7 @@ def test_unreadable_item_decodes_to_any_day() -> None:
 
 def test_twenty_years_of_days_take_one_write_unit() -> None:
     """There is a message on each day; base64 overestimates the size."""
-    days = ActiveDays(20_000)
+    days = DaySet(20_000)
     for day in range(20_000, 20_000 + 20 * 365):
         days = days.add(day)
 

@@ -13,7 +13,7 @@ from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import apply_entry, build_tombstone
 from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.checksums import compute_checksum, verify
-from chatserver.warm.messages.message_repository import PersistItem, decode_item, encode_item
+from chatserver.warm.messages.messages import PersistItem, decode_item, encode_item
 from chatserver.warm.schema.tables import MessageField as Field
 
 SENT = Message(7, 1_795_000_000_123_456, "d-abc", "01M", "alice", "r1", "text", "hello")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages.message_repository import PersistItem, decode_item, encode_item
+from chatserver.warm.messages.messages import PersistItem, decode_item, encode_item
 
 DIRECT = Message(
     seq=7,

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.errors import CorruptData
-from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, WINDOW, Place, Probe, SeqSearch
+from chatserver.warm.messages.seq_search import (
+    PROBES_MAX,
+    TS_MAX,
+    WINDOW,
+    Probe,
+    SeqPosition,
+    SeqSearch,
+)
 
 STEPS = st.one_of(
     st.integers(1, 3),  # a burst
@@ -19,11 +26,11 @@ STEPS = st.one_of(
 class Rows:
     """One chat of a fake table; answers probes like a Query, and counts them."""
 
-    def __init__(self, places: list[Place]) -> None:
+    def __init__(self, places: list[SeqPosition]) -> None:
         self.places = sorted(places, key=lambda place: place.ts)
         self.probes = 0
 
-    def read(self, probe: Probe) -> list[Place]:
+    def read(self, probe: Probe) -> list[SeqPosition]:
         self.probes += 1
         if probe.is_newest_first:
             hits = [place for place in reversed(self.places) if place.ts <= probe.ts]
@@ -32,7 +39,7 @@ class Rows:
         return hits[: probe.count]
 
 
-def search(rows: Rows, target: int, known: list[Place] | None = None) -> Place | None:
+def search(rows: Rows, target: int, known: list[SeqPosition] | None = None) -> SeqPosition | None:
     """Run a search to its end."""
     search = SeqSearch(target, known or [])
     while (probe := search.next_probe()) is not None:
@@ -43,20 +50,20 @@ def search(rows: Rows, target: int, known: list[Place] | None = None) -> Place |
     return search.found
 
 
-def evenly(count: int, step: int, start: int = 1_700_000_000_000_000) -> list[Place]:
+def evenly(count: int, step: int, start: int = 1_700_000_000_000_000) -> list[SeqPosition]:
     """Return the places of a chat with evenly spaced messages."""
-    return [Place(seq, start + seq * step) for seq in range(1, count + 1)]
+    return [SeqPosition(seq, start + seq * step) for seq in range(1, count + 1)]
 
 
 @st.composite
-def chats(draw: st.DrawFn) -> list[Place]:
+def chats(draw: st.DrawFn) -> list[SeqPosition]:
     """Generate chats with bursts, conversations and pauses; some chats lack messages."""
     ts = draw(st.integers(0, 2**51))
-    places: list[Place] = []
+    places: list[SeqPosition] = []
     for length, step in draw(st.lists(st.tuples(st.integers(1, 150), STEPS), max_size=8)):
         for _ in range(length):
             ts += step
-            places.append(Place(len(places) + 1, ts))
+            places.append(SeqPosition(len(places) + 1, ts))
     if draw(st.booleans()):
         absent = draw(st.sets(st.integers(1, len(places) + 1), max_size=40))
         places = [place for place in places if place.seq not in absent]
@@ -66,7 +73,7 @@ def chats(draw: st.DrawFn) -> list[Place]:
 
 @given(places=chats(), data=st.data())
 def test_search_of_any_chat_finds_the_seq_if_and_only_if_it_is_stored(
-    places: list[Place], data: st.DataObject
+    places: list[SeqPosition], data: st.DataObject
 ) -> None:
     """With any times, gaps and hints, the search agrees with the table."""
     head = places[-1].seq if places else 0
@@ -96,7 +103,7 @@ def test_search_across_long_pauses_takes_few_probes(target: int) -> None:
     """Ten bursts of a thousand messages with a month between them need few probes."""
     month_us = 30 * 86_400 * 1_000_000
     places = [
-        Place(burst * 1000 + n + 1, 10**15 + burst * month_us + n * 1000)
+        SeqPosition(burst * 1000 + n + 1, 10**15 + burst * month_us + n * 1000)
         for burst in range(10)
         for n in range(1000)
     ]
@@ -145,7 +152,7 @@ def test_search_for_a_seq_beyond_the_head_takes_one_probe() -> None:
 def test_search_in_rows_out_of_order_is_corrupt_data() -> None:
     """Items in the wrong order are reported; the search does not loop forever."""
     places = evenly(1000, 10)
-    places[500] = Place(3, places[500].ts)
+    places[500] = SeqPosition(3, places[500].ts)
     known = [places[400], places[500]]
 
     with pytest.raises(CorruptData, match="is out of order"):

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from chatserver.config import Archive
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention, find_ttl
 from tests.integration.warm.support import START_TS, message
 

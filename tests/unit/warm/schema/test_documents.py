@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatserver.config import Warm
-from chatserver.warm.messages.message_repository import decode_item
+from chatserver.warm.messages.messages import decode_item
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, TABLES, MessageField
 from deploy.documents.nosql_workbench_samples import samples

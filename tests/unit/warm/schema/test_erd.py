@@ -10,7 +10,14 @@ import pytest
 
 from chatserver.feature_modules import iter_feature_modules
 from chatserver.warm.schema import directory_attributes, tables
-from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
+from chatserver.warm.schema.tables import (
+    CHAT_SESSION,
+    DIRECTORY,
+    MESSAGES,
+    SOCIAL,
+    TABLES,
+    TableSchema,
+)
 from deploy.documents.nosql_workbench_samples import samples
 
 TEXT = (Path(__file__).parents[4] / "docs" / "data-model.md").read_text(encoding="utf-8")
@@ -107,7 +114,7 @@ def test_erd_entity_has_the_key_of_its_table_and_existing_attributes(entity: str
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: str(table.name))
-def test_erd_has_each_index_and_ttl_attribute(table: Table) -> None:
+def test_erd_has_each_index_and_ttl_attribute(table: TableSchema) -> None:
     """The diagram shows every way to read an entity."""
     attributes = [each for name, of in TABLE_OF.items() if of is table for each in ENTITIES[name]]
     documented = {

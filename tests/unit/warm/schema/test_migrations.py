@@ -136,4 +136,4 @@ def test_size_of_an_item_counts_names_and_values() -> None:
     """The sizes are those documented by DynamoDB: a number takes about half its digits."""
     item = {"ab": {"S": "äb"}, "n": {"N": "123456"}, "m": {"M": {"k": {"BOOL": True}}}}
 
-    assert compute_item_bytes(item) == (2 + 3) + (1 + 5) + (1 + 3 + 1 + 1 + 1)
+    assert compute_item_bytes(item) == (2 + 3) + (1 + 4) + (1 + 3 + 1 + 1 + 1)

@@ -42,9 +42,9 @@ from chatserver.warm.chats.legal_holds import decode_copy
 from chatserver.warm.chats.logins import LOGIN
 from chatserver.warm.chats.moderation import BAN, REPORT
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.encryption.key_rows import decode_key
+from chatserver.warm.encryption.data_keys import decode_key
 from chatserver.warm.messages.active_days import ANY_DAY, decode_days
-from chatserver.warm.messages.message_repository import decode_item
+from chatserver.warm.messages.messages import decode_item
 from chatserver.warm.messages.removed_message_markers import decode_marker
 from chatserver.warm.schema.tables import TABLES
 from deploy.documents.nosql_workbench_facets import FACETS, find_facet

@@ -9,8 +9,13 @@ from chatserver.domain.ids import GatewayId, Seq, Ts
 from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.warm.messages.message_repository import PersistItem
-from workers.persist.batch_changes import EntryWrite, Place, build_replacement_tombstone, coalesce
+from chatserver.warm.messages.messages import PersistItem
+from workers.persist.batch_changes import (
+    EntryWrite,
+    MessageKey,
+    build_replacement_tombstone,
+    coalesce,
+)
 
 
 def work(
@@ -58,8 +63,8 @@ def test_coalesce_collects_changes_of_earlier_messages() -> None:
     changes = {
         place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
     }
-    assert changes == {Place("c", 1001): [7, 9], Place("c", 1002): [8]}
-    assert coalesced.cleared == {Place("c", 1005): 7}
+    assert changes == {MessageKey("c", 1001): [7, 9], MessageKey("c", 1002): [8]}
+    assert coalesced.cleared == {MessageKey("c", 1005): 7}
     assert bodies(coalesced.writes) == ["", "text 8", "text 9"]
 
 
@@ -72,7 +77,7 @@ def test_coalesce_returns_changes_of_an_earlier_write_for_later() -> None:
     changes = {
         place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
     }
-    assert (changes, coalesced.cleared) == ({Place("c", 1001): [4, 6]}, {})
+    assert (changes, coalesced.cleared) == ({MessageKey("c", 1001): [4, 6]}, {})
 
 
 def test_coalesce_returns_the_files_of_deleted_messages() -> None:

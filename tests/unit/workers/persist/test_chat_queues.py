@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts
 from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
-from chatserver.warm.chats.read_marks_and_hidden_messages import Mark
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.chats.member_states import MarkUpdate
+from chatserver.warm.messages.messages import PersistItem
 from workers.persist.batch_changes import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
@@ -104,7 +104,7 @@ async def test_cut_returns_marks_with_the_entries_and_completes_batches() -> Non
     first, second = batch_of(1), batch_of(2)
     queues.add(first, piece_of("c", 1, CHUNK_MAX + 1))
     marked = piece_of("c", CHUNK_MAX + 2, 1)
-    marked.marks["bob"] = Mark("c", "bob", 5, 5)  # type: ignore[index]  # ids are plain strings here
+    marked.marks["bob"] = MarkUpdate("c", "bob", 5, 5)  # type: ignore[index]  # ids are plain strings here
     queues.add(second, marked)
 
     (one,) = await claim_chunks(queues)

@@ -16,7 +16,7 @@ from chatserver.domain.write_sharding import Layout, Layouts, ShardFloor, Shardi
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.persist_backlog import CommittedMessage
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages.message_repository import PersistItem
+from chatserver.warm.messages.messages import PersistItem
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from tests.unit.warm.messages.shard_rows import Rows, Time
 from workers.persist import shard_scaling

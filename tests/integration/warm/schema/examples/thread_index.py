@@ -14,7 +14,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.table import Table
 from chatserver.warm.messages.chat_partition_reads import get_row_chat
-from chatserver.warm.messages.message_repository import PersistItem, encode_item
+from chatserver.warm.messages.messages import PersistItem, encode_item
 from chatserver.warm.schema.active_version import SchemaVersionCache
 from chatserver.warm.schema.migrations.backfill import repair_item
 from chatserver.warm.schema.migrations.migration import Migration, Repair

@@ -20,7 +20,7 @@ from chatserver.cold.segment_format import (
     unpack_segment,
 )
 from chatserver.config import Archive
-from chatserver.domain.archive_segments import Segment
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.encryption.value_cipher import ValueCipher, get_key_version
 from chatserver.errors import KEYS_DOWN, CorruptData, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
@@ -30,7 +30,7 @@ LOADS_MAX: Final = 4
 ENTRY_BYTES: Final = 800  # memory per cached entry, in addition to its JSON line
 
 
-class SegmentStore:
+class SegmentObjects:
     def __init__(
         self, store: ObjectStore, settings: Archive, cipher: ValueCipher | None = None
     ) -> None:
@@ -44,12 +44,12 @@ class SegmentStore:
         self._loads = asyncio.Semaphore(LOADS_MAX)
         self._loading: dict[str, asyncio.Lock] = {}
 
-    async def encode(self, entries: Sequence[Message], tag: str) -> tuple[Segment, bytes]:
+    async def encode(self, entries: Sequence[Message], tag: str) -> tuple[ArchiveSegment, bytes]:
         """Return the segment for `entries`, and its content. Raises CorruptData, Unavailable."""
         key = None if self._cipher is None else await self._cipher.get_current()
         return await asyncio.to_thread(encode_segment, entries, tag, key)
 
-    async def is_current(self, segment: Segment) -> bool:
+    async def is_current(self, segment: ArchiveSegment) -> bool:
         """Return whether a segment is encrypted with the current key, or has nothing to encrypt.
 
         Raises the errors of `read`.
@@ -61,18 +61,18 @@ class SegmentStore:
             return not any(map(has_content, unpacked.entries))
         return get_key_version(unpacked.bodies) == key.version
 
-    async def put(self, segment: Segment, data: bytes) -> None:
+    async def put(self, segment: ArchiveSegment, data: bytes) -> None:
         """Write a segment's object. Idempotent."""
         await self._store.call(
             "put_object", Key=segment.key, Body=data, ContentType="application/zstd"
         )
 
-    async def remove(self, segment: Segment) -> None:
+    async def remove(self, segment: ArchiveSegment) -> None:
         """Remove a segment's object. Idempotent."""
         self._evict(segment.key)
         await self._store.call("delete_object", Key=segment.key)
 
-    async def read(self, segment: Segment) -> Sequence[Message]:
+    async def read(self, segment: ArchiveSegment) -> Sequence[Message]:
         """Return the entries of a segment. Callers must not modify them.
 
         If the encryption key has been deleted, entries with encrypted text are tombstones.
@@ -94,7 +94,7 @@ class SegmentStore:
             if not lock.locked():
                 self._loading.pop(key, None)
 
-    async def _read_unpacked(self, segment: Segment) -> Unpacked:
+    async def _read_unpacked(self, segment: ArchiveSegment) -> Unpacked:
         try:
             data = await self._store.read(segment.key, size_max=segment.stored_bytes)
         except ObjectMissing as exc:
@@ -103,7 +103,7 @@ class SegmentStore:
             raise CorruptData(f"{segment.key}: larger than the size in the manifest") from exc
         return await asyncio.to_thread(unpack_segment, segment, data)
 
-    async def _load(self, segment: Segment) -> Sequence[Message]:
+    async def _load(self, segment: ArchiveSegment) -> Sequence[Message]:
         async with self._loads:
             unpacked = await self._read_unpacked(segment)
             entries: Sequence[Message] = unpacked.entries

@@ -21,7 +21,7 @@ MARKS_IN_FLIGHT_MAX = 16
 MARK_TRIES_MAX = 8
 
 
-class Mark(NamedTuple):
+class MarkUpdate(NamedTuple):
     """A user's last read and last received seq in a chat; 0 leaves a marker unchanged."""
 
     chat: str
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
     received: int
 
 
-class MemberState:
+class MemberStates:
     """Repository of members' read marks, and of the messages that they have hidden."""
 
     def __init__(self, client: DynamoClient, directory: Directory) -> None:
@@ -38,7 +38,7 @@ class MemberState:
         self._table = Table(client, DIRECTORY)
         self._directory = directory
 
-    async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
+    async def put_marks(self, marks: Sequence[MarkUpdate | tuple[str, str, int, int]]) -> None:
         """Advance members' read and received marks.
 
         Guarantees:
@@ -46,7 +46,7 @@ class MemberState:
             Markers of non-members are dropped. In a direct chat, a missing `Member` item is created
             for either user.
             Cancellation: safe; some markers may have moved.
-            Cost: one UpdateItem per `Mark`, or two if another writer has moved a marker further.
+            Cost: one UpdateItem per update, or two if another writer has moved a marker further.
 
         Raises:
             Unavailable: some markers may not have moved.
@@ -55,13 +55,13 @@ class MemberState:
         for chat, user, read, received in marks:
             previous = by_member.get((chat, user), (0, 0))
             by_member[chat, user] = (max(previous[0], read), max(previous[1], received))
-        furthest = [Mark(*member, *seqs) for member, seqs in by_member.items()]
+        furthest = [MarkUpdate(*member, *seqs) for member, seqs in by_member.items()]
         async with self._client.deadline():
             await map_concurrently(
                 self._put_mark, furthest, in_flight_max=MARKS_IN_FLIGHT_MAX, name="put-mark"
             )
 
-    async def _put_mark(self, mark: Mark) -> None:
+    async def _put_mark(self, mark: MarkUpdate) -> None:
         for _ in range(MARK_TRIES_MAX):
             try:
                 await self._move_mark(mark)
@@ -84,7 +84,7 @@ class MemberState:
             f"read mark of {mark.user} in {mark.chat}: too many concurrent changes; try again"
         )
 
-    async def _move_mark(self, mark: Mark) -> None:
+    async def _move_mark(self, mark: MarkUpdate) -> None:
         """Write a mark. Raises ConditionFailed if it would move back or there is no item."""
         read, received = Attr(Field.READ), Attr(Field.RECEIVED)
         await self._table.update(

@@ -54,7 +54,7 @@ from chatserver.warm.messages import removed_message_markers
 from chatserver.warm.messages.chat_partition_reads import ChatPartitionReads, add_partition_key
 from chatserver.warm.messages.checksums import compute_checksum
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
-from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
+from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Probe, SeqPosition, SeqSearch
 from chatserver.warm.messages.sharded_chats import ShardedChats
 from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
@@ -249,7 +249,7 @@ def _decode_more(message: Message, item: Item) -> Message:
     )
 
 
-class MessageRepository:
+class Messages:
     """Repository of table `messages`."""
 
     def __init__(
@@ -347,7 +347,7 @@ class MessageRepository:
                 self._read(chat, probe),
                 self._read(removed_message_markers.get_partition(chat), probe),
             )
-        if removed and (not items or _get_place(items[0]).seq < _get_place(removed[0]).seq):
+        if removed and (not items or _get_position(items[0]).seq < _get_position(removed[0]).seq):
             return removed_message_markers.decode_marker(removed[0])
         return (
             expired_messages.apply_expiry(decode_item(items[0]), self._clock.time())
@@ -408,18 +408,18 @@ class MessageRepository:
 
         `hint` is the probable ts of the first message.
         """
-        places: list[Place] = []
+        positions: list[SeqPosition] = []
         if hint is not None and 0 <= hint <= TS_MAX:
             items = await self._read(chat, Probe(hint, is_newest_first, limit))
-            if items and _get_place(items[0]).seq == target:
+            if items and _get_position(items[0]).seq == target:
                 return await self._join(chat, target, Probe(hint, is_newest_first, limit), items)
-            places = [_get_place(item) for item in items]
-        place = await self._search(chat, target, places)
-        if place is None:
-            place = await self._search(removed_message_markers.get_partition(chat), target, ())
-        if place is None:
+            positions = [_get_position(item) for item in items]
+        position = await self._search(chat, target, positions)
+        if position is None:
+            position = await self._search(removed_message_markers.get_partition(chat), target, ())
+        if position is None:
             return []
-        probe = Probe(place.ts, is_newest_first, limit)
+        probe = Probe(position.ts, is_newest_first, limit)
         return await self._join(chat, target, probe, await self._read(chat, probe))
 
     async def _join(
@@ -439,37 +439,39 @@ class MessageRepository:
             # A message is missing. If it has expired or was lost, it has a marker.
             removed = await self._read(removed_message_markers.get_partition(chat), probe)
             by_seq = {
-                _get_place(item).seq: removed_message_markers.decode_marker(item)
+                _get_position(item).seq: removed_message_markers.decode_marker(item)
                 for item in removed
             } | by_seq
             run = _run(by_seq, target, step, probe.count)
         return run
 
-    async def _search(self, chat: str, target: int, places: Iterable[Place]) -> Place | None:
-        search = SeqSearch(target, places)
+    async def _search(
+        self, chat: str, target: int, positions: Iterable[SeqPosition]
+    ) -> SeqPosition | None:
+        search = SeqSearch(target, positions)
         for _ in range(PROBES_MAX):
             probe = search.next_probe()
             if probe is None:
                 return search.found
-            items = await self._read(chat, probe, places_only=True)
-            search.record_result(probe, [_get_place(item) for item in items])
+            items = await self._read(chat, probe, positions_only=True)
+            search.record_result(probe, [_get_position(item) for item in items])
         raise AssertionError("the search did not end within PROBES_MAX probes")
 
-    async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
+    async def _read(self, chat: str, probe: Probe, *, positions_only: bool = False) -> list[Item]:
         """Return up to `probe.count` items from `probe.ts` on, newest or oldest first.
 
         Strongly consistent. May take several Queries.
         """
         between = (0, probe.ts) if probe.is_newest_first else (probe.ts, TS_MAX)
         span = Span(MESSAGES, chat, between=between)
-        only = (Field.SEQ, Field.TS) if places_only else ()
+        only = (Field.SEQ, Field.TS) if positions_only else ()
         return await self._rows.list(
             span, probe.count, only=only, is_newest_first=probe.is_newest_first
         )
 
 
-def _get_place(item: Item) -> Place:
-    return Place(int(item[Field.SEQ]["N"]), int(item[Field.TS]["N"]))
+def _get_position(item: Item) -> SeqPosition:
+    return SeqPosition(int(item[Field.SEQ]["N"]), int(item[Field.TS]["N"]))
 
 
 def _run(messages: Mapping[int, Message], first: int, step: int, count: int) -> list[Message]:

@@ -31,7 +31,7 @@ PAGE: Final = 100
 _SPAN: Final = Span(DIRECTORY, PARTITION, prefix=PREFIX)
 
 
-class DataKeyRows:
+class DataKeys:
     """Repository of wrapped data keys. Implements `KeyStore`. Reads are strongly consistent."""
 
     def __init__(self, client: DynamoClient) -> None:
@@ -97,7 +97,7 @@ async def require_provider(client: DynamoClient) -> None:
     if client.settings.encryption.provider != "none":
         return
     try:
-        newest = await DataKeyRows(client).find_newest()
+        newest = await DataKeys(client).find_newest()
     except (ConfigError, Unavailable) as exc:
         log.warning("encryption.check_skipped", error=exc.message)
         return

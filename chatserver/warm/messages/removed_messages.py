@@ -16,14 +16,14 @@ from chatserver.warm.dynamo.conditions import Attr, Raw
 from chatserver.warm.dynamo.table import Table, try_write
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.message_changes import encode_changed
-from chatserver.warm.messages.message_repository import decode_item, decode_items
+from chatserver.warm.messages.messages import decode_item, decode_items
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
 PAGE_ITEMS: Final = 500
 
 
-class RemovedItems:
+class RemovedMessages:
     """Items of table `messages` that TTL has removed or may remove."""
 
     def __init__(self, client: DynamoClient, bodies: Bodies | None = None) -> None:
@@ -44,31 +44,31 @@ class RemovedItems:
             Idempotent. An existing item that is not newer is replaced, because it was created from
             the archive, without the changes in the removed item.
         """
-        wanted = await self._make_item(item, message)
-        if await try_write(self._table.put(wanted, if_=Attr(Field.CHAT).is_absent)):
+        restored = await self._make_item(item, message)
+        if await try_write(self._table.put(restored, if_=Attr(Field.CHAT).is_absent)):
             return True
         existing = await self._table.find(self._table.get_key(item))
         if existing is None or (stored := decode_item(existing)).rev > message.rev:
             return False
         is_as_read = Attr(Field.REV) == Raw(existing[Field.REV])
-        return stored == message or await try_write(self._table.put(wanted, if_=is_as_read))
+        return stored == message or await try_write(self._table.put(restored, if_=is_as_read))
 
     async def load(self, item: Item) -> Message:
         """Return the message of an item with its long body. Raises Unavailable."""
         return (await decode_items([item], self._bodies))[0]
 
     async def _make_item(self, item: Item, message: Message) -> Item:
-        wanted = dict(item)  # keep attributes that a newer release added
+        restored = dict(item)  # keep attributes that a newer release added
         was = decode_item(item)
         has_its_text = get_object_key(item) is not None and was.edited_seq == message.edited_seq
         if has_its_text and not message.deleted:
             message = msgspec.structs.replace(message, body="")
         if was != message:
-            wanted = await encode_changed(item, was, message, self._bodies)
-            wanted[Field.CHAT] = item[Field.CHAT]  # the item stays in its shard
-        if Field.EXPIRES_AT not in wanted:
-            wanted.pop(Field.TTL, None)
-        return wanted
+            restored = await encode_changed(item, was, message, self._bodies)
+            restored[Field.CHAT] = item[Field.CHAT]  # the item stays in its shard
+        if Field.EXPIRES_AT not in restored:
+            restored.pop(Field.TTL, None)
+        return restored
 
     # Removal on servers without TTL.
 

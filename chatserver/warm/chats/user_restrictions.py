@@ -30,7 +30,7 @@ class Restrictions(NamedTuple):
     blocks: frozenset[str] = frozenset()
 
 
-class RestrictionRows:
+class UserRestrictions:
     """Reads users' restrictions."""
 
     def __init__(self, client: DynamoClient, moderation: Moderation) -> None:
