@@ -36,10 +36,8 @@ def translate_no_response(exc: Exception, endpoint: str, section: str, *, public
     variable = f"CHAT_{section.upper()}"
     if isinstance(exc, NoCredentialsError | PartialCredentialsError):
         return ConfigError(
-            [
-                f"{endpoint}: {exc}: set {section}.access_key and {section}.secret_key "
-                f"({variable}_ACCESS_KEY, {variable}_SECRET_KEY), or assign the process an AWS role"
-            ]
+            f"{endpoint}: {exc}: set {section}.access_key and {section}.secret_key "
+            f"({variable}_ACCESS_KEY, {variable}_SECRET_KEY), or assign the process an AWS role"
         )
     if isinstance(exc, _NOT_CONNECTED):
         is_local = is_loopback(urlsplit(endpoint.rpartition(" ")[2]).hostname or "")

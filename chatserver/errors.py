@@ -163,9 +163,9 @@ class ConfigError(ChatError):
 
     public = "the server is not configured; see its log or run `chatserver doctor`"
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
-        self.problems = problems
+        self.problems = list(problems)
 
 
 # The error class for each code that a client or a gateway receives.

@@ -54,7 +54,7 @@ def require_extras(what: str, *extras: str) -> None:
     """
     missing = [extra for extra in extras if not is_installed(extra)]
     if missing:
-        raise ConfigError([f"{what}: {describe_missing(*missing)}"])
+        raise ConfigError(f"{what}: {describe_missing(*missing)}")
 
 
 def is_installed(extra: str) -> bool:
@@ -72,4 +72,4 @@ def explain_missing(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise ConfigError([f"{what}: {describe_missing_module(exc)}"]) from exc
+        raise ConfigError(f"{what}: {describe_missing_module(exc)}") from exc

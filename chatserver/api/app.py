@@ -304,5 +304,5 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as exc:
         listener.close()
-        raise ConfigError([f"api: cannot listen on {host}:{port}: {exc.strerror}"]) from exc
+        raise ConfigError(f"api: cannot listen on {host}:{port}: {exc.strerror}") from exc
     return listener

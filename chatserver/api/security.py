@@ -274,7 +274,7 @@ def check_rules(handlers: Iterable[HTTPRouteHandler]) -> None:
         if not isinstance((handler.opt or {}).get("rule"), Rule)
     ]
     if missing:
-        raise ConfigError(missing)
+        raise ConfigError(*missing)
 
 
 async def provide_principal(request: Request[Any, Any, Any]) -> Principal:

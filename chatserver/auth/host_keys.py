@@ -101,21 +101,21 @@ def read_static_keys(settings: Auth) -> HostKeys:
     if settings.host_secret is not None:
         secret = settings.host_secret.get_secret_value().encode()
         if len(secret) < SECRET_BYTES_MIN:
-            raise ConfigError([f"auth.host_secret: must be at least {SECRET_BYTES_MIN} bytes"])
+            raise ConfigError(f"auth.host_secret: must be at least {SECRET_BYTES_MIN} bytes")
         if secret == settings.secret.get_secret_value().encode():
-            raise ConfigError(["auth.host_secret: must differ from auth.secret"])
+            raise ConfigError("auth.host_secret: must differ from auth.secret")
         return HostKeys(algorithm, [HostKey(None, secret)])
     if settings.host_public_keys is None:
         return HostKeys(algorithm, [], is_fetched=True)
     texts = _PEM.findall(settings.host_public_keys)
     if not 1 <= len(texts) <= STATIC_KEYS_MAX:
-        raise ConfigError([f"auth.host_public_keys: must contain 1 to {STATIC_KEYS_MAX} PEM keys"])
+        raise ConfigError(f"auth.host_public_keys: must contain 1 to {STATIC_KEYS_MAX} PEM keys")
     try:
         keys = [
             _check_key(algorithm, _get_algorithm(algorithm).prepare_key(text)) for text in texts
         ]
     except (PyJWTError, ValueError, TypeError) as exc:
-        raise ConfigError([f"auth.host_public_keys: not a key for {algorithm}: {exc}"]) from exc
+        raise ConfigError(f"auth.host_public_keys: not a key for {algorithm}: {exc}") from exc
     return HostKeys(algorithm, [HostKey(None, key) for key in keys])
 
 

@@ -60,7 +60,7 @@ class Tokens:
         """
         self._key = settings.secret.get_secret_value().encode()
         if len(self._key) < KEY_BYTES_MIN:
-            raise ConfigError([f"auth.secret: must be at least {KEY_BYTES_MIN} bytes"])
+            raise ConfigError(f"auth.secret: must be at least {KEY_BYTES_MIN} bytes")
         self._settings = settings
         self._clock = clock
         self._jws = PyJWS(algorithms=[ALGORITHM])

@@ -114,7 +114,7 @@ async def reencrypt(
 
     settings = prepare("encryption")
     if settings.encryption.provider == "none":
-        raise ConfigError([_NOT_SET])
+        raise ConfigError(_NOT_SET)
     arm_failpoint()
     clock = SystemClock()
     async with open_storage_container(role="worker", settings=settings, clock=clock) as container:
@@ -167,7 +167,7 @@ _NOT_SET = "encryption.provider (CHAT_ENCRYPTION_PROVIDER): must be file or kms"
 
 def _require_ring(ring: KeyRing | None) -> KeyRing:
     if ring is None:
-        raise ConfigError([_NOT_SET])
+        raise ConfigError(_NOT_SET)
     return ring
 
 

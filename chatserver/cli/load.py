@@ -151,10 +151,8 @@ def _load_settings(secret: str | None, dev_data: Path) -> Settings:
     settings = prepare("load")
     if not settings.auth.secret.get_secret_value() and not path.exists():
         raise ConfigError(
-            [
-                f"{path} does not exist; run this where `chatserver dev` was started, set "
-                "--dev-data to its data folder, or set CHAT_AUTH_SECRET to the server's secret"
-            ]
+            f"{path} does not exist; run this where `chatserver dev` was started, set "
+            "--dev-data to its data folder, or set CHAT_AUTH_SECRET to the server's secret"
         )
     check_secret(settings)
     return settings

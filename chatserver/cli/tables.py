@@ -36,7 +36,7 @@ async def apply(
         schema = SchemaVersions(dynamodb.for_feature("schema"))
         with contextlib.suppress(TableMissing):
             if blocked := (await schema.get_state()).blocked:
-                raise ConfigError([f"{blocked}; see `chatserver tenants list`"])
+                raise ConfigError(f"{blocked}; see `chatserver tenants list`")
         client = dynamodb.for_feature("operations")
         for change in await apply_tables(client, settings.warm):
             click.echo(f"{change.action:<8} {change.table}: {change.what}")

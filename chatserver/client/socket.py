@@ -98,7 +98,7 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
             proxy=None if is_local else True,
         )
     except (InvalidURI, ValueError) as exc:
-        raise ConfigError([f"{url}: must be a gateway address, ws:// or wss://"]) from exc
+        raise ConfigError(f"{url}: must be a gateway address, ws:// or wss://") from exc
     try:
         connection = await connecting
     except InvalidStatus as exc:

@@ -277,11 +277,11 @@ async def open_s3(settings: Cold) -> AsyncIterator[ObjectStore]:
         ConfigError: an endpoint is not a URL, or only one of access key and secret key is set.
     """
     if (settings.access_key is None) != (settings.secret_key is None):
-        raise ConfigError(["cold.access_key, cold.secret_key: set both or neither"])
+        raise ConfigError("cold.access_key, cold.secret_key: set both or neither")
     for name in ("endpoint", "public_endpoint"):
         parts = urlsplit(getattr(settings, name) or "https://aws")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError([f"cold.{name} (CHAT_COLD_{name.upper()}): must be an HTTP address"])
+            raise ConfigError(f"cold.{name} (CHAT_COLD_{name.upper()}): must be an HTTP address")
     stamina.instrumentation.set_on_retry_hooks([])
     async with contextlib.AsyncExitStack() as stack:
         yield ObjectStore(settings, stack)
@@ -331,11 +331,11 @@ def _translate_response(exc: ClientError, server: str) -> ChatError:
     if code in _TEMPORARY or status >= 500:
         return Unavailable(text, public=S3_DOWN)
     if code == "NoSuchBucket":
-        return BucketMissing([f"{text}; run `chatserver tables apply` to create the bucket"])
+        return BucketMissing(f"{text}; run `chatserver tables apply` to create the bucket")
     if code in _MISSING:
         return ObjectMissing(text)
     if code in {"412", "PreconditionFailed", "ConditionalRequestConflict"}:
         return Conflict(text)
     if code in _REJECTED:
-        return ConfigError([text])
+        return ConfigError(text)
     return CorruptData(text)

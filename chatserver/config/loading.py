@@ -42,7 +42,7 @@ def load_settings(
     """
     settings, problems, _ = read_settings(requires_secret=requires_secret, **overrides)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
     return settings
 
 
@@ -58,7 +58,7 @@ def read_settings(
     try:
         values = read_values({name: dict(section) for name, section in overrides.items()})
     except ConfigError as exc:
-        raise ConfigError([*problems, *exc.problems]) from None
+        raise ConfigError(*problems, *exc.problems) from None
     sections: dict[str, Any] = {}
     defaulted: dict[str, set[str]] = {}
     for name, section_type in types.items():
@@ -133,7 +133,7 @@ def check_secret(settings: Settings) -> None:
         ConfigError: `auth.secret` is unset or shorter than 32 bytes.
     """
     if problems := list(_find_secret_problems(settings.auth)):
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 def _find_secret_problems(auth: Auth) -> Iterator[str]:

@@ -54,17 +54,17 @@ def _read_file() -> dict[str, Any]:
     if not path:
         return {}
     if not Path(path).is_file():
-        raise ConfigError([f"CHAT_CONFIG: there is no file {path}"])
+        raise ConfigError(f"CHAT_CONFIG: there is no file {path}")
     try:
         read = tomllib.loads(Path(path).read_text("utf-8"))
     except tomllib.TOMLDecodeError as exc:
-        raise ConfigError([f"CHAT_CONFIG: {path} is not TOML: {exc}"]) from None
+        raise ConfigError(f"CHAT_CONFIG: {path} is not TOML: {exc}") from None
     except UnicodeDecodeError as exc:
-        raise ConfigError([f"CHAT_CONFIG: {path} is not UTF-8: {exc}"]) from None
+        raise ConfigError(f"CHAT_CONFIG: {path} is not UTF-8: {exc}") from None
     except OSError as exc:
-        raise ConfigError([f"CHAT_CONFIG: {path} cannot be read: {exc.strerror}"]) from None
+        raise ConfigError(f"CHAT_CONFIG: {path} cannot be read: {exc.strerror}") from None
     if loose := [name for name, value in read.items() if not isinstance(value, dict)]:
-        raise ConfigError([f"{name}: must be in a table, such as [redis]" for name in loose])
+        raise ConfigError(*(f"{name}: must be in a table, such as [redis]" for name in loose))
     return read
 
 
@@ -73,7 +73,7 @@ def _read_secrets() -> Values:
     if not folder:
         return {}
     if not Path(folder).is_dir():
-        raise ConfigError([f"CHAT_SECRETS_DIR: there is no directory {folder}"])
+        raise ConfigError(f"CHAT_SECRETS_DIR: there is no directory {folder}")
     secrets: Values = {}
     for variable, (section, name) in list_variables().items():
         for file in (Path(folder, variable), Path(folder, variable.lower())):
@@ -82,7 +82,7 @@ def _read_secrets() -> Values:
                     secrets.setdefault(section, {})[name] = file.read_text("utf-8").strip()
                 except (OSError, UnicodeDecodeError) as exc:
                     reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
-                    raise ConfigError([f"CHAT_SECRETS_DIR: cannot read {file}: {reason}"]) from None
+                    raise ConfigError(f"CHAT_SECRETS_DIR: cannot read {file}: {reason}") from None
     return secrets
 
 

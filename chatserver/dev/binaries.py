@@ -77,7 +77,7 @@ def find_binary(name: str, *, tools: Path | None = None) -> Path:
         for pattern in program.patterns:
             for path in sorted(folder.glob(pattern)):
                 return path
-    raise ConfigError([f"{name} ({program.what}) is not installed: {program.how}"])
+    raise ConfigError(f"{name} ({program.what}) is not installed: {program.how}")
 
 
 def has_binary(name: str, *, tools: Path | None = None) -> bool:

@@ -44,16 +44,16 @@ class DataFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()) and not (path / MARK).exists():
-                raise ConfigError([f"{path} contains other files: choose another --data folder"])
+                raise ConfigError(f"{path} contains other files: choose another --data folder")
             lock = os.open(path / MARK, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as exc:
-            raise ConfigError([f"--data {path}: {exc.strerror}"]) from exc
+            raise ConfigError(f"--data {path}: {exc.strerror}") from exc
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)
             raise ConfigError(
-                [f"{path} is in use by another `chatserver dev`: stop it or choose another --data"]
+                f"{path} is in use by another `chatserver dev`: stop it or choose another --data"
             ) from None
         return cls(path, lock)
 

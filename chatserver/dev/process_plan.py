@@ -73,7 +73,7 @@ class Ports:
                 )
             names_by_port.setdefault(port, name)
         if problems:
-            raise ConfigError(problems)
+            raise ConfigError(*problems)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Plan:
                 except ConfigError as exc:
                     problems.update(dict.fromkeys(exc.problems))
         if problems:
-            raise ConfigError(list(problems))
+            raise ConfigError(*problems)
 
     def _make_launch(
         self,
@@ -239,7 +239,7 @@ def require_aws_limits() -> None:
         ConfigError: the server is ministack, which verifies the signature of each request.
     """
     if not has_binary("dynoxide"):
-        raise ConfigError(["--aws-limits needs the DynamoDB server dynoxide; install it with npm"])
+        raise ConfigError("--aws-limits needs the DynamoDB server dynoxide; install it with npm")
 
 
 def require_servers() -> None:
@@ -255,7 +255,7 @@ def require_servers() -> None:
         except ConfigError as exc:
             problems += exc.problems
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 def fallback_notes() -> list[str]:

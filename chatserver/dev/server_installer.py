@@ -57,7 +57,7 @@ def _run(*command: str) -> None:
             command, capture_output=True, text=True, check=False, timeout=INSTALL_S_MAX
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise ConfigError([f"--install: {command[0]} failed: {exc}"]) from exc
+        raise ConfigError(f"--install: {command[0]} failed: {exc}") from exc
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-5:])
-        raise ConfigError([f"--install: `{' '.join(command[:4])} …` failed:\n{tail}"])
+        raise ConfigError(f"--install: `{' '.join(command[:4])} …` failed:\n{tail}")

@@ -171,7 +171,7 @@ class Server:
         """
         launch = self.launch
         if not is_port_free(launch.port):
-            raise ConfigError([f"{launch.name}: port {launch.port} is in use"])
+            raise ConfigError(f"{launch.name}: port {launch.port} is in use")
         launch.folder.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self.process = self._spawn(log)
@@ -179,11 +179,11 @@ class Server:
         while not launch.is_ready():
             # The process may have become ready and ended since the check above, so check again.
             if self.process.poll() is not None and not launch.is_ready():
-                raise ConfigError([f"{launch.name} ended while starting:\n{self.tail()}"])
+                raise ConfigError(f"{launch.name} ended while starting:\n{self.tail()}")
             if time.monotonic() > deadline:
                 self.kill()
                 raise ConfigError(
-                    [f"{launch.name} was not ready within {deadline_s:g} s:\n{self.tail()}"]
+                    f"{launch.name} was not ready within {deadline_s:g} s:\n{self.tail()}"
                 )
             time.sleep(0.01)
         return self

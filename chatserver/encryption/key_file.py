@@ -48,10 +48,10 @@ class KeyFile:
             lines = path.read_text("ascii").split("\n")
         except (OSError, UnicodeDecodeError) as exc:
             reason = exc.strerror if isinstance(exc, OSError) else "is not text"
-            raise ConfigError([f"{_NAME}: {path}: {reason}"]) from exc
+            raise ConfigError(f"{_NAME}: {path}: {reason}") from exc
         keys = [_parse(line) for line in map(str.strip, lines) if line and line[0] != "#"]
         if not 1 <= len(keys) <= KEYS_MAX:
-            raise ConfigError([f"{_NAME}: must have 1 to {KEYS_MAX} keys, has {len(keys)}"])
+            raise ConfigError(f"{_NAME}: must have 1 to {KEYS_MAX} keys, has {len(keys)}")
         return cls(keys)
 
     def __repr__(self) -> str:
@@ -92,8 +92,8 @@ def _parse(line: str) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise ConfigError(
-            [f"{_NAME}: each line must be {KEY_BYTES} bytes in base64; create one with "
-             "`chatserver encryption new-key`"]
+            f"{_NAME}: each line must be {KEY_BYTES} bytes in base64; create one with "
+             "`chatserver encryption new-key`"
         )  # fmt: skip
     return key
 

@@ -49,9 +49,9 @@ def parse_address(url: str) -> Address:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as exc:
-        raise ConfigError([f"--url {url}: {exc}"]) from exc
+        raise ConfigError(f"--url {url}: {exc}") from exc
     if parts.scheme not in {"ws", "wss"} or parts.hostname is None:
-        raise ConfigError([f"--url {url}: must begin with ws:// or wss:// and a host"])
+        raise ConfigError(f"--url {url}: must begin with ws:// or wss:// and a host")
     is_tls = parts.scheme == "wss"
     return Address(parts.hostname, port or (443 if is_tls else 80), parts.path or "/", is_tls)
 

@@ -20,7 +20,7 @@ class _Armed:
         name, _, suffix = text.partition(":")
         action, _, times = suffix.partition(":")
         if action not in _ACTIONS or not (times or "1").isdigit():
-            raise ConfigError([f"CHAT_FAILPOINT: must be NAME:kill or NAME:stop; got {text!r}"])
+            raise ConfigError(f"CHAT_FAILPOINT: must be NAME:kill or NAME:stop; got {text!r}")
         self.name = name
         self.signal = _ACTIONS[action]
         self.left = int(times or "1")

@@ -107,7 +107,7 @@ def serve_probes(host: str, port: int | None, find_problem: FindProblem = str) -
         server = make_server(host, port, make_app(find_problem), _Server, _Handler)
     except OSError as exc:
         raise ConfigError(
-            [f"telemetry.metrics_port: cannot listen on {host}:{port} ({exc})"]
+            f"telemetry.metrics_port: cannot listen on {host}:{port} ({exc})"
         ) from exc
     serve = functools.partial(server.serve_forever, poll_interval=STOP_POLL_S)
     threading.Thread(target=serve, name="probes", daemon=True).start()

@@ -247,7 +247,9 @@ def _make_operations() -> Iterable[Item]:
     }
     horizon = {ShardField.UPTO: _make_number(TS), ShardField.REV: _make_number(12)}
     yield HORIZON_KEY | horizon | {ShardField.CHANGED: _make_number(7)}
-    shard = {StreamField.POSITION: {"S": "49590338271490256608559692538361571095921575989136588898"}}
+    shard = {
+        StreamField.POSITION: {"S": "49590338271490256608559692538361571095921575989136588898"}
+    }
     shard |= {StreamField.HOLDER: {"S": "archive-1"}, StreamField.TURN: _make_number(2)}
     shard |= {
         StreamField.HELD_UNTIL: _make_number(MS + 30_000),

@@ -172,7 +172,7 @@ def test_public_message_is_the_text_for_clients(error: ChatError, message: str) 
     assert str(error) == error.message
 
 
-@pytest.mark.parametrize("error", [CorruptData("box:alice is a list"), ConfigError(["h:1: no"])])
+@pytest.mark.parametrize("error", [CorruptData("box:alice is a list"), ConfigError("h:1: no")])
 def test_public_message_of_an_internal_error_has_no_details(error: ChatError) -> None:
     """Clients cannot do anything about these."""
     assert error.message not in error.public_message

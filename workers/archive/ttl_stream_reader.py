@@ -214,7 +214,7 @@ class _ShardReader:
         except StreamTrimmed:
             return await self._open_after_trim()
         except TableMissing as exc:
-            raise ConfigError([f"{exc.message}: the shard has expired"]) from exc
+            raise ConfigError(f"{exc.message}: the shard has expired") from exc
 
     async def _open_after_trim(self) -> str:
         """Return an iterator at the oldest record; report records that may have expired unread."""

@@ -159,7 +159,7 @@ def _prepare() -> Settings:
 
     settings = prepare("search")
     if not is_enabled(settings):
-        raise ConfigError(["CHAT_SEARCH_INDEX: missing; set it to a folder or s3 (docs/search.md)"])
+        raise ConfigError("CHAT_SEARCH_INDEX: missing; set it to a folder or s3 (docs/search.md)")
     check_engine(settings)
     require_redis(settings.redis)
     return settings

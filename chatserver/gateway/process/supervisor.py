@@ -246,4 +246,4 @@ def _check_metrics_ports(settings: Telemetry, count: int) -> None:
             with socket.create_server((settings.metrics_host, port)):
                 pass
         except (OSError, OverflowError) as exc:
-            raise ConfigError([f"telemetry.metrics_port: cannot listen on {port} ({exc})"]) from exc
+            raise ConfigError(f"telemetry.metrics_port: cannot listen on {port} ({exc})") from exc

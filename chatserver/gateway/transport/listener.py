@@ -69,7 +69,7 @@ def open_socket(host: str, port: int, *, is_shared: bool = False) -> socket.sock
         sock.bind((host, port))
     except OSError as exc:
         sock.close()
-        raise ConfigError([f"gateway.port: cannot listen on {host}:{port} ({exc})"]) from exc
+        raise ConfigError(f"gateway.port: cannot listen on {host}:{port} ({exc})") from exc
     return sock
 
 

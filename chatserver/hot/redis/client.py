@@ -433,7 +433,7 @@ class HotClient(abc.ABC):
     def _check_loaded(self, loaded: epochs.LoadedEpoch) -> Epoch:
         self._set_blocked(loaded.blocked)
         if self.blocked:
-            raise ConfigError([f"{self.blocked}; see `chatserver tenants list`"])
+            raise ConfigError(f"{self.blocked}; see `chatserver tenants list`")
         loaded.check_settings(self.settings)
         return loaded.epoch
 

@@ -67,10 +67,8 @@ class ClusterClient(HotClient):
         super().__init__(settings, is_read_only=is_read_only)
         if self.address.path is not None or self.address.database:
             raise ConfigError(
-                [
-                    "redis.url (CHAT_REDIS_URL): a cluster requires a host and a port, and allows "
-                    "only database 0"
-                ]
+                "redis.url (CHAT_REDIS_URL): a cluster requires a host and a port, and allows "
+                "only database 0"
             )
         self._nodes: dict[str, ClusterNode] = {}
         # Addresses of all nodes, replicas included, as last reported by the masters.
@@ -218,10 +216,8 @@ class ClusterClient(HotClient):
             text = await call_on(wire, "CLUSTER", "NODES")
         except CorruptData as exc:
             raise ConfigError(
-                [
-                    f"redis.cluster (CHAT_REDIS_CLUSTER): {address.name} is not a cluster: "
-                    f"{exc.message}"
-                ]
+                f"redis.cluster (CHAT_REDIS_CLUSTER): {address.name} is not a cluster: "
+                f"{exc.message}"
             ) from exc
         return parse_view(
             text.decode(), address.host, replid=replid, replicas=replicas, by_name=address.is_tls

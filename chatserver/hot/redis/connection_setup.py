@@ -75,7 +75,7 @@ class RedisAddress:
                 f"{name}={self._parsed[name]}" for name in _TLS_OPTIONS if name in self._parsed
             )
             reason = f"{exc.strerror or exc}"
-            raise ConfigError([f"redis.url (CHAT_REDIS_URL): {files}: {reason}"]) from exc
+            raise ConfigError(f"redis.url (CHAT_REDIS_URL): {files}: {reason}") from exc
         return context
 
 
@@ -177,16 +177,14 @@ async def prepare(wire: PipelinedConnection, settings: config.Redis) -> None:
     version = parse_info(server)["redis_version"]
     if int(version.partition(".")[0]) < REDIS_VERSION_MIN:
         raise ConfigError(
-            [
-                f"redis at {wire.name}: version is {version}; Redis 7.0 or newer, or Valkey, is "
-                "required"
-            ]
+            f"redis at {wire.name}: version is {version}; Redis 7.0 or newer, or Valkey, is "
+            "required"
         )
     # From INFO, because managed services and restricted users have no CONFIG.
     policy = parse_info(memory).get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         raise ConfigError(
-            [f"redis at {wire.name}: maxmemory-policy is {policy}; set it to noeviction"]
+            f"redis at {wire.name}: maxmemory-policy is {policy}; set it to noeviction"
         )
     if settings.wait_fsync:
         await _require_fsync(wire, version)
@@ -199,10 +197,8 @@ async def _require_fsync(wire: PipelinedConnection, version: str) -> None:
         await call_on(wire, "WAITAOF", 1, 0, 1)
     except CorruptData as exc:
         raise ConfigError(
-            [
-                "redis.wait_fsync (CHAT_REDIS_WAIT_FSYNC): needs Redis 7.2 or Valkey, with "
-                f"appendonly yes; {wire.name} has version {version}: {exc.message}"
-            ]
+            "redis.wait_fsync (CHAT_REDIS_WAIT_FSYNC): needs Redis 7.2 or Valkey, with "
+            f"appendonly yes; {wire.name} has version {version}: {exc.message}"
         ) from exc
 
 

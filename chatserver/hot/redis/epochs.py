@@ -37,18 +37,14 @@ class LoadedEpoch(NamedTuple):
         """Check the tenant and the number of partitions. Raises ConfigError."""
         if self.tenant != settings.tenant:
             raise ConfigError(
-                [
-                    f"redis.url (CHAT_REDIS_URL): this Redis belongs to "
-                    f"{format_tenant(self.tenant)}, but warm.tenant (CHAT_WARM_TENANT) is "
-                    f"{format_tenant(settings.tenant)}; each tenant needs its own Redis"
-                ]
+                f"redis.url (CHAT_REDIS_URL): this Redis belongs to "
+                f"{format_tenant(self.tenant)}, but warm.tenant (CHAT_WARM_TENANT) is "
+                f"{format_tenant(settings.tenant)}; each tenant needs its own Redis"
             )
         if self.partitions != settings.partitions:
             raise ConfigError(
-                [
-                    f"redis.partitions: is {settings.partitions}, but this Redis was "
-                    f"initialized with {self.partitions}; to change it, drain and empty Redis"
-                ]
+                f"redis.partitions: is {settings.partitions}, but this Redis was "
+                f"initialized with {self.partitions}; to change it, drain and empty Redis"
             )
 
 

@@ -59,7 +59,7 @@ def translate_reply_error(error: Exception) -> ChatError:
         public = REDIS_REFUSES_WRITES if is_read_only else REDIS_DOWN
         return Unavailable(f"redis: {text}", public=public)
     if text.startswith(_NOT_ALLOWED):
-        return ConfigError([f"redis.url (CHAT_REDIS_URL): {text}"])
+        return ConfigError(f"redis.url (CHAT_REDIS_URL): {text}")
     return CorruptData(f"redis: {text}")
 
 

@@ -89,10 +89,8 @@ class SingleClient(HotClient):
                 await require_master(wire)
             if b"cluster_enabled:1" in await call_on(wire, "INFO", "cluster"):
                 raise ConfigError(
-                    [
-                        f"redis.cluster (CHAT_REDIS_CLUSTER): is off, but {self.name} is a node "
-                        "of a Redis Cluster; turn it on"
-                    ]
+                    f"redis.cluster (CHAT_REDIS_CLUSTER): is off, but {self.name} is a node "
+                    "of a Redis Cluster; turn it on"
                 )
             await prepare(wire, self.settings)
             await self._load_epochs(wire)

@@ -79,10 +79,8 @@ class TenantRedis:
         )
         if partitions is not None and int(partitions) != self._settings.partitions:
             raise ConfigError(
-                [
-                    f"redis.partitions (CHAT_REDIS_PARTITIONS): is {self._settings.partitions}, "
-                    f"but this Redis was initialized with {int(partitions)}"
-                ]
+                f"redis.partitions (CHAT_REDIS_PARTITIONS): is {self._settings.partitions}, "
+                f"but this Redis was initialized with {int(partitions)}"
             )
         owner = None if tenant is None and partitions is None else (tenant or b"").decode()
         return RedisOwner(owner, (blocked or b"").decode())
@@ -96,11 +94,9 @@ class TenantRedis:
         owner = (await self.get_owner()).tenant
         if owner not in (None, tenant):
             raise ConfigError(
-                [
-                    "redis.url (CHAT_REDIS_URL): this Redis belongs to "
-                    f"{format_tenant(owner or '')}, not to {format_tenant(tenant)}; "
-                    "set the URL of the tenant's own Redis"
-                ]
+                "redis.url (CHAT_REDIS_URL): this Redis belongs to "
+                f"{format_tenant(owner or '')}, not to {format_tenant(tenant)}; "
+                "set the URL of the tenant's own Redis"
             )
 
     async def block(self, tenant: str, reason: str) -> None:
@@ -329,7 +325,7 @@ def _translate_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (redis.exceptions.NoPermissionError, redis.exceptions.AuthenticationError) as exc:
-        raise ConfigError([f"redis at {name}: {exc}"]) from exc
+        raise ConfigError(f"redis at {name}: {exc}") from exc
     except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
         raise Unavailable(f"redis at {name}: {exc or 'timed out'}", public=REDIS_DOWN) from exc
 

@@ -77,11 +77,11 @@ def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[
     try:
         results = msgspec.json.decode(path.read_bytes(), type=Results)
     except OSError as exc:
-        raise ConfigError([f"constants: {path}: {exc.strerror}"]) from exc
+        raise ConfigError(f"constants: {path}: {exc.strerror}") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError([f"constants: {path}: {exc}"]) from exc
+        raise ConfigError(f"constants: {path}: {exc}") from exc
     if results.schema != SCHEMA:
-        raise ConfigError([f"constants: {path}: schema {results.schema}, expected {SCHEMA}"])
+        raise ConfigError(f"constants: {path}: schema {results.schema}, expected {SCHEMA}")
     overridden = {
         name: constant
         for name, constant in results.constants.items()

@@ -89,14 +89,14 @@ def load_prices(path: Path | None = None) -> Prices:
         try:
             own = tomllib.loads(path.read_text("utf-8"))
         except OSError as exc:
-            raise ConfigError([f"prices: {path}: {exc.strerror}"]) from exc
+            raise ConfigError(f"prices: {path}: {exc.strerror}") from exc
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-            raise ConfigError([f"prices: {path} is not TOML: {exc}"]) from exc
+            raise ConfigError(f"prices: {path} is not TOML: {exc}") from exc
         prices = _merge(prices, own)
     try:
         return msgspec.convert(prices, Prices)
     except msgspec.ValidationError as exc:
-        raise ConfigError([f"prices: {path}: {exc}"]) from exc
+        raise ConfigError(f"prices: {path}: {exc}") from exc
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

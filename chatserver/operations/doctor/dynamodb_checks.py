@@ -33,7 +33,7 @@ async def require_tables(client: DynamoClient, settings: Warm) -> None:
         except TableMissing:
             missing.append(f"table {name} is missing; {APPLY}")
     if missing:
-        raise ConfigError(missing)
+        raise ConfigError(*missing)
 
 
 async def check_dynamodb(settings: Warm) -> list[Finding]:

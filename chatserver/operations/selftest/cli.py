@@ -81,7 +81,7 @@ def require_target(settings: Settings, *, is_aws: bool) -> None:
         if not is_aws and endpoint is None:
             problems.append(f"{name} ({variable}) is not set, which means AWS; add --aws")
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:

@@ -199,7 +199,7 @@ async def open_target(target: str, settings: Cold) -> AsyncIterator[Target]:
         return
     match = _S3_URL.fullmatch(target)
     if match is None:
-        raise ConfigError([f"{target}: must be s3://bucket/prefix"])
+        raise ConfigError(f"{target}: must be s3://bucket/prefix")
     options = {"bucket": match[1], "tenant": ""}
     async with open_s3(settings.model_copy(update=options)) as bucket:
         yield BucketTarget(bucket, match[2])

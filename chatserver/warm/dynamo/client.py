@@ -328,9 +328,9 @@ def _translate_response(exc: ClientError, server: str) -> ChatError:
     if code == "ResourceInUseException":
         return Conflict(text)
     if code == "ResourceNotFoundException":
-        return TableMissing([f"{text}; run `chatserver tables apply` to create the tables"])
+        return TableMissing(f"{text}; run `chatserver tables apply` to create the tables")
     if code in _REJECTED_CREDENTIALS:
-        return ConfigError([text])
+        return ConfigError(text)
     return _OF_STREAMS.get(code, CorruptData)(text)
 
 

@@ -60,7 +60,7 @@ async def _open(
     settings: Warm, service: Literal["dynamodb", "dynamodbstreams"], endpoint: str | None
 ) -> AsyncIterator[tuple[aioboto3.Session, Any]]:
     if (settings.access_key is None) != (settings.secret_key is None):
-        raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
+        raise ConfigError("warm.access_key, warm.secret_key: set both or neither")
     config = AioConfig(
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
         # Half of the deadline, so that another attempt is possible if a response is lost.
@@ -77,7 +77,7 @@ async def _open(
                 session.client(service, endpoint_url=endpoint, config=config)
             )
         except ValueError as exc:
-            raise ConfigError([f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}"]) from exc
+            raise ConfigError(f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}") from exc
         except BotoCoreError as exc:
             raise translate(exc, endpoint or "AWS") from exc
         yield session, sdk

@@ -103,10 +103,8 @@ async def require_provider(client: DynamoClient) -> None:
         return
     if newest is not None:
         raise ConfigError(
-            [
-                "encryption.provider (CHAT_ENCRYPTION_PROVIDER): is none, but bodies in DynamoDB "
-                "are encrypted; use the same settings as the other processes"
-            ]
+            "encryption.provider (CHAT_ENCRYPTION_PROVIDER): is none, but bodies in DynamoDB "
+            "are encrypted; use the same settings as the other processes"
         )
 
 

@@ -96,10 +96,8 @@ def get_process_version(settings: Warm) -> int:
         return NEWEST
     if version > NEWEST:
         raise ConfigError(
-            [
-                f"warm.schema_version (CHAT_WARM_SCHEMA_VERSION): is {version}, but must be at "
-                f"most {NEWEST}, the newest version of this release"
-            ]
+            f"warm.schema_version (CHAT_WARM_SCHEMA_VERSION): is {version}, but must be at "
+            f"most {NEWEST}, the newest version of this release"
         )
     return version
 
@@ -122,11 +120,9 @@ def check_schema(state: SchemaState, schema_version: int, settings: Warm) -> Non
         return
     is_set = settings.schema_version is not None
     raise ConfigError(
-        [
-            f"DynamoDB tables {settings.table_prefix}* have schema {state.version}, which requires "
-            f"processes of schema {state.oldest} or newer; this one has {schema_version}. "
-            f"Deploy a newer release{', or unset CHAT_WARM_SCHEMA_VERSION' if is_set else ''}"
-        ]
+        f"DynamoDB tables {settings.table_prefix}* have schema {state.version}, which requires "
+        f"processes of schema {state.oldest} or newer; this one has {schema_version}. "
+        f"Deploy a newer release{', or unset CHAT_WARM_SCHEMA_VERSION' if is_set else ''}"
     )
 
 
@@ -256,7 +252,7 @@ async def watch_schema(
     try:
         is_known = await check()
         if client.fence.reason:
-            raise ConfigError([f"{client.fence.reason}; see `chatserver tenants list`"])
+            raise ConfigError(f"{client.fence.reason}; see `chatserver tenants list`")
         async with run_in_background(check_repeatedly(is_known), name="schema"):
             yield
     finally:

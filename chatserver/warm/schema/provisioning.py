@@ -56,7 +56,7 @@ async def apply_tables(
         if description is not None:
             problems += await find_problems(client, table, settings, description)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
     changes: list[TableChange] = []
     async with client.deadline(timeout_s, "tables to become active"):
         for table, description in descriptions.items():

@@ -61,7 +61,7 @@ class StreamReader:
                 break
             request["ExclusiveStartStreamArn"] = last
         if not arns:
-            raise TableMissing([f"table {self._table}: Streams are off; set CHAT_WARM_STREAM"])
+            raise TableMissing(f"table {self._table}: Streams are off; set CHAT_WARM_STREAM")
         return [shard for arn in arns for shard in await self._list_stream_shards(arn)]
 
     async def _list_stream_shards(self, arn: str) -> list[Shard]:
@@ -100,7 +100,7 @@ class StreamReader:
         response = await self._client.call("get_shard_iterator", request)
         iterator: str | None = response.get("ShardIterator")
         if iterator is None:
-            raise TableMissing([f"shard {shard.id}: has no iterator"])
+            raise TableMissing(f"shard {shard.id}: has no iterator")
         return iterator
 
     async def read(self, iterator: str) -> RecordPage:

@@ -28,7 +28,7 @@ def test_missing_setting_is_unavailable_and_named_only_in_the_log() -> None:
     missing = "S3 at AWS: Unable to locate credentials: set cold.access_key"
 
     with capture_logs() as logs:
-        response = on_chat_error(RequestFactory().post("/v1/files"), ConfigError([missing]))
+        response = on_chat_error(RequestFactory().post("/v1/files"), ConfigError(missing))
 
     problem = response.content
     assert (response.status_code, problem.code, problem.temporary) == (503, "unavailable", True)

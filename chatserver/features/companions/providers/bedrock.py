@@ -227,7 +227,7 @@ async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
             )
         except ValueError as exc:
             names = "CHAT_COMPANIONS_BEDROCK_REGION, AWS_ENDPOINT_URL_BEDROCK_RUNTIME"
-            raise ConfigError([f"{names}: {exc}"]) from exc
+            raise ConfigError(f"{names}: {exc}") from exc
         yield Bedrock(sdk)
 
 
@@ -246,4 +246,4 @@ def translate(exc: Exception, server: str) -> ChatError:
         return Overloaded(text, public=MODEL_DOWN)
     if code in _TRANSIENT or status >= 500:
         return Unavailable(text, public=MODEL_DOWN)
-    return ConfigError([text])
+    return ConfigError(text)

@@ -195,5 +195,5 @@ def translate(exc: Exception, server: str) -> ChatError:
     if isinstance(exc, openai.APIStatusError):
         if exc.status_code >= 500 or exc.status_code in (408, 409):
             return Unavailable(text, public=MODEL_DOWN)
-        return ConfigError([text])
+        return ConfigError(text)
     return Unavailable(text, public=MODEL_DOWN)

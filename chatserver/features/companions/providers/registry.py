@@ -58,7 +58,7 @@ class Providers:
 
                 return await self._stack.enter_async_context(open_bedrock(self._settings))
             case _:
-                raise ConfigError([f"unknown model provider {name}"])
+                raise ConfigError(f"unknown model provider {name}")
 
 
 def load_sdk(name: str) -> None:

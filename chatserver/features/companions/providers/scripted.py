@@ -94,7 +94,7 @@ def _parse(model: str) -> tuple[str, int]:
         or match[1] not in _RULES
         or (match[2] is None) != (match[1] not in _RULES_WITH_NUMBER)
     ):
-        raise ConfigError([f"scripted: has no model {model}"])
+        raise ConfigError(f"scripted: has no model {model}")
     return match[1], min(int(match[2] or 0), NUMBER_MAX)
 
 

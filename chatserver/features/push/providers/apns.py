@@ -121,7 +121,7 @@ def check_apns(settings: Notify) -> None:
     except BadRequest as exc:
         problems.append(f"notify.apns_url: {exc.message}")
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:

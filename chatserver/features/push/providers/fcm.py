@@ -47,7 +47,7 @@ class ServiceAccount:
             self.sign("", 0)
         except (ValueError, KeyError, TypeError, jwt.PyJWTError):
             raise ConfigError(
-                ["notify.fcm_account: is not the JSON key file of a Google service account"]
+                "notify.fcm_account: is not the JSON key file of a Google service account"
             ) from None
 
     def sign(self, audience: str, now: int) -> str:

@@ -44,7 +44,7 @@ def check_providers(settings: Notify) -> None:
     except ConfigError as exc:
         problems += exc.problems
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 @contextlib.asynccontextmanager

@@ -59,7 +59,7 @@ def check_vapid_pair(private: str, public: str, subject: str) -> None:
             "notify.subject: is required by push services; set it to mailto:… or https://…"
         )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 class VapidSigner:

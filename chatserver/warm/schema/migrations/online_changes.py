@@ -64,7 +64,7 @@ def has_index(description: dict[str, Any], index: Index) -> bool:
     keys, ours = index_description["KeySchema"], build_key_schema(index.key)
     if sorted(keys, key=str) != sorted(ours, key=str):
         location = f"table {description['TableName']}, index {index.name}"
-        raise ConfigError([f"{location}: its keys are {keys}, expected {ours}"])
+        raise ConfigError(f"{location}: its keys are {keys}, expected {ours}")
     return True
 
 

@@ -380,7 +380,7 @@ async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
 
     async def get_checkpoint() -> str | None:
         known = await world.container.get(ArchiveContainer).stream_rows.get_state(time.time())
-        return next((each.place for each in known.progress.values()), None)
+        return next((each.position for each in known.progress.values()), None)
 
     async with server.serve():
         async with worker(world, server, CHAT_FAILPOINT="stream.before_record:kill") as killed:

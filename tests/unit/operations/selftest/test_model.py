@@ -28,7 +28,7 @@ from chatserver.operations.selftest.resources import Names, build_isolated_setti
         (Skipped("not here"), "skipped", "not here"),
         (Failed("a | b"), "failed", "a | b"),
         (Unavailable("down"), "failed", "down"),
-        (ConfigError(["one", "two"]), "failed", "one; two"),
+        (ConfigError("one", "two"), "failed", "one; two"),
     ],
 )
 async def test_result_of_a_check_is_its_detail_or_its_error(
