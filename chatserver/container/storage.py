@@ -35,8 +35,7 @@ from chatserver.hot.users.rate_limits import ALL_KINDS
 from chatserver.hot.users.revocations import SessionEnder
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.usage_recorder import record_usage
-from chatserver.outbound.document_fetch import fetch_document
-from chatserver.outbound.http_client import open_outbound
+from chatserver.outbound.http_client import fetch_document, open_outbound
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody
 from chatserver.service.access.api_keys import ApiKeys
 from chatserver.service.access.host_keyring import HostKeyring, KeyFetcher

@@ -188,3 +188,14 @@ def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Chan
     if user == actor:
         raise BadRequest("role: a chat must have an owner; make another member the owner first")
     return {user: role, actor: "admin"} if role == "owner" else {user: role}
+
+
+SMALL_AGAIN = 0.8  # a large chat stays large down to this share of the limit (hysteresis)
+
+
+def is_large_after(count: int, fanout_max: int, *, was_large: bool) -> bool:
+    """Return whether a chat with `count` members is large.
+
+    Members read a large chat from its log, not from their inboxes.
+    """
+    return count >= SMALL_AGAIN * fanout_max if was_large else count > fanout_max

@@ -237,3 +237,24 @@ async def open_outbound(
         headers={"User-Agent": f"chatserver/{__version__}", "Accept-Encoding": "identity"},
     ) as session:
         yield HttpClient(session, allowed)
+
+
+DOCUMENT_TIMEOUT_S = 2.0
+DOCUMENT_BYTES_MAX = 65_536
+
+
+async def fetch_document(outbound: HttpClient, url: str) -> bytes:
+    """Return the document at `url`, at most 64 KB.
+
+    Raises:
+        Unavailable: the document cannot be fetched now, or the address is not allowed.
+    """
+    try:
+        response = await outbound.get(
+            url, timeout_s=DOCUMENT_TIMEOUT_S, response_bytes_max=DOCUMENT_BYTES_MAX
+        )
+    except BadRequest as exc:
+        raise Unavailable(exc.message, public=SERVER_DOWN) from exc
+    if not response.is_ok:
+        raise Unavailable(f"response status {response.status}")
+    return response.body

@@ -19,8 +19,7 @@ from chatserver.hot.jwks_cache import JwksCache
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations
-from chatserver.outbound.document_fetch import fetch_document
-from chatserver.outbound.http_client import open_outbound
+from chatserver.outbound.http_client import fetch_document, open_outbound
 from chatserver.service.access.host_keyring import HostKeyring, KeyFetcher
 from chatserver.service.access.token_authentication import TokenAuthentication
 from tests.security.support.tokens import EC, ED, SERVER_SECRET, KeyServer, jwk, key_set, signed

@@ -48,8 +48,7 @@ async def check_auth(settings: Settings) -> list[Finding]:
 
 async def _check_key_set(settings: Settings, url: str) -> Finding:
     from chatserver.auth.host_keys import parse_jwks
-    from chatserver.outbound.document_fetch import fetch_document
-    from chatserver.outbound.http_client import open_outbound
+    from chatserver.outbound.http_client import fetch_document, open_outbound
 
     setting = "auth.host_jwks_url"
     try:

@@ -14,8 +14,7 @@ import attrs
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId, derived_chat_id, direct_chat_id
-from chatserver.domain.large_chats import is_large_after
-from chatserver.domain.membership_rules import NOT_A_MEMBER, Role
+from chatserver.domain.membership_rules import NOT_A_MEMBER, Role, is_large_after
 from chatserver.domain.write_restrictions import BLOCKED
 from chatserver.errors import BadRequest, Forbidden, NotFound
 from chatserver.protocol import frames

@@ -36,8 +36,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
 from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import add_jitter
-from chatserver.domain.large_chats import is_large_after
-from chatserver.domain.membership_rules import Changes, Group, Role
+from chatserver.domain.membership_rules import Changes, Group, Role, is_large_after
 from chatserver.domain.messages import compute_digest
 from chatserver.domain.write_restrictions import format_mute
 from chatserver.errors import Conflict, NotFound, Unavailable

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import Seq
-from chatserver.domain.large_chats import is_large_after
+from chatserver.domain.membership_rules import is_large_after
 from tests.unit.service.builders import ALICE, BOB, audience_of
 
 
