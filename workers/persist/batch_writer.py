@@ -21,6 +21,7 @@ import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 
+import attrs
 import structlog
 
 from chatserver.container.storage import StorageContainer
@@ -32,7 +33,7 @@ from chatserver.hot.worker_leases import Lease
 from chatserver.service.messaging.direct_chats import list_for_users
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
-from chatserver.telemetry.tracing import Id, tracer
+from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.chats.member_states import MarkUpdate
 from chatserver.warm.messages.messages import PersistItem
 from workers.persist.active_day_recorder import DayRecorder
@@ -69,27 +70,21 @@ class Piece:
     dead_lettered: set[int] = dataclasses.field(default_factory=set)  # ts of dead letters
 
 
+@attrs.define(eq=False, repr=False)
 class Writer:
     """Writes chats' entries while the lease is held. `slots` limits the concurrent writes."""
 
-    def __init__(
-        self,
-        container: StorageContainer,
-        lease: Lease,
-        backlog: Backlog,
-        days: DayRecorder,
-        slots: int,
-        *,
-        has_retries: bool,
-    ) -> None:
-        self._tracer = tracer()
-        self._days = days
-        self._container = container
-        self._lease = lease
-        self._backlog = backlog
-        self._slots = asyncio.Semaphore(slots)
-        self._has_retries = has_retries
-        self._timeout_s = container.settings.persist.write_timeout_s
+    _container: StorageContainer
+    _lease: Lease
+    _backlog: Backlog
+    _days: DayRecorder
+    _slots: asyncio.Semaphore = attrs.field(converter=asyncio.Semaphore)
+    _has_retries: bool = attrs.field(kw_only=True)
+    _tracer: Tracer | None = attrs.field(factory=tracer, init=False)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._container.settings.persist.write_timeout_s
 
     async def write(self, pieces: Sequence[Piece]) -> list[EntryWrite]:
         """Write each `Piece`; return the stored entries: all except dead letters.

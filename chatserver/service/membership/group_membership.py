@@ -29,6 +29,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, assert_never
 
+import attrs
 import msgspec
 
 from chatserver.domain import membership_rules as rules
@@ -105,35 +106,25 @@ class _Committed(NamedTuple):
     marker: str | None  # the marker in Redis, which is removed after propagation
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class GroupMembership:
     """Membership use case. One instance per process."""
 
-    def __init__(
-        self,
-        *,
-        memberships: Memberships,
-        hot_membership: HotMembership,
-        propagation: MembershipPropagation,
-        former_members: FormerMembers,
-        members_max: int = frames.MEMBERS_MAX,
-        fanout_members_max: int = frames.MEMBERS_MAX,
-        block_policy: BlockPolicy | None = None,
-        invitations: GroupInvitations | None = None,
-        pictures: GroupPictures = NO_GROUP_PICTURES,
-        clock: Clock | None = None,
-    ) -> None:
-        self._memberships = memberships
-        self._hot_membership = hot_membership
-        self._propagation = propagation
-        self._serializer = MembershipChangeQueue(propagation.try_deliver)
-        self._former_members = former_members
-        self._members_max = members_max
-        self._fanout_members_max = fanout_members_max
-        self._block_policy = block_policy
-        self._invitations = invitations
-        self._pictures = pictures
-        self._clock = clock or SystemClock()
-        self._mids = MidSource()
+    _memberships: Memberships
+    _hot_membership: HotMembership
+    _propagation: MembershipPropagation
+    _former_members: FormerMembers
+    _members_max: int = frames.MEMBERS_MAX
+    _fanout_members_max: int = frames.MEMBERS_MAX
+    _block_policy: BlockPolicy | None = None
+    _invitations: GroupInvitations | None = None
+    _pictures: GroupPictures = NO_GROUP_PICTURES
+    _clock: Clock = attrs.field(factory=SystemClock)
+    _serializer: MembershipChangeQueue = attrs.field(init=False)
+    _mids: MidSource = attrs.field(factory=MidSource, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._serializer = MembershipChangeQueue(self._propagation.try_deliver)
 
     async def change(
         self, actor: UserId, frame: frames.AnyChange, *, is_host: bool = False

@@ -17,6 +17,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+import attrs
+
 from chatserver.errors import Unavailable
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import ConditionFailed, Item
@@ -45,31 +47,22 @@ class MigrationReport(Protocol):
     def end(self) -> None: ...
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Backfill:
     """One pass of a migration over its table."""
 
-    def __init__(
-        self,
-        table: Table,
-        migration: Migration,
-        *,
-        rows: MigrationProgress,
-        token: int,
-        reads: RateLimiter,
-        writes: RateLimiter,
-        report: MigrationReport,
-        page_items: int = PAGE_ITEMS,
-    ) -> None:
-        self._table = table
-        self._migration = migration
-        self._rows = rows
-        self._token = token
-        self._reads = reads
-        self._writes = writes
-        self._report = report
-        self._page_items = page_items
-        self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
-        self._segments: list[ScanSegment] = []
+    _table: Table
+    _migration: Migration
+    _rows: MigrationProgress
+    _token: int
+    _reads: RateLimiter
+    _writes: RateLimiter
+    _report: MigrationReport
+    _page_items: int = PAGE_ITEMS
+    _slots: asyncio.Semaphore = attrs.field(
+        factory=lambda: asyncio.Semaphore(WRITES_IN_FLIGHT_MAX), init=False
+    )
+    _segments: list[ScanSegment] = attrs.field(factory=list, init=False)
 
     async def run(self, segments: int, items: int) -> list[ScanSegment]:
         """Process all segments of the table, which has approximately `items` items.

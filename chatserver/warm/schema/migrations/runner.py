@@ -19,6 +19,8 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 
+import attrs
+
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.errors import Conflict
@@ -63,29 +65,26 @@ class MigrationOptions:
     page_items: int = PAGE_ITEMS
 
 
+@attrs.define(eq=False, repr=False)
 class MigrationRunner:
     """A run of `chatserver migrate up`."""
 
-    def __init__(
-        self,
-        client: DynamoClient,
-        settings: Warm,
-        *,
-        clock: Clock,
-        report: MigrationReport,
-        options: MigrationOptions,
-        migrations: Sequence[Migration],
-    ) -> None:
-        self._client = client
-        self._settings = settings
-        self._clock = clock
-        self._report = report
-        self._options = options
-        self._migrations = migrations
-        self._rows = MigrationProgress(client)
-        self._schema = SchemaVersions(client)
-        self._reads = RateLimiter(options.read_units_max, clock)
-        self._writes = RateLimiter(options.write_units_max, clock)
+    _client: DynamoClient
+    _settings: Warm
+    _clock: Clock = attrs.field(kw_only=True)
+    _report: MigrationReport = attrs.field(kw_only=True)
+    _options: MigrationOptions = attrs.field(kw_only=True)
+    _migrations: Sequence[Migration] = attrs.field(kw_only=True)
+    _rows: MigrationProgress = attrs.field(init=False)
+    _schema: SchemaVersions = attrs.field(init=False)
+    _reads: RateLimiter = attrs.field(init=False)
+    _writes: RateLimiter = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._rows = MigrationProgress(self._client)
+        self._schema = SchemaVersions(self._client)
+        self._reads = RateLimiter(self._options.read_units_max, self._clock)
+        self._writes = RateLimiter(self._options.write_units_max, self._clock)
 
     async def run(self, holder: str) -> SchemaState:
         """Run the pending migrations and return the resulting schema.
@@ -178,8 +177,8 @@ class MigrationRunner:
     async def _backfill(self, migration: Migration, token: int, segments: int) -> None:
         table = Table(self._client, migration.table)
         backfill = Backfill(
-            table,
-            migration,
+            table=table,
+            migration=migration,
             rows=self._rows,
             token=token,
             reads=self._reads,
