@@ -12,7 +12,7 @@ The ``Null`` condition is needed because ``ForAllValues`` is also true for an em
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from chatserver.config import Cold, Warm
@@ -20,73 +20,60 @@ from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, TableSchema
 
 TENANT: Final = "${aws:PrincipalTag/tenant}"
+
+
+def _name_same(*operations: str) -> dict[str, tuple[str, ...]]:
+    """Return the IAM actions of operations that have the same name."""
+    return {each: ("".join(map(str.capitalize, each.split("_"))),) for each in operations}
+
+
 # IAM actions required by each SDK operation.
-ITEM_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "batch_get_item": ("BatchGetItem",),
-    "batch_write_item": ("BatchWriteItem",),
-    "delete_item": ("DeleteItem",),
-    "get_item": ("GetItem",),
-    "put_item": ("PutItem",),
-    "query": ("Query",),
+ITEM_ACTIONS: Final = {
+    **_name_same("batch_get_item", "batch_write_item", "delete_item", "get_item", "put_item"),
+    **_name_same("query", "update_item"),
     "transact_get_items": ("GetItem",),
     "transact_write_items": ("ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem"),
-    "update_item": ("UpdateItem",),
 }
-SCAN_ACTIONS: Final[dict[str, tuple[str, ...]]] = {"scan": ("Scan",)}
-STREAM_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "describe_stream": ("DescribeStream",),
-    "get_records": ("GetRecords",),
-    "get_shard_iterator": ("GetShardIterator",),
-    "list_streams": ("ListStreams",),
-}
-TABLE_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "create_table": ("CreateTable",),
-    "describe_continuous_backups": ("DescribeContinuousBackups",),
-    "describe_table": ("DescribeTable",),
-    "describe_time_to_live": ("DescribeTimeToLive",),
-    "update_table": ("UpdateTable",),
-    "update_time_to_live": ("UpdateTimeToLive",),
-}
-OBJECT_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "abort_multipart_upload": ("AbortMultipartUpload",),
+SCAN_ACTIONS: Final = _name_same("scan")
+STREAM_ACTIONS: Final = _name_same(
+    "describe_stream", "get_records", "get_shard_iterator", "list_streams"
+)
+TABLE_ACTIONS: Final = _name_same(
+    "create_table",
+    "describe_continuous_backups",
+    "describe_table",
+    "describe_time_to_live",
+    "update_table",
+    "update_time_to_live",
+)
+OBJECT_ACTIONS: Final = {
+    **_name_same("abort_multipart_upload", "delete_object", "get_object", "put_object"),
     "complete_multipart_upload": ("PutObject",),
     "copy_object": ("GetObject", "PutObject"),
     "create_multipart_upload": ("PutObject",),
-    "delete_object": ("DeleteObject",),
-    "get_object": ("GetObject",),
     "head_object": ("GetObject",),
-    "put_object": ("PutObject",),
     "upload_part": ("PutObject",),
 }
-LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+LIST_ACTIONS: Final = {
     "list_multipart_uploads": ("ListBucketMultipartUploads",),
     "list_objects_v2": ("ListBucket",),
 }
 # These actions delete a tenant, including old versions of its objects. Only `chatserver tenants` is
 # allowed to delete old versions.
-VERSION_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "delete_objects": ("DeleteObject", "DeleteObjectVersion"),
-}
-VERSION_LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "list_object_versions": ("ListBucketVersions",),
-}
-BUCKET_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "create_bucket": ("CreateBucket",),
+VERSION_ACTIONS: Final = {"delete_objects": ("DeleteObject", "DeleteObjectVersion")}
+VERSION_LIST_ACTIONS: Final = {"list_object_versions": ("ListBucketVersions",)}
+BUCKET_ACTIONS: Final = {
+    **_name_same("create_bucket", "get_bucket_versioning"),
     "get_bucket_cors": ("GetBucketCORS",),
     "get_bucket_lifecycle_configuration": ("GetLifecycleConfiguration",),
-    "get_bucket_versioning": ("GetBucketVersioning",),
     "head_bucket": ("ListBucket",),
     "put_bucket_cors": ("PutBucketCORS",),
     "put_bucket_lifecycle_configuration": ("PutLifecycleConfiguration",),
 }
-KEY_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "decrypt": ("Decrypt",),
-    "encrypt": ("Encrypt",),
-    "generate_data_key": ("GenerateDataKey",),
-}
+KEY_ACTIONS: Final = _name_same("decrypt", "encrypt", "generate_data_key")
 
 
-def _list_actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> list[str]:
+def _list_actions(service: str, of_operations: Mapping[str, tuple[str, ...]]) -> list[str]:
     return sorted(
         {f"{service}:{action}" for actions in of_operations.values() for action in actions}
     )
