@@ -37,7 +37,7 @@ def cloudformation() -> dict[str, Any]:
     for table in TABLES:
         name = _make_logical_name(table)
         resources[name] = {
-            "Type": "AWS::DynamoDB::TableSchema",
+            "Type": "AWS::DynamoDB::Table",
             "DeletionPolicy": "Retain",
             "UpdateReplacePolicy": "Retain",
             "Properties": _make_properties(table),
