@@ -12,7 +12,8 @@ A trail marks a segment that has messages from a user, and the top is the newest
 Crash safety: before the transaction, nothing is archived, and an orphan record lists the object.
 After the transaction, readers find the entries in the archive. Items that are still in the warm
 tier take precedence until they are removed. An item is removed only if it is unchanged since it was
-read. A concurrent change stays in the warm tier, and `merge_changes` merges it into the segment.
+read. A concurrent change stays in the warm tier, and `workers.archive.segment_rewriter` merges it
+into the segment.
 
 With TTL removal (`archive.removal`), the archiver only copies items that have a `ttl`; DynamoDB
 removes them. If the item of an archived entry has no `ttl`, it contains changes: these are merged,
@@ -28,7 +29,6 @@ to their segments. Afterwards, changes to these items are merged, and the items 
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -40,12 +40,10 @@ from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import ArchiveSegment, ArchiveTop
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, new_id
+from chatserver.domain.ids import ChatId
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
-from chatserver.protocol.message_change_effects import build_tombstone, is_message
-from chatserver.service.history.cold_log import apply_late_changes
-from chatserver.service.messaging.message_erasure import has_text
+from chatserver.protocol.message_change_effects import is_message
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
@@ -55,15 +53,18 @@ from chatserver.warm.archive.restored_ranges import RestoredRanges
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.ttl import ItemRetention
+from workers.archive.segment_rewriter import (
+    DELETES_IN_FLIGHT_MAX,
+    LATE_PAGE,
+    SegmentRewriter,
+    build_archived_form,
+)
 
 log = structlog.get_logger()
 
 
 SEGMENT_BYTES_MAX = 4_194_304  # maximum uncompressed bytes per segment
-DELETES_IN_FLIGHT_MAX = 16
 
-LATE_PAGE: Final = 1000
-SEGMENTS_PAGE: Final = 100
 US: Final = 1_000_000
 
 
@@ -73,13 +74,6 @@ class ArchiveResult(NamedTuple):
     moved: int  # number of entries
     due_ts: int  # archive the chat again once messages with this ts are old enough
     stuck_ts: int | None  # ts of the oldest entry that should have been archived but could not be
-
-
-def build_archived_form(entry: Message) -> Message:
-    """Return the archived form of an entry: a tombstone if the entry expires."""
-    if entry.expires_at is None or entry.deleted:
-        return entry
-    return build_tombstone(entry, entry.rev)
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -95,9 +89,13 @@ class Archiver:
     _users: UserArchivePositions
     _tracer: Tracer | None = attrs.field(factory=tracer, init=False)
     _retention: ItemRetention = attrs.field(init=False)
+    _rewriter: SegmentRewriter = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._retention = ItemRetention.by(self._settings)
+        self._rewriter = SegmentRewriter(
+            self._manifests, self._objects, self._archivable, self._clock
+        )
 
     async def archive_chat(self, chat: ChatId) -> ArchiveResult:
         """Archive entries that are old enough, and merge changes into the archive.
@@ -115,11 +113,11 @@ class Archiver:
         is_by_ttl = self._retention.is_by_ttl
         if not is_by_ttl:
             for span in self._list_spans(await self._manifests.get_top(chat)):
-                await self._merge_late(chat, *span, is_by_ttl=False)
+                await self._rewriter.merge_late(chat, *span, is_by_ttl=False)
         moved = 0
         while count := await self._archive_segment(chat, cutoff, is_by_ttl=is_by_ttl):
             moved += count
-        await self._delete_orphans(chat)
+        await self._rewriter.delete_orphans(chat)
         due, stuck = await self._find_due(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
         await self._manifests.record_due(chat, due)
         return ArchiveResult(moved, due, stuck)
@@ -131,25 +129,15 @@ class Archiver:
         text that was deleted in the warm tier before the call.
         """
         top = await self._manifests.get_top(chat)
-        await self._merge_late(chat, 0, top.ts, is_by_ttl=self._retention.is_by_ttl)
-        await self._delete_orphans(chat)
+        await self._rewriter.merge_late(chat, 0, top.ts, is_by_ttl=self._retention.is_by_ttl)
+        await self._rewriter.delete_orphans(chat)
 
     async def reencrypt(self, chat: ChatId) -> int:
         """Rewrite segments that are not encrypted with the current data key; return how many.
 
         For guarantees and errors, see `archive_chat`.
         """
-        seq, count = 1, 0
-        while rows := await self._manifests.list_from(chat, seq, SEGMENTS_PAGE):
-            for row in rows:
-                seq = row.last + 1
-                if not await self._objects.is_current(row):
-                    entries = await self._objects.read(row)
-                    top = await self._manifests.get_top(chat)
-                    await self._write(entries, row, top, "rewritten")
-                    count += 1
-        await self._delete_orphans(chat)
-        return count
+        return await self._rewriter.reencrypt(chat)
 
     async def end_restored(self, chat: ChatId) -> bool:
         """Remove the items of expired restored ranges; return True if no range is left.
@@ -161,12 +149,12 @@ class Archiver:
                 continue
             if restored.is_ending or await self._restored.mark_ending(chat, restored):
                 failpoint("restore.before_removal")
-                await self._merge_late(
+                await self._rewriter.merge_late(
                     chat, restored.first_ts, restored.last_ts, is_by_ttl=self._retention.is_by_ttl
                 )
                 failpoint("restore.after_removal")
                 await self._restored.delete(chat, restored)
-        await self._delete_orphans(chat)
+        await self._rewriter.delete_orphans(chat)
         return not (await self._manifests.get_top(chat)).restored
 
     # entries that are old enough
@@ -193,7 +181,7 @@ class Archiver:
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*archived, *map(build_archived_form, run)], time.time_ns()
         await self._record_positions(run, archivable.receivers)
-        await self._write(entries, small, top, "filled" if small else "written")
+        await self._rewriter.write(entries, small, top, "filled" if small else "written")
         await self._archivable.remove(removed, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_remove")
         metrics.ARCHIVED.inc(len(run))
@@ -279,73 +267,3 @@ class Archiver:
                 spans.append((start, restored.first_ts - 1))
             start = max(start, restored.last_ts + 1)
         return [*spans, (start, top.ts)]
-
-    async def _merge_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
-        """Merge changes into the segments in ``[from_ts, to_ts]``, and remove the changed items."""
-        top = await self._manifests.get_top(chat)
-        read = self._archivable.list_without_ttl if is_by_ttl else self._archivable.list_between
-        while late := await read(chat, from_ts, to_ts, LATE_PAGE):
-            rows = await self._manifests.list_covering(chat, late[0].seq, late[-1].seq)
-            for row in rows:
-                own = [entry for entry in late if row.first <= entry.seq <= row.last]
-                if own:
-                    await self._merge_into(row, own, top)
-            from_ts = late[-1].ts + 1
-
-    async def _merge_into(
-        self, row: ArchiveSegment, late: Sequence[Message], top: ArchiveTop
-    ) -> None:
-        entries = list(await self._objects.read(row))
-        merged = [build_archived_form(entry) for entry in apply_late_changes(entries, late)]
-        if merged != entries:
-            await self._write(merged, row, top, "rewritten")
-        now_s = self._clock.time()
-        current = [restored for restored in top.restored if restored.is_kept(now_s)]
-        unrestored = [
-            e
-            for e in late
-            if not any(restored.first <= e.seq <= restored.last for restored in current)
-        ]
-        await self._archivable.remove(unrestored, DELETES_IN_FLIGHT_MAX)
-        failpoint("archive.after_merge")
-
-    # writing
-
-    async def _write(
-        self,
-        entries: Sequence[Message],
-        replaced: ArchiveSegment | None,
-        top: ArchiveTop,
-        operation: str,
-    ) -> None:
-        segment, data = await self._objects.encode(entries, new_id().lower())
-        orphan = await self._find_orphan(segment)
-        if orphan is None:
-            await self._manifests.add_orphan(segment)
-            failpoint("archive.before_object")
-        else:
-            segment = orphan
-        await self._objects.put(segment, data)
-        failpoint("archive.after_object")
-        speakers = {entry.sender for entry in entries if has_text(entry)}
-        await self._manifests.record_trails(speakers, segment.chat, segment.first)
-        failpoint("archive.before_commit")
-        await self._manifests.commit(segment, replaced, top)
-        failpoint("archive.after_commit")
-        metrics.SEGMENTS.labels(operation).inc()
-        metrics.SEGMENT_BYTES.inc(segment.stored_bytes)
-
-    async def _find_orphan(self, segment: ArchiveSegment) -> ArchiveSegment | None:
-        """Return the orphan, left by a crash, that has the same object as `segment`, or None."""
-        for orphan, is_dead in await self._manifests.list_orphans(segment.chat):
-            if not is_dead and dataclasses.replace(segment, tag=orphan.tag) == orphan:
-                log.info("archive.adopted", key=orphan.key)
-                return orphan
-        return None
-
-    async def _delete_orphans(self, chat: ChatId) -> None:
-        for orphan, is_dead in await self._manifests.list_orphans(chat):
-            if is_dead or await self._manifests.mark_dead(orphan):
-                failpoint("archive.before_discard")
-                await self._objects.remove(orphan)
-                await self._manifests.delete_orphan(orphan)

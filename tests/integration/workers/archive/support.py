@@ -29,7 +29,7 @@ from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.messages.messages import PersistItem
 from tests.integration.warm.support import create_tables, message
 from tests.integration.workers.support import open_container
-from workers.archive import archiver
+from workers.archive import archiver, segment_rewriter
 from workers.archive.archiver import Archiver, ArchiveResult
 from workers.archive.container import ArchiveContainer
 
@@ -203,6 +203,7 @@ def at_step(
 
     with monkeypatch.context() as patch:
         patch.setattr(archiver, "failpoint", failpoint)
+        patch.setattr(segment_rewriter, "failpoint", failpoint)
         yield
     assert left == 0, f"failpoint {step} was not reached"
 

@@ -290,7 +290,8 @@ async def test_change_archived_during_a_restore_is_not_undone(
             top = dataclasses.replace(
                 await world.container.manifests.get_top(world.chat), restored=()
             )
-            await world.container.get(ArchiveContainer).archiver._merge_into(row, late, top)
+            rewriter = world.container.get(ArchiveContainer).archiver._rewriter
+            await rewriter._merge_into(row, late, top)
             assert 3 not in await world.warm_seqs()
         return await restore(item, until)
 
