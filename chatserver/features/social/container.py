@@ -12,7 +12,7 @@ from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.service.favorites import Favorites
 from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.service.pictures import SocialPictures, SpaceReaders
-from chatserver.features.social.service.social import Rows, Social
+from chatserver.features.social.service.social import Social
 from chatserver.features.social.service.timeline_backfill import Backfill, MergedAuthors
 from chatserver.features.social.service.timelines import Timelines
 from chatserver.features.social.settings import Timeline
@@ -54,7 +54,11 @@ class SocialContainer:
     @cached_property
     def social(self) -> Social:
         return Social(
-            rows=Rows(self.profiles, self.graph, self.posts, self.likes, self.favorite_rows),
+            profiles=self.profiles,
+            graph=self.graph,
+            posts=self.posts,
+            likes=self.likes,
+            favorites=self.favorite_rows,
             queue=self.queue,
             block_policy=self._core.block_policy,
             pictures=self.pictures,

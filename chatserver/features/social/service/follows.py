@@ -68,7 +68,11 @@ class Follows:
             raise Conflict(f"following: at most {FOLLOWING_MAX:,} users are allowed")
         await self._queue.check_capacity(user, other)
         if await self._graph.follow(user, other, self._now_ms(), with_counts=counts is None):
-            await self._count_follow(user, other)
+            try:
+                await self._count(user, other, 1)
+            except ChatError:
+                await self._graph.unfollow(user, other)
+                raise
         elif not await self._is_new(user, other):
             return
         await self._backfill.run(user, other)
@@ -112,13 +116,6 @@ class Follows:
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         """Return which of `others` follow `user`. Strongly consistent; one call per 100 users."""
         return await self._graph.find_followers(user, others)
-
-    async def _count_follow(self, user: UserId, other: UserId) -> None:
-        try:
-            await self._count(user, other, 1)
-        except ChatError:
-            await self._graph.unfollow(user, other)
-            raise
 
     async def _count(self, user: str, other: str, change: Change) -> None:
         """Queue a change to both users' counts; if the second is refused, revert the first."""

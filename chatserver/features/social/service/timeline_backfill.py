@@ -79,11 +79,11 @@ class Backfill:
         newest = await self._newest.get(author)
         first_merged = merged.get(author)
         entries = [
-            (PostRef(post, author), get_created_ms(post) // 1000 + self._days * DAY_S)
+            (user, PostRef(post, author), get_created_ms(post) // 1000 + self._days * DAY_S)
             for post in newest
             if first_merged is None or post < first_merged
         ]
-        await self._timeline_rows.put_user_entries(user, entries)
+        await self._timeline_rows.put_entries(entries)
 
     async def _list_newest(self, author: str) -> list[PostId]:
         return await self._posts.list_newest(author, self._merged.get_oldest(), BACKFILL_POSTS_MAX)

@@ -51,18 +51,19 @@ class SocialProfiles:
 
         Strongly consistent, one BatchGetItem that concurrent callers share.
         """
-        places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
-        keys = [social.row_key(social.user_key(either), sort) for either, sort in places]
-        items = await self._reads.get(keys)
-        items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
-        infos = [
-            None
-            if (item := items_by_key.get((social.user_key(either), social.INFO))) is None
-            else social.INFO_ITEM.decode(item)
-            for either in (user, other)
+        keys = [
+            social.INFO_ITEM.key(user=user),
+            social.INFO_ITEM.key(user=other),
+            social.COUNTS.key(user=user),
         ]
-        counts = items_by_key.get((social.user_key(user), social.COUNT))
-        return infos[0], infos[1], None if counts is None else social.COUNTS.decode(counts)
+        items = await self._reads.get([social.row_key(*key) for key in keys])
+        items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
+        mine, theirs, counts = (items_by_key.get(key) for key in keys)
+        return (
+            None if mine is None else social.INFO_ITEM.decode(mine),
+            None if theirs is None else social.INFO_ITEM.decode(theirs),
+            None if counts is None else social.COUNTS.decode(counts),
+        )
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
         """Return the profiles of the users who have one. Cost: one call per 100 users."""

@@ -159,8 +159,8 @@ class TimelineWorker:
 
     async def _write(self, job: Job, users: Sequence[str]) -> None:
         ttl = job.created_ms // 1000 + self._settings.days * DAY_S
-        in_flight_max = WRITES_IN_FLIGHT_MAX
-        await self._social.timeline_rows.put_entries(users, job.post_ref, ttl, in_flight_max)
+        entries = [(user, job.post_ref, ttl) for user in users]
+        await self._social.timeline_rows.put_entries(entries, WRITES_IN_FLIGHT_MAX)
         metrics.TIMELINE_ROWS.inc(len(users))
 
     async def _signal_online(self, job: Job, users: Sequence[str]) -> None:

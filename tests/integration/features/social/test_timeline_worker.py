@@ -260,7 +260,7 @@ async def test_timeline_with_many_deleted_posts_is_read(
     ttl = int(SystemClock().time()) + 1000
     for _ in range(60):
         gone = await rows.post("alice")
-        await rows.timelines.put_entries(["bob"], ref_of(gone), ttl)
+        await rows.timelines.put_entries([("bob", ref_of(gone), ttl)])
         await rows.posts.delete_post("alice", gone.id, 1)
 
     found, after = await timelines.read(UserId("bob"), None, 1)
@@ -304,7 +304,7 @@ async def test_new_follow_adds_the_newest_posts_to_the_timeline(
         raise Unavailable("DynamoDB is down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(social.timeline_rows, "put_user_entries", refuse)
+        patch.setattr(social.timeline_rows, "put_entries", refuse)
         with pytest.raises(Unavailable):
             await social.follows.follow(BOB, ALICE)
     assert (await social.timelines.read(BOB, None, 9))[0] == []

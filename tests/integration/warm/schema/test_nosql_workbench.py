@@ -115,7 +115,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: has_items(
             Directory(client).list_memberships("alice", limit=50), 3
         ),
-        "Likecount": lambda: SocialLikes(client).find_stored_count(POST),
+        "Likecount": lambda: SocialLikes(client).get_counts([POST]),
         "Reference of a favorite": lambda: SocialFavorites(client).find_saved(
             "bob", [PostRef(POST, "alice")]
         ),
