@@ -21,7 +21,7 @@ FEATURE = Feature(
         "assistant": Worker(
             "chatserver.features.companions.worker.assistant_worker:run_assistant",
             "answers users' messages to AI companions",
-            prepare="chatserver.features.companions.worker.provider_imports:preload_sdks",
+            prepare="chatserver.features.companions.worker.assistant_worker:preload_sdks",
         ),
     },
     commands={

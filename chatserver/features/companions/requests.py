@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from chatserver.domain.companion_ids import parse_companion_id
+from chatserver.domain.companion_ids import is_session_chat, parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.features.companions.frames import (
     AiSignal,
@@ -37,7 +37,6 @@ from chatserver.requests.operation import Route, ServerPush, request
 if TYPE_CHECKING:
     from chatserver.container.core import CoreContainer
     from chatserver.container.storage import StorageContainer
-    from chatserver.features.companions.commands import CompanionCommands
     from chatserver.features.companions.container import CompanionContainer
 
 
@@ -45,12 +44,6 @@ def _get_companions(container: StorageContainer) -> CompanionContainer:
     from chatserver.features.companions.container import CompanionContainer
 
     return container.get(CompanionContainer)
-
-
-def _get_commands(container: CoreContainer) -> CompanionCommands:
-    from chatserver.features.companions.gateway_container import make_companion_commands
-
-    return container.get(make_companion_commands)
 
 
 _SESSION = "/v1/companions/{companion:str}/session"
@@ -64,24 +57,61 @@ class OpenSession(msgspec.Struct, frozen=True):
     chat: frames.ChatInfo
 
 
+def _build_start_route(path: str) -> Route:
+    return Route(
+        "POST",
+        path,
+        "chats:write",
+        body="NewSession",
+        result=OpenSession,
+        status=201,
+        creates=True,
+    )
+
+
 @request(StopTurn, runs_in="gateway")
 async def stop_response(container: CoreContainer, user: UserId, frame: StopTurn) -> frames.Ok:
-    """Stop the response of a companion that is in progress."""
-    return await _get_commands(container).stop(user, frame)
+    """Stop the response of a companion that is in progress.
+
+    Guarantees:
+        Idempotent. The request remains in effect even if the worker crashes.
+    """
+    from chatserver.features.companions.hot.response_stream import ResponseStream
+
+    chat = ChatId(frame.chat)
+    await container.members.get_reader(chat, user)
+    if is_session_chat(chat):
+        await ResponseStream(container.hot).stop(chat)
+    return frames.Ok(frame.id)
 
 
 @request(JoinTurn, reply=Turn, runs_in="gateway")
 async def join_response(container: CoreContainer, user: UserId, frame: JoinTurn) -> Turn:
-    """Return the current text of a companion's response."""
-    return await _get_commands(container).join(user, frame)
+    """Return the text so far of a companion's current or last response.
+
+    Guarantees:
+        The reply has the text up to chunk `index`. Together with the later chunks (signals
+        `ai.delta` with a higher `index`), it is the whole response.
+    """
+    from chatserver.features.companions.hot.response_stream import ResponseStream
+
+    chat = ChatId(frame.chat)
+    await container.members.get_reader(chat, user)
+    stream = await ResponseStream(container.hot).find(chat) if is_session_chat(chat) else None
+    if stream is None:
+        return Turn(id=frame.id, chat=chat, turn="", seq=0, index=0, text="")
+    return Turn(
+        id=frame.id,
+        chat=chat,
+        turn=stream.response_id,
+        seq=stream.seq,
+        index=stream.index,
+        text=stream.text,
+        end=stream.end or msgspec.UNSET,
+    )
 
 
-@request(
-    Companions,
-    reply=CompanionsPage,
-    cost=by_limit,
-    is_needed_when_full=True,
-)
+@request(Companions, reply=CompanionsPage, cost=by_limit, is_needed_when_full=True)
 async def list_companions(
     container: StorageContainer, user: UserId, frame: Companions
 ) -> CompanionsPage:
@@ -129,15 +159,7 @@ async def list_sessions(container: StorageContainer, user: UserId, frame: Sessio
     reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
-    http=Route(
-        "POST",
-        _SESSION,
-        "chats:write",
-        body="NewSession",
-        result=OpenSession,
-        status=201,
-        creates=True,
-    ),
+    http=_build_start_route(_SESSION),
 )
 async def create_session(
     container: StorageContainer, user: UserId, frame: CreateSession
@@ -153,15 +175,7 @@ async def create_session(
     reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
-    http=Route(
-        "POST",
-        f"{_SESSION}/renewal",
-        "chats:write",
-        body="NewSession",
-        result=OpenSession,
-        status=201,
-        creates=True,
-    ),
+    http=_build_start_route(f"{_SESSION}/renewal"),
 )
 async def renew_session(
     container: StorageContainer, user: UserId, frame: RenewSession

@@ -76,12 +76,10 @@ class Entry:
         if sources is None:
             return None
         bound = min(filter(None, (self.bound, times.bound_ms)), default=0)
-        return Entry(
-            id=self.id,
-            kind=self.kind,
+        return dataclasses.replace(
+            self,
             text=text,
             sources=sources,
-            created=self.created,
             updated=times.now_ms,
             expires=times.compute_expiry(bound),
             bound=bound,
@@ -205,7 +203,7 @@ def apply_changes(
                 forgotten=set(memory.forgotten),
             )
     upto = FINISHED if is_finished else source.upto
-    return _set_cursor(_replace_entries(memory, entries.values()), source.chat, upto)
+    return set_cursor(_replace_entries(memory, entries.values()), source.chat, upto)
 
 
 def _apply(
@@ -263,16 +261,11 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
     ]
     if not dropped:
         return memory
-    remaining = [
-        entry
-        for entry in memory.entries
-        if not any(source.chat == chat and source.upto >= changed for source in entry.sources)
-    ]
     cursor = min(source.first for source in dropped) - 1
     # The messages after `cursor` will be read again, so delete all entries written from them.
     remaining = [
         entry
-        for entry in remaining
+        for entry in memory.entries
         if not any(source.chat == chat and source.upto > cursor for source in entry.sources)
     ]
     return dataclasses.replace(
@@ -285,7 +278,7 @@ def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
     remaining = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
-    return _set_cursor(dataclasses.replace(memory, entries=tuple(remaining)), chat, FINISHED)
+    return set_cursor(dataclasses.replace(memory, entries=tuple(remaining)), chat, FINISHED)
 
 
 def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
@@ -309,11 +302,6 @@ def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
     if memory.is_on == is_on:
         return memory
     return dataclasses.replace(memory, is_on=is_on, since=now_ms if is_on else memory.since)
-
-
-def finish(memory: UserMemory, chat: ChatId) -> UserMemory:
-    """Record that nothing more is extracted from a session."""
-    return _set_cursor(memory, chat, FINISHED)
 
 
 def render_notes(entries: list[Entry], tokens_max: int) -> str:
@@ -364,7 +352,8 @@ def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory
     return dataclasses.replace(memory, entries=(*facts, *summaries))
 
 
-def _set_cursor(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
+def set_cursor(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
+    """Record up to which message a session has been read, or `FINISHED`."""
     cursors = {**memory.cursors, chat: upto}
     companions = sorted(cursors)[-CURSORS_MAX:]
     return dataclasses.replace(memory, cursors={key: cursors[key] for key in companions})

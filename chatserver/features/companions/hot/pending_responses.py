@@ -20,8 +20,7 @@ import msgspec
 from chatserver.domain.companion_ids import is_companion, is_session_chat
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.features.companions.keys import CompanionKeys
-from chatserver.hot.bus.stream_waiter import StreamWaiter
-from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
+from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
@@ -112,8 +111,6 @@ class PendingResponses:
         self._hot = hot
         self._keys = CompanionKeys(hot.keys.partitions)
         self._partition = partition
-        self._backlog = hot.keys.backlog(partition)
-        self._entries = StreamWaiter(hot, self._backlog)
 
     # Scanning the backlog
 
@@ -122,23 +119,6 @@ class PendingResponses:
         key = self._keys.checkpoint(self._partition)
         heard, done = await self._hot.call("HMGET", key, "heard", "id")
         return _max_entry_id(heard, done)
-
-    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
-        """Return up to `limit` backlog entries after `entry_id`, oldest first."""
-        reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
-        return [parse_entry(name, fields) for name, fields in reply]
-
-    async def wait_after(self, entry_id: str, block_ms: int) -> None:
-        """Wait up to `block_ms` for a backlog entry after `entry_id`.
-
-        Raises:
-            Unavailable: Redis became unavailable.
-        """
-        await self._entries.wait_after(entry_id, block_ms)
-
-    async def close(self) -> None:
-        """Close the connection that `wait_after` uses."""
-        await self._entries.close()
 
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
         """Record the pending work from backlog entries; return how many messages were recorded.
@@ -268,6 +248,5 @@ class PendingResponses:
 
 
 def _max_entry_id(*entry_ids: bytes | None) -> str:
-    places = [tuple(map(int, (name or b"0-0").split(b"-"))) for name in entry_ids]
-    ms, n = max(places)
+    ms, n = max(tuple(map(int, (name or b"0-0").split(b"-"))) for name in entry_ids)
     return f"{ms}-{n}"

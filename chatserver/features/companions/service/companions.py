@@ -7,6 +7,8 @@ next version. An existing session keeps its companion version until the session 
 
 from __future__ import annotations
 
+import dataclasses
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import (
     PREFIX,
@@ -125,12 +127,16 @@ class CompanionCatalog:
         self._sessions = sessions
         self._members = members
 
-    async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return the given version of a companion, even if the companion has been deleted.
+    async def find_persona(self, session: CompanionSession) -> Companion | None:
+        """Return the version that responds in a session; None if the companion has been deleted.
 
-        Strongly consistent. Raises NotFound.
+        Strongly consistent.
         """
-        return await self._rows.get_companion(companion, version)
+        try:
+            persona = await self._rows.get_companion(session.companion, session.ai_version)
+        except NotFound:
+            return None
+        return None if persona.is_deleted else persona
 
     async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:
         """Return the session of a chat, active or ended; None if the chat is not a session.
@@ -175,13 +181,10 @@ def check(wanted: Changes) -> Changes:
         raise BadRequest("model: must not be empty")
     _check_tokens("context_tokens_max", wanted.context_tokens_max, CONTEXT_TOKENS_MIN)
     _check_tokens("answer_tokens_max", wanted.answer_tokens_max, 1, ANSWER_TOKENS_MAX)
-    return Changes(
+    return dataclasses.replace(
+        wanted,
         name=None if wanted.name is None else parse_name(wanted.name),
         prompt=None if wanted.prompt is None else wanted.prompt.strip(),
-        provider=wanted.provider,
-        model=wanted.model,
-        context_tokens_max=wanted.context_tokens_max,
-        answer_tokens_max=wanted.answer_tokens_max,
         options=None if wanted.options is None else check_options(wanted.options),
     )
 

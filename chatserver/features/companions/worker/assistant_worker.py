@@ -24,16 +24,18 @@ import functools
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.jitter import add_jitter
-from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
+from chatserver.errors import ChatError, ClientError, CorruptData, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.model import Companion, CompanionSession
-from chatserver.features.companions.providers.registry import Providers, open_models
+from chatserver.features.companions.model import CompanionSession
+from chatserver.features.companions.providers.model_call import ModelCaller
+from chatserver.features.companions.providers.registry import Providers, load_sdk, open_models
 from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
 from chatserver.features.companions.worker.prompt_images import PromptImages
@@ -42,15 +44,16 @@ from chatserver.features.companions.worker.responder import (
     Responder,
     ResponderContext,
     RetryLater,
-    get_call_limits,
 )
 from chatserver.features.companions.worker.session_summaries import SessionSummaries
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.service.history.history_pages import History
 from chatserver.service.history.reader_views import ReaderViews
 from chatserver.service.messaging.message_sender import MessageSender
@@ -69,6 +72,8 @@ UNKNOWN_TRIES_MAX = 8  # maximum retries to find the session item of a chat
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
 BROKEN_TRIES_MAX = 5  # maximum retries after an unexpected exception
+PRELOAD_PAGE = 100
+PRELOAD_PAGES_MAX = 20  # SDKs of further companions are loaded on first use
 
 
 class ResponseSlots:
@@ -101,6 +106,8 @@ class AssistantWorker:
         self._running = running
         self._lease = container.make_lease("assistant", owner, LEASE_S, partition)
         self._pending = PendingResponses(container.hot, partition)
+        self._backlog = Backlog(container.hot, partition)
+        self._entries = StreamWaiter(container.hot, container.hot.keys.backlog(partition))
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -119,7 +126,7 @@ class AssistantWorker:
                     await self._process_partition()
             finally:
                 await self._stop_all()
-                await self._pending.close()
+                await self._entries.close()
 
     async def _stop_all(self) -> None:
         tasks = list(self._tasks.values())
@@ -130,14 +137,14 @@ class AssistantWorker:
     async def _process_partition(self) -> None:
         checkpoint = await self._pending.get_checkpoint()
         while await self._lease.hold():
-            entries = await self._pending.list_after(checkpoint, READ_MAX)
+            entries = await self._backlog.list_after(checkpoint, READ_MAX)
             if entries:
                 await self._pending.record(entries)
                 failpoint("assistant.after_record")
                 checkpoint = entries[-1].id
             is_pending = await self._start_due()
             if len(entries) < READ_MAX:
-                await self._pending.wait_after(checkpoint, WAIT_MS if is_pending else IDLE_MS)
+                await self._entries.wait_after(checkpoint, WAIT_MS if is_pending else IDLE_MS)
 
     async def _start_due(self) -> bool:
         """Start pending sessions, unless they wait for a retry; return False if none is pending.
@@ -237,22 +244,13 @@ class AssistantWorker:
             await self._make_responder(session, started).run()
         if session.is_active and not (was_dropped and not started.seq):
             return
-        persona = await self._find_persona(session)
+        persona = await self._context.catalog.find_persona(session)
         if persona is None:
             return
         if session.is_active:
             await self._context.session_memory.rebuild(session, persona)
         else:
             await self._context.memory_extractor.finish(session, persona, started.tries)
-
-    async def _find_persona(self, session: CompanionSession) -> Companion | None:
-        try:
-            persona = await self._context.catalog.get_companion(
-                session.companion, session.ai_version
-            )
-        except NotFound:
-            return None
-        return None if persona.is_deleted else persona
 
 
 def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
@@ -272,6 +270,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
     budgets = TokenBudgets(hot, settings.get(Companions))
     companions = container.get(CompanionContainer)
     files = container.get(AttachmentContainer)
+    models = ModelCaller(providers=providers, bounds=body, clock=clock)
     return ResponderContext(
         settings=settings,
         clock=clock,
@@ -294,10 +293,9 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         inboxes=container.inboxes,
         poster=poster,
         session_memory=SessionSummaries(
-            settings=settings,
+            bounds=body,
             clock=clock,
-            call_limits=get_call_limits(),
-            providers=providers,
+            models=models,
             summaries=companions.summaries,
             history=history,
             budgets=budgets,
@@ -305,10 +303,8 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         images=PromptImages(files.rows, files.objects),
         outbound=container.outbound,
         memory_extractor=MemoryExtractor(
-            settings=settings,
             clock=clock,
-            call_limits=get_call_limits(),
-            providers=providers,
+            models=models,
             rows=companions.memory_rows,
             sessions=companions.session_rows,
             history=history,
@@ -316,6 +312,29 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
             pending=PendingResponses(hot, 0),
         ),
     )
+
+
+async def preload_sdks(container: StorageContainer) -> None:
+    """Load the SDK of each provider that a companion uses, in a thread.
+
+    Otherwise the first response would be delayed for seconds. Failures are only logged, because
+    each response that uses the provider reports them again.
+    """
+    companions, providers = container.get(CompanionContainer).companions, set[str]()
+    after: CompanionId | None = None
+    try:
+        for _ in range(PRELOAD_PAGES_MAX):
+            page, after = await companions.list_page(after, PRELOAD_PAGE)
+            providers.update(companion.provider for companion in page)
+            if after is None:
+                break
+    except ChatError as exc:
+        log.warning("assistant.preload_failed", error=exc.message)
+    for name in sorted(providers):
+        try:
+            await asyncio.to_thread(load_sdk, name)
+        except ChatError as exc:
+            log.warning("assistant.sdk_missing", provider=name, error=exc.message)
 
 
 async def run_assistant(container: StorageContainer, owner: str) -> None:

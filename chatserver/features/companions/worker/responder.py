@@ -22,6 +22,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import attrs
 import structlog
 
 from chatserver.config import Settings
@@ -39,10 +40,7 @@ from chatserver.features.companions.model import (
     CompanionSession,
     SessionSummary,
 )
-from chatserver.features.companions.providers.model_call import (
-    CallLimits,
-    ResponseEnd,
-)
+from chatserver.features.companions.providers.interface import Finish
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 from chatserver.features.companions.service.companions import CompanionCatalog
@@ -73,10 +71,6 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-FIRST_DELTA_S = 30.0  # maximum wait for the first delta
-BETWEEN_S = 20.0  # longest pause between two deltas
-ATTEMPTS_MAX = 3  # maximum attempts per model call; there is no retry after its first delta
-BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt
 FLUSH_MS = 100  # the first delta is sent immediately; later text is collected for this time
 JOIN_S = 120  # devices can read the text of a finished response for this time
 
@@ -141,25 +135,20 @@ class _SessionPage(NamedTuple):
     context: Context
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Responder:
     """Creates one response. `is_held`: whether this worker still holds the partition's lease."""
 
-    def __init__(
-        self,
-        *,
-        context: ResponderContext,
-        pending: PendingResponses,
-        session: CompanionSession,
-        started: StartedResponse,
-        is_held: Callable[[], bool],
-    ) -> None:
-        self._context = context
-        self._pending = pending
-        self._session = session
-        self._started = started
-        self._is_held = is_held
-        self._response_id = new_id()
-        self._ref = Ref(f"ai-{started.seq}")
+    _context: ResponderContext
+    _pending: PendingResponses
+    _session: CompanionSession
+    _started: StartedResponse
+    _is_held: Callable[[], bool]
+    _response_id: str = attrs.field(factory=new_id, init=False)
+
+    @property
+    def _ref(self) -> Ref:
+        return Ref(f"ai-{self._started.seq}")
 
     async def run(self) -> None:
         """Create and commit the response.
@@ -175,11 +164,11 @@ class Responder:
             Unavailable: a tier is down; nothing has been committed, or the outcome is unknown.
         """
         session = self._session
-        place = (session.chat, session.companion, self._ref)
-        if await self._context.references.find_digest(*place) is not None:
+        references = self._context.references
+        if await references.find_digest(session.chat, session.companion, self._ref) is not None:
             metrics.RESPONSES.labels("none").inc()
             return  # a worker has committed the response, but crashed before recording that
-        persona = await self._find_persona()
+        persona = await self._context.catalog.find_persona(session)
         if persona is None:
             await self._fail("", "not_found", FAILED["not_found"])
             return
@@ -207,16 +196,6 @@ class Responder:
     async def report_failure(self) -> None:
         """Commit a message that reports an internal failure. Guarantees and errors: see `run`."""
         await self._fail("", "internal", FAILED["internal"])
-
-    async def _find_persona(self) -> Companion | None:
-        session = self._session
-        try:
-            companion = await self._context.catalog.get_companion(
-                session.companion, session.ai_version
-            )
-        except NotFound:
-            return None
-        return None if companion.is_deleted else companion
 
     async def _load(self, persona: Companion) -> _SessionPage | None:
         session, limit = self._session, CONTEXT_MESSAGES_MAX
@@ -289,7 +268,7 @@ class Responder:
 
     async def _generate_until_stopped(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
-    ) -> ResponseEnd | ChatError | None:
+    ) -> Finish | ChatError | None:
         """Publish the response until it ends, fails or is stopped.
 
         Return a ChatError if the model failed, or None if the user stopped the response.
@@ -313,7 +292,7 @@ class Responder:
 
     async def _generate(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
-    ) -> ResponseEnd | ChatError:
+    ) -> Finish | ChatError:
         tools = ToolRunner(
             outbound=self._context.outbound,
             secret=self._context.settings.get(Webhooks).secret.get_secret_value(),
@@ -325,7 +304,6 @@ class Responder:
         generation = ModelRounds(
             settings=self._context.settings,
             clock=self._context.clock,
-            call_limits=get_call_limits(),
             providers=self._context.providers,
             persona=persona,
             tools=tools,
@@ -351,7 +329,7 @@ class Responder:
         persona: Companion,
         context: Context,
         publisher: ResponsePublisher,
-        outcome: ResponseEnd | ChatError | None,
+        outcome: Finish | ChatError | None,
     ) -> frames.Ai:
         """Commit the response as a message; return the message's `ai` field."""
         text = publisher.text
@@ -408,14 +386,3 @@ class Responder:
                 wait_s = min(2 * wait_s, 2.0)
             else:
                 return
-
-
-def get_call_limits() -> CallLimits:
-    """Return the timeouts and retry limits for model calls."""
-    return CallLimits(
-        FIRST_DELTA_S,
-        BETWEEN_S,
-        RESPONSE_TIMEOUT_S,
-        ATTEMPTS_MAX,
-        BACKOFF_S,
-    )

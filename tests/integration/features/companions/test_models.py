@@ -24,7 +24,6 @@ from chatserver.features.companions.providers.interface import (
 )
 from chatserver.features.companions.providers.model_call import (
     CallLimits,
-    ResponseEnd,
     stream_response,
 )
 from chatserver.features.companions.providers.openai_api import OpenAiApi
@@ -87,7 +86,7 @@ async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
         await provider.close()
 
 
-async def collect_response(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
+async def collect_response(provider: Provider, **pace: Any) -> tuple[str, Finish]:
     """Return the text and the end of a response."""
     text, end = "", None
     async with contextlib.aclosing(
@@ -136,7 +135,7 @@ async def test_bedrock_stop_reason_is_returned(
 ) -> None:
     bedrock_server.set_responses(bedrock_answer("so far", stop=stop))
     async with bedrock_at(bedrock_server) as provider:
-        assert await collect_response(provider) == ("so far", ResponseEnd(end, 7, 3))  # type: ignore[arg-type]  # a literal
+        assert await collect_response(provider) == ("so far", Finish(end, 7, 3))  # type: ignore[arg-type]  # a literal
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ async def test_bedrock_stream_that_breaks_keeps_its_text(
         event("messageStart", role="assistant") + block_delta("so far"), *steps
     )
     async with bedrock_at(bedrock_server) as provider:
-        assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
+        assert await collect_response(provider) == ("so far", Finish("broken"))
 
     assert len(bedrock_server.calls) == 1
 
@@ -247,7 +246,7 @@ async def test_openai_server_without_usage_is_supported(openai_server: ModelServ
     """Some servers with this API do not count tokens."""
     openai_server.set_responses(chunk({"content": "hi"}) + chunk({}, "stop") + DONE)
     async with openai_at(openai_server) as provider:
-        assert await collect_response(provider) == ("hi", ResponseEnd("done"))
+        assert await collect_response(provider) == ("hi", Finish("done"))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +310,7 @@ async def test_openai_stream_that_breaks_keeps_its_text(
     """After any failure, the received text is kept and marked, and there is no retry."""
     openai_server.set_responses(chunk({"content": "so far"}), *OPENAI_BREAKS[fault])
     async with openai_at(openai_server) as provider:
-        assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
+        assert await collect_response(provider) == ("so far", Finish("broken"))
 
     assert len(openai_server.calls) == 1
 
@@ -329,7 +328,7 @@ async def test_model_that_stalls_is_disconnected(
     async with open_provider(server) as provider:
         assert await collect_response(provider, between_s=0.1) == (
             "so far",
-            ResponseEnd("late"),
+            Finish("late"),
         )
         await eventually(lambda: server.gone == 1)
 
