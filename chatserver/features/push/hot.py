@@ -20,8 +20,6 @@ from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.features.push.keys import NotificationKeys
-from chatserver.hot.bus.stream_waiter import StreamWaiter
-from chatserver.hot.chats.persist_backlog import BacklogEntry, parse_entry
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
@@ -63,26 +61,12 @@ class DueChats:
         self._lease = lease
         self._partition = lease.partition
         self._backlog = hot.keys.backlog(self._partition)
-        self._entries = StreamWaiter(hot, self._backlog)
 
     async def get_checkpoint(self) -> str:
         """Return the id of the last backlog entry read for pushes; initially ``0-0``."""
         key = self._keys.checkpoint(self._partition)
         notified = await self._hot.call("HGET", key, "told")
         return bytes(notified or b"0-0").decode()
-
-    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
-        """Return the backlog entries after `entry_id`, oldest first."""
-        reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
-        return [parse_entry(name, fields) for name, fields in reply]
-
-    async def wait_after(self, entry_id: str, wait_ms: int) -> None:
-        """Wait for a backlog entry after `entry_id`, for at most `wait_ms`. Raises Unavailable."""
-        await self._entries.wait_after(entry_id, wait_ms)
-
-    async def close(self) -> None:
-        """Close the connection that `wait_after` uses."""
-        await self._entries.close()
 
     async def has_any(self) -> bool:
         """Return whether any chat is scheduled."""

@@ -350,7 +350,7 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     )
     await lease.claim()
     chats, push_state = DueChats(hot, lease), PushState(hot)
-    entries = await chats.list_after(await chats.get_checkpoint(), 10)
+    entries = await Backlog(hot, partition).list_after(await chats.get_checkpoint(), 10)
     assert await chats.schedule(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
     (due, _) = sorted(await chats.claim_due(10, 60), key=lambda one: one.chat != chat)
     await chats.finish(due, Seq(1))

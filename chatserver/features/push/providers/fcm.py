@@ -18,6 +18,8 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import BadRequest, ConfigError, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
+    TIMEOUT_S,
+    TTL_S,
     Outcome,
     SendResult,
     classify,
@@ -66,21 +68,12 @@ class Fcm:
     """`Provider` for applications that use FCM."""
 
     def __init__(
-        self,
-        *,
-        outbound: HttpClient,
-        account: ServiceAccount,
-        clock: Clock,
-        url: str,
-        timeout_s: float,
-        ttl_s: int,
+        self, *, outbound: HttpClient, account: ServiceAccount, clock: Clock, url: str
     ) -> None:
         self._outbound = outbound
         self._account = account
         self._clock = clock
         self._url = f"{url.rstrip('/')}/v1/projects/{account.project}/messages:send"
-        self._timeout_s = timeout_s
-        self._ttl_s = ttl_s
         self._token = ""
         self._token_until = 0.0
         self._token_lock = asyncio.Lock()
@@ -101,7 +94,7 @@ class Fcm:
                 self._url,
                 body=body,
                 headers=headers,
-                timeout_s=self._timeout_s,
+                timeout_s=TIMEOUT_S,
                 response_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
@@ -113,7 +106,7 @@ class Fcm:
         aps: dict[str, Any] = {"sound": "default", "thread-id": notice.chat}
         if notice.badge is not None:
             android["notification_count"] = aps["badge"] = notice.badge
-        expires = int(self._clock.time()) + self._ttl_s
+        expires = int(self._clock.time()) + TTL_S
         message = {
             "token": subscription.target,
             "notification": {
@@ -124,7 +117,7 @@ class Fcm:
             "android": {
                 "collapse_key": notice.topic,
                 "priority": "HIGH",
-                "ttl": f"{self._ttl_s}s",
+                "ttl": f"{TTL_S}s",
                 "notification": android,
             },
             "apns": {
@@ -164,7 +157,7 @@ class Fcm:
                 self._account.token_url,
                 body=urlencode(form).encode(),
                 headers={"Content-Type": "application/x-www-form-urlencoded"},
-                timeout_s=self._timeout_s,
+                timeout_s=TIMEOUT_S,
                 response_bytes_max=ANSWER_BYTES_MAX,
             )
             fields = _decode_fields(response)

@@ -32,11 +32,10 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.message_change_types import NOTHING_HIDDEN
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import ChatError, NotFound
-from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
-from chatserver.features.push.mentions import find_mentions
-from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.container import PushContainer
+from chatserver.features.push.hot import ChatFields, DueChat, PushNeed
+from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.settings import Notify
-from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.push.worker.push_sender import PushSender
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import HiddenMessages
@@ -47,7 +46,6 @@ from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.reader_views import View
 from chatserver.task_groups import open_task_group
-from chatserver.warm.chats.muted_chats import MutedChats
 
 log = structlog.get_logger()
 
@@ -64,7 +62,7 @@ PUSHED_MAX = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Progress:
+class PushProgress:
     """Push progress of a chat.
 
     `next_seq`: the first message that may still need a push. `recheck_after_s`: delay until members
@@ -78,20 +76,12 @@ class Progress:
 class PushDispatcher:
     """Sends the pushes for a chat to its members."""
 
-    def __init__(
-        self,
-        *,
-        container: StorageContainer,
-        push_state: PushState,
-        subscriptions: PushSubscriptions,
-        muted_chats: MutedChats,
-        sender: PushSender,
-    ) -> None:
+    def __init__(self, container: StorageContainer, sender: PushSender) -> None:
         self._container = container
         self._settings = container.settings.get(Notify)
-        self._push_state = push_state
-        self._subscriptions = subscriptions
-        self._muted_chats = muted_chats
+        push = container.get(PushContainer)
+        self._push_state, self._subscriptions = push.state, push.subscriptions
+        self._muted_chats = push.muted_chats
         self._sender = sender
         self._log = ChatLog(container.hot)
         self._unread_counts = container.unread_counts
@@ -106,7 +96,7 @@ class PushDispatcher:
         )
         self._recheck_ages_s = _compute_recheck_ages(container.settings)
 
-    async def dispatch(self, due: DueChat) -> Progress:
+    async def dispatch(self, due: DueChat) -> PushProgress:
         """Send pushes for messages from seq `due.since` on to members without a foreground client.
 
         A push counts as sent after the first attempt, even if that attempt fails.
@@ -121,7 +111,7 @@ class PushDispatcher:
         """
         chat_fields = await self._get_chat(due.chat)
         messages = await self._list_new(due, chat_fields)
-        done = Progress(Seq(chat_fields.top + 1))
+        done = PushProgress(Seq(chat_fields.top + 1))
         if not messages:
             return done
         joined = await self._list_candidates(due.chat, chat_fields, messages)
@@ -162,7 +152,7 @@ class PushDispatcher:
             return False
         return notice.sender not in await self._blocks.list_blocked(user)
 
-    def _find_next_check(self, due: DueChat, foreground: Sequence[Message]) -> Progress | None:
+    def _find_next_check(self, due: DueChat, foreground: Sequence[Message]) -> PushProgress | None:
         """Return when to check foreground members again; None if no check is needed.
 
         `foreground` has the newest unread message of each member in the foreground.
@@ -173,7 +163,7 @@ class PushDispatcher:
             later = [settled_s - age_s for settled_s in self._recheck_ages_s if settled_s > age_s]
             if later:
                 waits[message.seq] = later[0]
-        return Progress(Seq(min(waits)), min(waits.values())) if waits else None
+        return PushProgress(Seq(min(waits)), min(waits.values())) if waits else None
 
     async def _push(
         self,

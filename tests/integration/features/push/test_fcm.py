@@ -55,8 +55,6 @@ async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
             account=ServiceAccount(json.dumps(account)),
             clock=SystemClock(),
             url=push_service.url,
-            timeout_s=10,
-            ttl_s=86_400,
         )
 
 
