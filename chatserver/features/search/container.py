@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import functools
 from functools import cached_property
+from typing import Final
 
 from chatserver.container.storage import StorageContainer
+from chatserver.container.storage_feature_ports import EraseIndexed
 from chatserver.domain.ids import UserId
+from chatserver.errors import Unavailable
 from chatserver.features.search.engines.registry import (
     count_partitions,
     is_enabled,
     load_engine,
     open_engine,
 )
-from chatserver.features.search.model import Engine, Order, group_redis_partitions
+from chatserver.features.search.hot import IndexFeed
+from chatserver.features.search.model import Order, group_redis_partitions
 from chatserver.features.search.service import Position, Result, Search
+
+ERASURE_S_MAX: Final = 120.0
+ERASURE_POLL_S: Final = 0.2
 
 
 class SearchContainer:
@@ -26,12 +33,6 @@ class SearchContainer:
     @property
     def is_enabled(self) -> bool:
         return is_enabled(self._core.settings)
-
-    def open_writer(self, number: int) -> Engine:
-        return open_engine(self._core.settings, number, is_writer=True)
-
-    def open_reader(self, number: int) -> Engine:
-        return open_engine(self._core.settings, number, is_writer=False)
 
     @cached_property
     def partitions(self) -> dict[int, list[int]]:
@@ -44,7 +45,7 @@ class SearchContainer:
     def search(self) -> Search:
         core = self._core
         readers = (
-            [self.open_reader(number) for number in self.partitions]
+            [open_engine(core.settings, number, is_writer=False) for number in self.partitions]
             if is_enabled(core.settings)
             else []
         )
@@ -82,3 +83,35 @@ class SearchContainer:
 async def preload_engine(container: StorageContainer) -> None:
     """Import the engine's library in a thread, before the worker starts."""
     await asyncio.to_thread(load_engine, container.settings)
+
+
+def make_eraser(container: StorageContainer) -> EraseIndexed:
+    """Return a function that erases a user from all partitions of the search index.
+
+    Only the indexer writes the index, so the erasure is requested from the indexer through Redis.
+    The indexer applies everything committed before the request, deletes the user's documents, and
+    compacts the files. The function returns the number of partitions, or 0 if search is disabled.
+    """
+
+    async def erase(user: UserId) -> int:
+        search = container.get(SearchContainer)
+        if not search.is_enabled:
+            return 0
+        feed, numbers = IndexFeed(container.hot), list(search.partitions)
+        for number in numbers:
+            await feed.request_erasure(number, user)
+        try:
+            async with asyncio.timeout(ERASURE_S_MAX):
+                for number in numbers:
+                    while not await feed.is_erased(number, user):  # noqa: ASYNC110  # another process does it
+                        await asyncio.sleep(ERASURE_POLL_S)
+        except TimeoutError:
+            raise Unavailable(
+                "search: the user was not erased from the index in time; check that "
+                "`chatserver worker search` is running"
+            ) from None
+        for number in numbers:
+            await feed.delete_erasure_request(number, user)
+        return len(numbers)
+
+    return erase

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import attrs
 import msgspec
@@ -83,6 +83,17 @@ class Result:
         """Return the JSON of a `SearchResult`, without decoding the message."""
         message = cast("frames.Message", msgspec.Raw(self.json))
         return msgspec.json.encode(SearchResult(message, self.snippet))
+
+
+class _Request(NamedTuple):
+    """A search in progress. `chats`: the searched chats of each index partition."""
+
+    viewer: UserId
+    query: Query
+    order: Order
+    chats: Mapping[int, list[str]]
+    blocked: set[UserId]
+    budget: WorkBudget
 
 
 class _Candidate(msgspec.Struct, frozen=True):
@@ -156,15 +167,9 @@ class Search:
                 budget = WorkBudget(SEARCH_S_MAX)
                 try:
                     chats = await self._list_chats(viewer, query)
-                    return await self._collect(
-                        viewer=viewer,
-                        query=query,
-                        chats=chats,
-                        order=order,
-                        limit=limit,
-                        start=start,
-                        budget=budget,
-                    )
+                    blocked = await self._blocks.list_blocked(viewer)
+                    request = _Request(viewer, query, order, chats, blocked, budget)
+                    return await self._collect(request, limit, start or Position({}, []))
                 finally:
                     budget.cancel()
 
@@ -180,37 +185,18 @@ class Search:
         return chats_by_partition
 
     async def _collect(
-        self,
-        viewer: UserId,
-        query: Query,
-        chats: Mapping[int, list[str]],
-        order: Order,
-        limit: int,
-        start: Position | None,
-        budget: WorkBudget,
+        self, request: _Request, limit: int, position: Position
     ) -> tuple[list[Result], Position | None]:
-        blocked = await self._blocks.list_blocked(viewer)
         results: list[Result] = []
-        position = start or Position({}, [])
         checked = size = 0
         while checked < CHECKED_MAX and len(results) < limit:
-            unfinished = [chat for chat in chats if chat not in position.ended]
+            unfinished = [chat for chat in request.chats if chat not in position.ended]
             if not unfinished:
                 return results, None
-            wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
-            by_partition = await self._query(
-                viewer=viewer,
-                query=query,
-                chats=chats,
-                partitions=unfinished,
-                order=order,
-                limit=wanted,
-                position=position,
-                budget=budget,
-            )
-            candidates, after = merge(by_partition, order, wanted)
-            hits = [selected.hit for selected in candidates]
-            matched = await self._check(viewer, query, blocked, hits, budget)
+            read_max = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
+            by_partition = await self._query(request, unfinished, read_max, position)
+            candidates, after = merge(by_partition, request.order, read_max)
+            matched = await self._check(request, [selected.hit for selected in candidates])
             for candidate, result in zip(candidates, matched, strict=False):
                 checked += 1
                 position = Position(
@@ -223,7 +209,7 @@ class Search:
                 size += len(result.json)
                 if len(results) == limit or size >= PAGE_BYTES_MAX:
                     return results, position
-            if len(matched) < len(candidates) or budget.matched_chars >= MATCHED_CHARS_MAX:
+            if len(matched) < len(candidates) or request.budget.matched_chars >= MATCHED_CHARS_MAX:
                 return results, position
             cursors = {
                 **position.cursors,
@@ -231,19 +217,11 @@ class Search:
             }
             ended = [*position.ended, *(n for n, cursor in after.items() if cursor is None)]
             position = Position(cursors, ended)
-        is_over = all(chat in position.ended for chat in chats)
+        is_over = all(chat in position.ended for chat in request.chats)
         return results, None if is_over else position
 
     async def _query(
-        self,
-        viewer: UserId,
-        query: Query,
-        chats: Mapping[int, list[str]],
-        partitions: Sequence[int],
-        order: Order,
-        limit: int,
-        position: Position,
-        budget: WorkBudget,
+        self, request: _Request, partitions: Sequence[int], limit: int, position: Position
     ) -> dict[int, HitPage]:
         now_s = int(self._clock.time())
 
@@ -251,34 +229,34 @@ class Search:
             cursor = position.cursors.get(partition)
             with metrics.SEARCH_LATENCY.labels("index").time():
                 return self._engines[partition].find(
-                    query=query,
-                    chats=chats[partition],
-                    order=order,
+                    query=request.query,
+                    chats=request.chats[partition],
+                    order=request.order,
                     limit=limit,
                     start=cursor,
                     now_s=now_s,
-                    budget=budget,
+                    budget=request.budget,
                 )
 
         found = await asyncio.gather(
             *(
-                self._run(viewer, self._threads, budget, functools.partial(find, partition))
+                self._run(request, self._threads, functools.partial(find, partition))
                 for partition in partitions
             )
         )
         return dict(zip(partitions, found, strict=True))
 
     async def _run(
-        self, viewer: UserId, threads: ThreadPoolExecutor, budget: WorkBudget, work: Callable[[], T]
+        self, request: _Request, threads: ThreadPoolExecutor, work: Callable[[], T]
     ) -> T:
         """Run a part of a request in a thread. Raises Unavailable when the budget is over.
 
         The user is charged when the thread has stopped, also after a cancellation.
         """
-        loop = asyncio.get_running_loop()
+        loop, budget = asyncio.get_running_loop(), request.budget
         running = threads.submit(budget.run, work)
         running.add_done_callback(
-            lambda _: loop.call_soon_threadsafe(self._charge_work, viewer, budget)
+            lambda _: loop.call_soon_threadsafe(self._charge_work, request.viewer, budget)
         )
         try:
             async with asyncio.timeout(budget.left_s):
@@ -292,34 +270,29 @@ class Search:
         if cost:
             self._charge(viewer, cost)
 
-    async def _check(
-        self,
-        viewer: UserId,
-        query: Query,
-        blocked: set[UserId],
-        hits: Sequence[Hit],
-        budget: WorkBudget,
-    ) -> list[Result | None]:
+    async def _check(self, request: _Request, hits: Sequence[Hit]) -> list[Result | None]:
         """Return the results for the first hits; None for a message that must not be returned.
 
         There are fewer results than hits if the budget does not suffice for all of them.
         """
         read = await map_concurrently(
-            functools.partial(self._read, viewer),
+            functools.partial(self._read, request.viewer),
             hits,
             in_flight_max=READS_IN_FLIGHT_MAX,
             name="search-hit",
         )
+
+        budget = request.budget
 
         def match_all() -> list[Result | None]:
             matched: list[Result | None] = []
             for hit, json in zip(hits, read, strict=True):
                 if matched and (budget.is_over() or budget.matched_chars >= MATCHED_CHARS_MAX):
                     break
-                matched.append(match_hit(query, blocked, hit, json, budget))
+                matched.append(match_hit(request, hit, json))
             return matched
 
-        return await self._run(viewer, self._matching_thread, budget, match_all)
+        return await self._run(request, self._matching_thread, match_all)
 
     async def _read(self, viewer: UserId, hit: Hit) -> bytes | None:
         """Return the JSON of a candidate's message; None if the viewer cannot read it now."""
@@ -332,19 +305,22 @@ class Search:
         return page.messages[0] if page.messages else None
 
 
-def match_hit(
-    query: Query, blocked: set[UserId], hit: Hit, json: bytes | None, budget: WorkBudget
-) -> Result | None:
+def match_hit(request: _Request, hit: Hit, json: bytes | None) -> Result | None:
     """Return the result for a candidate; None if its message must not be returned."""
     if json is None:
         return None
     message = codec.decode_message(json)
     is_same = message.seq == hit.seq and message.ts == hit.ts
-    if not is_same or message.deleted or not is_message(message) or message.sender in blocked:
+    if (
+        not is_same
+        or message.deleted
+        or not is_message(message)
+        or message.sender in request.blocked
+    ):
         return None
     text = normalize(message.body)
-    budget.matched_chars += len(text)
-    spans = match(query, message, text)
+    request.budget.matched_chars += len(text)
+    spans = match(request.query, message, text)
     return None if spans is None else Result(json, make_snippet(text, spans))
 
 

@@ -39,12 +39,6 @@ from chatserver.features.search.engines.lance_table import (
     match_word,
     quote_sql,
 )
-from chatserver.features.search.engines.query_limits import (
-    MATCHES_MAX,
-    PREFIX_CHARS_MAX,
-    RANKED_MAX,
-    WINDOWS_MAX,
-)
 from chatserver.features.search.model import (
     Changes,
     Cursor,
@@ -60,6 +54,10 @@ from chatserver.features.search.query import Query, Term
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.telemetry.failpoints import failpoint
 
+RANKED_MAX: Final = 500  # maximum matches of a search sorted by relevance
+MATCHES_MAX: Final = 1_000  # maximum matches per table query
+WINDOWS_MAX: Final = 12  # maximum table queries to find the newest matches
+PREFIX_CHARS_MAX: Final = 8  # maximum characters of a prefix in a query
 STATE_ID: Final = "#state"  # document ids contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
 UNINDEXED_ROWS_MAX: Final = 20_000  # after this many changed rows, `maintain` ignores the interval
@@ -246,7 +244,7 @@ def _build_full_text_query(terms: Sequence[Term]) -> FullTextQuery | None:
         if len(whole) == 1:
             parts.append(match_word(whole[0], "body"))
         elif whole:
-            parts.append(match_phrase(whole, "body"))
+            parts.append(match_phrase(" ".join(whole), "body"))
         if term.is_prefix:
             parts.append(match_word(term.tokens[-1][:PREFIX_CHARS_MAX], "prefixes"))
     return match_all(parts)

@@ -41,8 +41,8 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 # The type stubs of LanceDB declare optional arguments as required.
-_match_query: Callable[..., FullTextQuery] = lance_query.MatchQuery
-_phrase_query: Callable[..., FullTextQuery] = lance_query.PhraseQuery
+match_word: Callable[..., FullTextQuery] = lance_query.MatchQuery
+match_phrase: Callable[..., FullTextQuery] = lance_query.PhraseQuery
 _boolean_query: Callable[..., FullTextQuery] = lance_query.BooleanQuery
 
 os.environ.setdefault("LANCE_LOG", "error")
@@ -176,16 +176,6 @@ class LanceTable:
 
 
 # full-text queries
-
-
-def match_word(word: str, column: str) -> FullTextQuery:
-    """Return a query for one token."""
-    return _match_query(word, column)
-
-
-def match_phrase(words: Iterable[str], column: str) -> FullTextQuery:
-    """Return a query for consecutive tokens."""
-    return _phrase_query(" ".join(words), column)
 
 
 def match_all(parts: Sequence[FullTextQuery]) -> FullTextQuery | None:

@@ -12,11 +12,13 @@ from typing import Final
 
 import msgspec
 
-from chatserver.features.search.engines.query_limits import RANKED_MAX, SCAN_SIZES, SCOPED_CHATS_MAX
 from chatserver.features.search.model import Cursor, Hit, HitPage
 from chatserver.features.search.query import Query, Term
 from chatserver.features.search.work_budget import WorkBudget
 
+RANKED_MAX: Final = 500  # matches sorted by relevance: the newest ones
+SCOPED_CHATS_MAX: Final = 64  # with more chats, the FTS5 query has no chat filter
+SCAN_SIZES: Final = (512, 2_048, 8_192)  # matches read per query without a chat filter
 KNOWN_CHATS_MAX: Final = 100_000  # maximum chats in a connection's cache of the table `name`
 SCORED_AT_ONCE: Final = 32  # texts read into memory at once for the order by relevance
 SLOTS: Final = 1024  # maximum number of documents with the same `ts`

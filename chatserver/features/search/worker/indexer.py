@@ -37,6 +37,7 @@ from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import new_id
 from chatserver.errors import LostRace, Unavailable
 from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.search.model import (
     ORIGIN,
@@ -390,7 +391,7 @@ async def run_search(container: StorageContainer, owner: str) -> None:
     async def index(number: int) -> None:
         await Indexer(
             container=container,
-            engine=search.open_writer(number),
+            engine=open_engine(container.settings, number, is_writer=True),
             number=number,
             partitions=partitions[number],
             owner=owner,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from chatserver.container.storage import StorageContainer
 from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.hot import IndexFeed
 from chatserver.features.search.model import ORIGIN, Rebuild, State, Stats
 
@@ -35,7 +36,7 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
     search, feed = container.get(SearchContainer), IndexFeed(container.hot)
     statuses = []
     for number, partitions in search.partitions.items():
-        engine = search.open_reader(number)
+        engine = open_engine(container.settings, number, is_writer=False)
         try:
             state = await asyncio.to_thread(engine.load)
             stats = await asyncio.to_thread(engine.measure)
