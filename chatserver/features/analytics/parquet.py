@@ -94,10 +94,10 @@ def replace_rows(data: bytes | None, units: Iterable[Unit], rows: pa.Table) -> b
     ranges: dict[str, list[tuple[int, int]]] = {}
     for unit in units:
         ranges.setdefault(unit.chat, []).append((unit.first, unit.last))
-    places = zip(before["chat"].to_pylist(), before["seq"].to_pylist(), strict=True)
+    messages = zip(before["chat"].to_pylist(), before["seq"].to_pylist(), strict=True)
     keep = [
         not any(first <= seq <= last for first, last in ranges.get(chat, ()))
-        for chat, seq in places
+        for chat, seq in messages
     ]
     after = pa.concat_tables([before.filter(pa.array(keep, pa.bool_())), rows]).sort_by(_ORDER)
     if after.equals(before):
