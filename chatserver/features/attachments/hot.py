@@ -13,16 +13,17 @@ Keys:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import attrs
 import msgspec
 import redis.exceptions
 
 from chatserver.errors import REDIS_DOWN, Unavailable
 from chatserver.features.attachments.keys import AttachmentKeys
 from chatserver.features.attachments.model import File
-from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.client import HotClient
 
 JOBS_MAX = 10_000
@@ -74,18 +75,6 @@ class SendableFiles:
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
 
 
-class RemoteFiles:
-    """Reads the metadata of files from the `directory` table, through an RPC worker."""
-
-    def __init__(self, calls: RpcClient) -> None:
-        self._calls = calls
-
-    async def find_file(self, file: str) -> File | None:
-        """Return the metadata of a file, or None if the file does not exist."""
-        payload = await self._calls.load_file(file)
-        return decode_file(payload) if payload else None
-
-
 class Job(NamedTuple):
     """An image to process. `entry` is the stream entry's id. `tries` has the current attempt."""
 
@@ -110,32 +99,32 @@ class MediaJobs:
         await self._hot.call("XACK", self._key, _GROUP, job.entry)
         await self._hot.call("XDEL", self._key, job.entry)
 
-    def make_reader(self, consumer: str, lease_s: float) -> JobReader:
-        """Return a reader of the queue, for one worker."""
-        return JobReader(hot=self._hot, key=self._key, consumer=consumer, lease_s=lease_s)
+    @contextlib.asynccontextmanager
+    async def open_reader(self, consumer: str, lease_s: float) -> AsyncIterator[JobReader]:
+        """Open a reader of the queue, for one worker."""
+        client = self._hot.create_blocking_client(self._key)
+        try:
+            await self._hot.create_group(self._key, _GROUP)
+            yield JobReader(
+                hot=self._hot,
+                key=self._key,
+                consumer=consumer,
+                lease_ms=int(lease_s * 1000),
+                client=client,
+            )
+        finally:
+            await client.aclose()
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class JobReader:
     """Claims new jobs, and jobs whose worker has crashed."""
 
-    def __init__(self, *, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
-        self._hot = hot
-        self._key = key
-        self._consumer = consumer
-        self._lease_ms = int(lease_s * 1000)
-        self._client: Any = None
-
-    async def __aenter__(self) -> JobReader:
-        self._client = self._hot.create_blocking_client(self._key)
-        try:
-            await self._hot.create_group(self._key, _GROUP)
-        except BaseException:
-            await self._client.aclose()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+    _hot: HotClient
+    _key: str
+    _consumer: str
+    _lease_ms: int
+    _client: Any
 
     async def claim(self, wait_ms: int) -> Job | None:
         """Claim a job, waiting up to `wait_ms` for one. Return None if there is none.

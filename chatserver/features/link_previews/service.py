@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+import attrs
 import structlog
 from yarl import URL
 
@@ -139,13 +140,13 @@ class PageFetcher:
         return None
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class LinkPreviews:
     """Returns previews to users, and caches them."""
 
-    def __init__(self, *, fetcher: PageFetcher, cache: PreviewCache, limits: RateLimits) -> None:
-        self._fetcher = fetcher
-        self._cache = cache
-        self._limits = limits
+    _fetcher: PageFetcher
+    _cache: PreviewCache
+    _limits: RateLimits
 
     async def get(self, user: UserId, url: str) -> PageSummary:
         """Return the preview of the page at `url`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from chatserver.container import storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import SYSTEM_USER
 from chatserver.features.accounts.container import AccountContainer
@@ -24,12 +23,7 @@ class PrivacyContainer:
         self._core = core
         self._client = core.dynamodb.for_feature("privacy")
         self.jobs = JobRows(self._client)
-        self.rows = PersonalRows(
-            client=self._client,
-            settings=core.settings.warm,
-            shards=core.write_shards,
-            bodies=core.long_bodies,
-        )
+        self.rows = PersonalRows(self._client, core.write_shards, core.long_bodies)
         self.exports = ExportFiles(core.store)
         self.redis_data = RedisUserData(core.hot)
 
@@ -63,14 +57,6 @@ class PrivacyContainer:
             messages=self.user_messages,
             system=SYSTEM_USER,
         )
-
-    @cached_property
-    def rewrite_exported(self) -> storage_feature_ports.RewriteExported:
-        return self._core.get_port(storage_feature_ports.REWRITE_EXPORTED)
-
-    @cached_property
-    def erase_indexed(self) -> storage_feature_ports.EraseIndexed:
-        return self._core.get_port(storage_feature_ports.ERASE_INDEXED)
 
     @cached_property
     def privacy(self) -> Privacy:

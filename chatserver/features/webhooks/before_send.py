@@ -18,6 +18,7 @@ import collections
 from collections.abc import Sequence
 from typing import Protocol
 
+import attrs
 import msgspec
 import structlog
 
@@ -52,28 +53,20 @@ class VerdictSource(Protocol):
         """Return the verdict. Raises ChatError if the request fails."""
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class BeforeSendCheck:
     """Requests verdicts; if a request fails, applies `before_send_policy` (accept or reject).
 
     One instance per process.
     """
 
-    def __init__(
-        self,
-        *,
-        verdicts: VerdictSource,
-        references: HotMembership,
-        settings: Webhooks,
-        clock: Clock,
-        body_bounds: BodyBounds = WIDEST,
-    ) -> None:
-        self.body_bounds = body_bounds
-        self._verdicts = verdicts
-        self._references = references
-        self._settings = settings
-        self._clock = clock
-        self._failures = 0
-        self._closed_until = float("-inf")
+    _verdicts: VerdictSource
+    _references: HotMembership
+    _settings: Webhooks
+    _clock: Clock
+    body_bounds: BodyBounds = WIDEST
+    _failures: int = attrs.field(default=0, init=False)
+    _closed_until: float = attrs.field(default=float("-inf"), init=False)
 
     async def check(self, question: messages.BeforeSend) -> str:
         """Return the text to commit.
@@ -117,7 +110,8 @@ class BeforeSendCheck:
         try:
             async with asyncio.timeout(self._settings.before_send_timeout_s):
                 verdict = await self._verdicts.request_verdict(question)
-            _check(verdict, self.body_bounds)
+            if verdict.action == "change":
+                parse_body(verdict.body or "", self.body_bounds)
         except (ChatError, TimeoutError) as exc:
             self._record_failure(exc)
             return None
@@ -135,29 +129,15 @@ class BeforeSendCheck:
             log.error("before_send.skipped", for_s=BREAKER_S)
 
 
-def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
-    """Check that message text from the webhook is valid. Raises ChatError."""
-    if verdict.action == "change":
-        parse_body(verdict.body or "", bounds)
-
-
+@attrs.define(eq=False, repr=False)
 class _UncheckedMessage:
     """A message that waits for its verdict, then for the sender's earlier messages in the chat."""
 
-    __slots__ = ("attachments", "frame", "listener", "messaging", "outcome")
-
-    def __init__(
-        self,
-        messaging: MessageSender,
-        frame: frames.Send,
-        listener: SendListener,
-        attachments: Sequence[frames.Attachment],
-    ) -> None:
-        self.messaging = messaging
-        self.frame = frame
-        self.listener = listener
-        self.attachments = attachments
-        self.outcome: str | ChatError | None = None
+    messaging: MessageSender
+    frame: frames.Send
+    listener: SendListener
+    attachments: Sequence[frames.Attachment]
+    outcome: str | ChatError | None = None
 
 
 class BeforeSendQueue:

@@ -163,7 +163,7 @@ class EventDeliverer:
             await self._events.dead_letter(waiting, f"invalid event: {exc}")
             return True
         try:
-            status = await self._webhook.deliver(waiting.event, event.type, event.id)
+            status = (await self._webhook.call(waiting.event, event.type, event.id)).status
         except (BadRequest, Unavailable) as exc:
             await self._fail(waiting, exc.message)
             return False

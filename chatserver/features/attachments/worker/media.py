@@ -182,7 +182,7 @@ class MediaWorker:
             Unavailable: a data store is unavailable; restart the worker.
         """
         lease_s = thumbnail_process.WAIT_FACTOR * FAST_CPU_S + LEASE_MARGIN_S
-        async with self._jobs.make_reader(self._name, lease_s) as reader:
+        async with self._jobs.open_reader(self._name, lease_s) as reader:
             while True:
                 await self._run_one(reader)
 

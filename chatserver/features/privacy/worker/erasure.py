@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.container.storage_feature_ports import ERASE_INDEXED, REWRITE_EXPORTED
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
@@ -30,7 +31,6 @@ from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import ReceiptLine
-from chatserver.features.privacy.settings import Privacy
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.job_worker import (
@@ -71,7 +71,10 @@ class Erasure:
     def __init__(self, container: StorageContainer, claimed: ClaimedJob) -> None:
         self._container = container
         self._privacy = container.get(PrivacyContainer)
-        self._settings = container.settings.get(Privacy)
+        self._attachments = container.get(AttachmentContainer)
+        self._companions = container.get(CompanionContainer)
+        self._rewrite_exported = container.get_port(REWRITE_EXPORTED)
+        self._erase_indexed = container.get_port(ERASE_INDEXED)
         self._claimed = claimed
         self._user = UserId(claimed.job.user)
         self._steps: dict[str, Callable[[], Awaitable[list[ReceiptLine]]]] = {
@@ -241,7 +244,7 @@ class Erasure:
         `_check_erased` deletes the session items.
         """
         responses = sessions = 0
-        memories = self._container.get(CompanionContainer).memories
+        memories = self._companions.memories
         async for session in iter_sessions(self._container, self._user):
             sessions += 1
             await memories.close(self._user, session.companion)
@@ -251,7 +254,7 @@ class Erasure:
                         responses += await self._privacy.eraser.erase(session.companion, entry)
         await wait_until_persisted(self._container)
         async for session in iter_sessions(self._container, self._user):
-            await self._container.get(CompanionContainer).summaries.drop(session.chat)
+            await self._companions.summaries.drop(session.chat)
             await self._privacy.redis_data.remove_response_parts(session.chat)
             await self._rewrite_chat(session.chat)
         return [
@@ -262,8 +265,8 @@ class Erasure:
         ]
 
     async def _erase_copies(self) -> list[ReceiptLine]:
-        count = await self._privacy.rewrite_exported(await self._list_chats())
-        indexes = await self._privacy.erase_indexed(self._user)
+        count = await self._rewrite_exported(await self._list_chats())
+        indexes = await self._erase_indexed(self._user)
         return [
             ReceiptLine("copies", BUCKET, "analytics files rewritten", count),
             ReceiptLine("copies", INDEX, "partitions of the search index compacted", indexes),
@@ -293,15 +296,15 @@ class Erasure:
         return [ReceiptLine("files", f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
 
     async def _remove_file(self, name: str) -> None:
-        await self._container.get(AttachmentContainer).sendable.drop([name])
+        await self._attachments.sendable.drop([name])
         for _ in range(REMOVE_TRIES_MAX):
-            file = await self._container.get(AttachmentContainer).rows.find_file(name)
+            file = await self._attachments.rows.find_file(name)
             if file is None:
                 await self._privacy.rows.remove_row(self._user, FILE_PREFIX + name)
                 return
-            await self._container.get(AttachmentContainer).objects.remove(file)
+            await self._attachments.objects.remove(file)
             failpoint("erasure.in_files")
-            if await self._container.get(AttachmentContainer).rows.remove_file(file):
+            if await self._attachments.rows.remove_file(file):
                 return
         raise Unavailable(
             f"file {name}: too many concurrent changes; try again",
@@ -370,11 +373,11 @@ class Erasure:
             await self._privacy.redis_data.remove_keys(self._user)
             if remaining == 0:
                 await self._rewrite_archive()
-                await self._privacy.rewrite_exported(await self._list_chats())
-                await self._privacy.erase_indexed(self._user)
+                await self._rewrite_exported(await self._list_chats())
+                await self._erase_indexed(self._user)
                 await self._privacy.rows.remove_archive_pointers(self._user)
                 # Delete the sessions last, because they point to the companions' messages.
-                await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
+                await self._companions.session_rows.remove_all(self._user)
                 return [ReceiptLine("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
         raise Unavailable(

@@ -67,7 +67,7 @@ class World:
         self.keys = ApiKeyRows(self.client)
         self.uploads = Attachments(self.client)
         self.moderation = Moderation(self.client)
-        self.personal = PersonalRows(client=at[0], settings=at[1])
+        self.personal = PersonalRows(at[0])
         self.pushes = PushSubscriptions(self.client, 3)
         self.muted = MutedChats(self.client)
         self.preferences = PreferenceRows(self.client)

@@ -72,11 +72,11 @@ async def test_sample_rows_of_the_model_are_found_by_the_repositories(tables: Ta
 
 def make_reads(tables: Tables) -> dict[str, Read]:
     """Return a read of each facet, whose result is true if it finds the rows."""
-    client, settings = tables.client, tables.settings
+    client = tables.client
     clock = FixedClock(NOW)
     shards = ShardedChats(client, clock)
     messages = MessageIndexes(client, clock, shards)
-    jobs, personal = JobRows(client), PersonalRows(client=client, settings=settings)
+    jobs, personal = JobRows(client), PersonalRows(client)
     manifests, migrations = Manifests(client), MigrationRows(client)
     pushes = PushSubscriptions(client, 10)
     files = Attachments(client)
