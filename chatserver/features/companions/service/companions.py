@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.companion_ids import (
     PREFIX,
     CompanionId,
@@ -66,7 +66,7 @@ class Companions:
             answer_tokens_max=1_024,
             created_ms=0,
         )
-        created = checked.apply(base, self._now_ms())
+        created = checked.apply(base, get_now_ms(self._clock))
         _check_together(created)
         await self._rows.create(created)
         return created
@@ -86,7 +86,7 @@ class Companions:
             raise BadRequest("companion: at least one change is required")
         newest = await self._rows.get_newest(companion)
         _check_together(checked.apply(newest, 0))
-        return await self._rows.update(companion, checked, self._now_ms(), before)
+        return await self._rows.update(companion, checked, get_now_ms(self._clock), before)
 
     async def delete(self, companion: CompanionId) -> None:
         """Delete a companion: no new sessions can start. Idempotent. Raises NotFound.
@@ -94,7 +94,7 @@ class Companions:
         Existing messages remain. In active sessions, the response is "This companion no longer
         exists."
         """
-        await self._rows.delete(companion, self._now_ms())
+        await self._rows.delete(companion, get_now_ms(self._clock))
 
     async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
         """Return the given version of a companion, even if the companion has been deleted.
@@ -115,17 +115,17 @@ class Companions:
         """Return a page of companions, sorted by id, and the next page's `after`."""
         return await self._rows.list_page(limit=limit, after=after)
 
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)
-
 
 class CompanionCatalog:
     """Finds companions by version, and sessions by chat."""
 
-    def __init__(self, rows: CompanionRows, sessions: SessionRows, members: Directory) -> None:
+    def __init__(
+        self, rows: CompanionRows, sessions: SessionRows, members: Directory, clock: Clock
+    ) -> None:
         self._rows = rows
         self._sessions = sessions
         self._members = members
+        self._clock = clock
 
     async def find_persona(self, session: CompanionSession) -> Companion | None:
         """Return the version that responds in a session; None if the companion has been deleted.
@@ -160,6 +160,17 @@ class CompanionCatalog:
             return None
         companion = CompanionId(UserId(companions[0]))
         return await self._sessions.find(UserId(users[0]), companion, chat)
+
+    async def create_missing_chat(self, chat: ChatId) -> bool:
+        """Create the missing chat of a session; return False if no session has this chat id."""
+        session = await self.find_session_by_chat(chat)
+        if session is None:
+            return False
+        persona = await self._rows.get_companion(session.companion, session.ai_version)
+        await self._members.create_session_chat(
+            chat, session.user, session.companion, persona.name, self._clock.time()
+        )
+        return True
 
 
 def check(wanted: Changes) -> Changes:

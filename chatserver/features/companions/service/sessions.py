@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import attrs
 
-from chatserver.domain.clock import Clock
-from chatserver.domain.companion_ids import CompanionId, is_session_chat
+from chatserver.domain.clock import Clock, get_now_ms
+from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import Conflict, LostRace, NotFound
 from chatserver.features.companions.model import (
@@ -46,7 +46,6 @@ from chatserver.protocol import codec, frames
 from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.chats.directory import Directory
 
 HOLD_S = 20.0  # the repair worker ignores a change record that is younger than this
 TRIES_MAX = 4
@@ -133,7 +132,7 @@ class CompanionSessions:
             chat = active.chat  # a session that a concurrent request starts is not ended
             record = await self._prepare_end(active)
             try:
-                old = await self._rows.delete(active, self._now_ms())
+                old = await self._rows.delete(active, get_now_ms(self._clock))
             except Conflict:
                 await self._hot_membership.end(record)
             else:
@@ -246,7 +245,7 @@ class CompanionSessions:
 
     def _make(self, user: UserId, persona: Companion, ref: Ref) -> CompanionSession:
         chat = session_chat_id(user, persona.id, ref, self._clock.time())
-        return CompanionSession(user, persona.id, chat, persona.version, self._now_ms())
+        return CompanionSession(user, persona.id, chat, persona.version, get_now_ms(self._clock))
 
     async def _open(self, session: CompanionSession) -> Opened:
         """Create the session's chat if it is missing, and notify the user's devices."""
@@ -278,29 +277,3 @@ class CompanionSessions:
         """Apply the end of a session in Redis, and queue it for the assistant worker."""
         await self._propagation.finish(old.chat)
         await self._record_ended(old.chat)
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class SessionOpener:
-    """Creates a session's chat if it is missing."""
-
-    _catalog: CompanionCatalog
-    _companions: CompanionRows
-    _directory: Directory
-    _clock: Clock
-
-    async def create_missing_chat(self, chat: ChatId) -> bool:
-        """Create the missing chat of a session; return False if no session has this chat id."""
-        if not is_session_chat(chat):
-            return False
-        session = await self._catalog.find_session_by_chat(chat)
-        if session is None:
-            return False
-        persona = await self._companions.get_companion(session.companion, session.ai_version)
-        await self._directory.create_session_chat(
-            chat, session.user, session.companion, persona.name, self._clock.time()
-        )
-        return True

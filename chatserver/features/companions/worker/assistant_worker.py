@@ -25,38 +25,22 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import CompanionId
-from chatserver.domain.ids import ChatId, GatewayId
+from chatserver.domain.ids import ChatId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ClientError, CorruptData, Unavailable
-from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
-from chatserver.features.companions.hot.response_stream import ResponseStream
-from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import CompanionSession
-from chatserver.features.companions.providers.model_call import ModelCaller
-from chatserver.features.companions.providers.registry import Providers, load_sdk, open_models
+from chatserver.features.companions.providers.registry import load_sdk, open_models
 from chatserver.features.companions.settings import Companions
-from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
-from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.responder import (
     LeaseLost,
     Responder,
     ResponderContext,
     RetryLater,
 )
-from chatserver.features.companions.worker.session_summaries import SessionSummaries
-from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.bus.stream_waiter import StreamWaiter
-from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
-from chatserver.hot.chats.membership import HotMembership, MemberCheck
-from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.chats.persist_backlog import Backlog
-from chatserver.service.history.history_pages import History
-from chatserver.service.history.reader_views import ReaderViews
-from chatserver.service.messaging.message_sender import MessageSender
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_partitions
@@ -76,34 +60,13 @@ PRELOAD_PAGE = 100
 PRELOAD_PAGES_MAX = 20  # SDKs of further companions are loaded on first use
 
 
-class ResponseSlots:
-    """Counts the responses in progress in this process, across partitions."""
-
-    def __init__(self, responses_max: int) -> None:
-        self._max = responses_max
-        self.count = 0
-
-    @property
-    def room(self) -> int:
-        """The number of further responses that this process can start now."""
-        return self._max - self.count
-
-
 class AssistantWorker:
     """Responds in the companion sessions of one partition."""
 
-    def __init__(
-        self,
-        *,
-        container: StorageContainer,
-        context: ResponderContext,
-        running: ResponseSlots,
-        partition: int,
-        owner: str,
-    ) -> None:
-        self._container = container
+    def __init__(self, context: ResponderContext, partition: int, owner: str) -> None:
+        self._container = container = context.container
         self._context = context
-        self._running = running
+        self._responses_max = container.settings.get(Companions).responses_max
         self._lease = container.make_lease("assistant", owner, LEASE_S, partition)
         self._pending = PendingResponses(container.hot, partition)
         self._backlog = Backlog(container.hot, partition)
@@ -151,20 +114,20 @@ class AssistantWorker:
 
         The number of sessions in progress is limited per process.
         """
-        room = self._running.room
+        room = self._responses_max - self._context.running_count
         if room <= 0:
             return True
         due, is_pending = await self._pending.list_due(room + len(self._tasks))
         for chat in due:
-            if chat not in self._tasks and self._running.room > 0:
-                self._running.count += 1
+            if chat not in self._tasks and self._context.running_count < self._responses_max:
+                self._context.running_count += 1
                 task = asyncio.create_task(self._process_session(chat), name=f"session-{chat}")
                 self._tasks[chat] = task
                 task.add_done_callback(functools.partial(self._remove_task, chat))
         return is_pending
 
     def _remove_task(self, chat: ChatId, _: asyncio.Task[None]) -> None:
-        self._running.count -= 1
+        self._context.running_count -= 1
         del self._tasks[chat]
 
     async def _process_session(self, chat: ChatId) -> None:
@@ -253,67 +216,6 @@ class AssistantWorker:
             await self._context.memory_extractor.finish(session, persona, started.tries)
 
 
-def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
-    settings, hot, clock = container.settings, container.hot, container.clock
-    nobody = GatewayId("-")  # a worker is not a gateway: it has no connected devices
-    poster, chat_log = RemoteDelivery(container.gateway_stream_writer, nobody), ChatLog(hot)
-    body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-    members = MemberCheck(hot, container.audiences)
-    history = History(
-        log=chat_log,
-        older=container.older_tiers,
-        members=members,
-        clock=clock,
-        views=ReaderViews(chat_log, HiddenMessages(hot)),
-        pages=pages,
-    )
-    budgets = TokenBudgets(hot, settings.get(Companions))
-    companions = container.get(CompanionContainer)
-    files = container.get(AttachmentContainer)
-    models = ModelCaller(providers=providers, bounds=body, clock=clock)
-    return ResponderContext(
-        settings=settings,
-        clock=clock,
-        catalog=companions.catalog,
-        providers=providers,
-        history=history,
-        messaging=MessageSender(
-            commits=PartitionedCommit(hot, nobody),
-            audiences=container.audiences,
-            inboxes=container.inboxes,
-            undelivered=container.undelivered_chats,
-            devices=poster,
-            large_chats=LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
-            clock=clock,
-            body_bounds=body,
-        ),
-        references=HotMembership(hot),
-        budgets=budgets,
-        deltas=ResponseStream(hot),
-        inboxes=container.inboxes,
-        poster=poster,
-        session_memory=SessionSummaries(
-            bounds=body,
-            clock=clock,
-            models=models,
-            summaries=companions.summaries,
-            history=history,
-            budgets=budgets,
-        ),
-        images=PromptImages(files.rows, files.objects),
-        outbound=container.outbound,
-        memory_extractor=MemoryExtractor(
-            clock=clock,
-            models=models,
-            rows=companions.memory_rows,
-            sessions=companions.session_rows,
-            history=history,
-            budgets=budgets,
-            pending=PendingResponses(hot, 0),
-        ),
-    )
-
-
 async def preload_sdks(container: StorageContainer) -> None:
     """Load the SDK of each provider that a companion uses, in a thread.
 
@@ -343,17 +245,10 @@ async def run_assistant(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    running = ResponseSlots(container.settings.get(Companions).responses_max)
     async with open_models(container.settings.get(Companions)) as providers:
-        context = build_context(container, providers)
-
-        async def answer(partition: int) -> None:
-            await AssistantWorker(
-                container=container,
-                context=context,
-                running=running,
-                partition=partition,
-                owner=owner,
-            ).run()
-
-        await run_partitions(container.hot, "assistant", answer)
+        context = ResponderContext(container, providers)
+        await run_partitions(
+            container.hot,
+            "assistant",
+            lambda partition: AssistantWorker(context, partition, owner).run(),
+        )

@@ -26,7 +26,7 @@ import attrs
 import msgspec
 import structlog
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.errors import MODEL_DOWN, ChatError, LostRace, RateLimited, Unavailable
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -262,7 +262,7 @@ class MemoryExtractor:
         part: Sequence[PromptMessage],
         bound_ms: int,
     ) -> UserMemory:
-        now_ms = int(self._clock.time() * 1000)
+        now_ms = get_now_ms(self._clock)
         notes = memory.list_current(now_ms)
         failpoint("memory.before_model")
         text = await self._call_model(session, persona, notes, part)

@@ -37,9 +37,6 @@ from chatserver.features.push.hot import ChatFields, DueChat, PushNeed
 from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.settings import Notify
 from chatserver.features.push.worker.push_sender import PushSender
-from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.message_changes import HiddenMessages
-from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
@@ -83,10 +80,10 @@ class PushDispatcher:
         self._push_state, self._subscriptions = push.state, push.subscriptions
         self._muted_chats = push.muted_chats
         self._sender = sender
-        self._log = ChatLog(container.hot)
+        self._log = container.chat_log
         self._unread_counts = container.unread_counts
-        self._blocks = Blocks(container.hot)
-        self._hidden = HiddenMessages(container.hot)
+        self._blocks = container.blocks
+        self._hidden = container.hidden_messages
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
         # The newest seq that this process has pushed to a member. Later checks of the chat push
