@@ -9,13 +9,12 @@ from chatserver.container import feature_ports, storage_feature_ports
 from chatserver.container.feature_ports import Port
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.cold import Files
-from chatserver.features.attachments.hot import MediaJobs, SendableFiles, encode_file
+from chatserver.features.attachments.hot import MediaJobs, SendableFiles, SlowImages, encode_file
 from chatserver.features.attachments.model import with_message, without_message
 from chatserver.features.attachments.service.attachment_resolver import AttachmentResolver
 from chatserver.features.attachments.service.download_links import DownloadLinks, ReadAccess
 from chatserver.features.attachments.service.uploads import Uploads
 from chatserver.features.attachments.settings import Attachments as AttachmentSettings
-from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.protocol.frames import Attachment, Message

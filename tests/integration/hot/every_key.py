@@ -16,9 +16,8 @@ from chatserver.domain.message_change_types import MessageChange, Outcome
 from chatserver.domain.messages import PendingDraft, compute_digest
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.errors import Unavailable
-from chatserver.features.attachments.hot import MediaJobs, SendableFiles
+from chatserver.features.attachments.hot import MediaJobs, SendableFiles, SlowImages
 from chatserver.features.attachments.model import File
-from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.companions.hot.pending_responses import PendingMessage, PendingResponses
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets

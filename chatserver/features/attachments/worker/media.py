@@ -32,10 +32,9 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ClientError, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
-from chatserver.features.attachments.hot import Job, JobReader
+from chatserver.features.attachments.hot import Job, JobReader, SlowImage
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
-from chatserver.features.attachments.slow_images import SlowImage
 from chatserver.features.attachments.worker import thumbnail_process
 from chatserver.features.attachments.worker.thumbnail_process import (
     Interrupted,

@@ -6,8 +6,8 @@ import pytest
 
 from chatserver.domain.ids import UserId
 from chatserver.features.attachments import slow_images
+from chatserver.features.attachments.hot import SlowImages
 from chatserver.features.attachments.keys import AttachmentKeys
-from chatserver.features.attachments.slow_images import SlowImages
 from tests.integration.features.attachments.support import FileStack
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
