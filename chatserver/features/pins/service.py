@@ -23,7 +23,7 @@ from typing import Final
 import attrs
 import structlog
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER, Group
 from chatserver.domain.message_change_types import HiddenSeqs
@@ -92,7 +92,7 @@ class Pins:
             raise Conflict("seq: the message is deleted")
         if (await self._members.get_reader(chat, user)).stored < seq:
             await self._stored_waits.wait(chat, seq)
-        pin = Pin(seq, message.ts, int(self._clock.time() * 1000))
+        pin = Pin(seq, message.ts, get_now_ms(self._clock))
         request = compute_request_digest(user, ref)
         outcome = await self._add(chat, pin, request)
         if outcome is PinOutcome.FULL:

@@ -13,7 +13,7 @@ import attrs
 import structlog
 
 from chatserver.domain.access.logins import Marks
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, NotFound
 from chatserver.features.accounts.warm.accounts import AccountRows
@@ -90,7 +90,7 @@ class Privacy:
             Conflict: an export is already in progress.
             RateLimited: the user has reached the daily limit.
         """
-        now_ms = self._now_ms()
+        now_ms = get_now_ms(self._clock)
         job = Job(new_job_id(), "export", user, now_ms, now_ms)
         await self._jobs.create_export(job, EXPORTS_PER_DAY_MAX)
         log.info("privacy.export_requested", user=user)
@@ -134,7 +134,7 @@ class Privacy:
         """
         if user in self._reserved:
             raise Forbidden("user: is reserved by the server and cannot be erased")
-        now_ms = self._now_ms()
+        now_ms = get_now_ms(self._clock)
         receipt = await self._jobs.create_erasure(
             Job(new_job_id(), "erasure", user, now_ms, now_ms)
         )
@@ -156,6 +156,3 @@ class Privacy:
         if job is None or job.kind != "erasure":
             raise NotFound("receipt: does not exist")
         return job
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)

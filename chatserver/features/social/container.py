@@ -13,8 +13,7 @@ from chatserver.features.social.service.favorites import Favorites
 from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.service.pictures import SocialPictures, SpaceReaders
 from chatserver.features.social.service.social import Social
-from chatserver.features.social.service.timeline_backfill import Backfill, MergedAuthors
-from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.service.timelines import Backfill, MergedAuthors, Timelines
 from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.domain.text_validation import parse_name, parse_note
@@ -27,7 +27,7 @@ class Profiles:
         """
         display_name = None if name is None else parse_name(name)
         parse_person_id(user, "user")
-        await self._rows.create(user, display_name, int(self._clock.time() * 1000), None, None)
+        await self._rows.create(user, display_name, get_now_ms(self._clock), None, None)
 
     async def get(self, user: UserId) -> User:
         """Return the user's record. Raises NotFound."""

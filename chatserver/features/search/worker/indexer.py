@@ -34,6 +34,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import sleep_aligned
+from chatserver.domain.clock import get_now_ms
 from chatserver.domain.ids import new_id
 from chatserver.errors import LostRace, Unavailable
 from chatserver.features.search.container import SearchContainer
@@ -165,7 +166,7 @@ class Indexer:
 
     def _start_rebuild(self, request: str) -> None:
         self._state.generation += 1
-        self._state.rebuild = Rebuild(request, PARTS, int(self._container.clock.time() * 1000))
+        self._state.rebuild = Rebuild(request, PARTS, get_now_ms(self._container.clock))
         self._sweep = None
         log.info("search.rebuild_started", partition=self._number, request=request)
 
@@ -213,7 +214,7 @@ class Indexer:
     async def _index_new(self) -> bool:
         """Index new entries; return whether there are more."""
         changes, places, has_more = Changes(), {}, False
-        oldest_ms = now_ms = int(self._container.clock.time() * 1000)
+        oldest_ms = now_ms = get_now_ms(self._container.clock)
         for partition in self._partitions:
             position = self._state.places.get(partition, ORIGIN)
             upto = await self._feed.get_persisted(partition) if self._is_sweeping else "+"
@@ -327,7 +328,7 @@ class Indexer:
             if await self._run_in_thread(drop):
                 return True
         self._sweep = None
-        progress.finished_ms = int(self._container.clock.time() * 1000)
+        progress.finished_ms = get_now_ms(self._container.clock)
         if progress is state.catch_up:
             state.catch_up = None
         await self._apply(Changes())

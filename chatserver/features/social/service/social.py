@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import attrs
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.attachments.service.download_links import Link
@@ -164,7 +164,9 @@ class Social:
             NotFound: the author has no such picture.
             Unavailable: the post may have been created.
         """
-        post = Post(self._ids.next(), author, parse_content(content), self._now_ms(), image)
+        post = Post(
+            self._ids.next(), author, parse_content(content), get_now_ms(self._clock), image
+        )
         if image is not None:
             await self._pictures.add_use(author, image, post.id)
         await self._posts.create_post(post)
@@ -186,7 +188,7 @@ class Social:
         if (image := desired.get("image")) is not None:
             await self._posts.get_post(author, id_)
             await self._pictures.add_use(author, image, id_)
-        before, after = await self._posts.edit_post(author, id_, desired, self._now_ms())
+        before, after = await self._posts.edit_post(author, id_, desired, get_now_ms(self._clock))
         if before.image != after.image:
             await self._pictures.remove_use(before.image, id_)
         return (await self.build_views(author, [after]))[0]
@@ -199,7 +201,7 @@ class Social:
             Unavailable: the post may have been deleted.
         """
         post = await self._posts.get_post(author, id_)
-        if not await self._posts.delete_post(author, id_, self._now_ms()):
+        if not await self._posts.delete_post(author, id_, get_now_ms(self._clock)):
             raise NotFound(NO_POST)
         await self._pictures.remove_use(post.image, id_)
         await self._notify_workers()
@@ -293,7 +295,7 @@ class Social:
         await self._check_not_blocked(user, UserId(post_ref.author))
         await self._posts.get_post(post_ref.author, post_ref.post)
         await self._queue.check_capacity(post_ref.post)
-        if not await self._likes.like(user, post_ref, self._now_ms()):
+        if not await self._likes.like(user, post_ref, get_now_ms(self._clock)):
             return
         try:
             # Check again that the post exists: a concurrent deletion may have missed this like.
@@ -316,7 +318,7 @@ class Social:
         try:
             await self._queue.add("likes", post_ref.post, -1)
         except ChatError:
-            await self._likes.like(user, post_ref, self._now_ms())
+            await self._likes.like(user, post_ref, get_now_ms(self._clock))
             raise
 
     async def list_likes(
@@ -349,6 +351,3 @@ class Social:
             await self._wake_workers()
         except ChatError:
             return  # the workers also poll for jobs
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)

@@ -33,7 +33,7 @@ from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.frames import PostSignal
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import PostId, first_post_id
-from chatserver.features.social.service.timeline_backfill import DAY_S
+from chatserver.features.social.service.timelines import DAY_S
 from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.fanouts import SHARDS, Job
 from chatserver.protocol import codec

@@ -52,7 +52,7 @@ class Killed(Exception):
     """Stands for a kill of the worker."""
 
 
-NO_CACHE = {"chatserver.features.social.service.timeline_backfill.MERGED_CACHE_S": 0}
+NO_CACHE = {"chatserver.features.social.service.timelines.MERGED_CACHE_S": 0}
 
 
 async def list_timeline_rows(rows: SocialRows) -> list[tuple[str, str]]:
@@ -287,9 +287,7 @@ async def test_timeline_merges_a_limited_number_of_authors(redis_url: str, table
         assert [seen.post.author for seen in page] == ["alice"]
 
 
-@pytest.mark.constants(
-    {"chatserver.features.social.service.timeline_backfill.BACKFILL_POSTS_MAX": 3}
-)
+@pytest.mark.constants({"chatserver.features.social.service.timelines.BACKFILL_POSTS_MAX": 3})
 async def test_new_follow_adds_the_newest_posts_to_the_timeline(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,7 +327,7 @@ async def test_new_follow_adds_the_newest_posts_to_the_timeline(
 
 
 @pytest.mark.constants(
-    {"chatserver.features.social.service.timeline_backfill.BACKFILL_POSTS_MAX": 1, **NO_CACHE}
+    {"chatserver.features.social.service.timelines.BACKFILL_POSTS_MAX": 1, **NO_CACHE}
 )
 async def test_timeline_gets_no_older_posts_when_an_author_crosses_the_fan_out_limit(
     redis_url: str, tables: Tables
