@@ -32,7 +32,15 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Cold, Settings
 from chatserver.features.search.engines.registry import open_engine
-from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
+from chatserver.features.search.model import (
+    Changes,
+    Document,
+    DocumentRef,
+    Engine,
+    IndexQuery,
+    Order,
+    State,
+)
 from chatserver.features.search.query import parse_query
 from chatserver.features.search.settings import Search
 from chatserver.features.search.tokenizer import RULES_VERSION
@@ -133,7 +141,9 @@ def time_queries(engine: Engine, count: int) -> Figures:
                 chats = [f"g-{each}" for each in source.sample(range(CHATS), size)]
                 query = parse_query(make_query(source), "me")
                 began = time.perf_counter()
-                hits += len(engine.find(query, chats, order, 20, None, 0, WorkBudget(60)).hits)
+                hits += len(
+                    engine.find(IndexQuery(query, chats, order, 20, None, 0, WorkBudget(60))).hits
+                )
                 times.append(time.perf_counter() - began)
             found[f"{order}, {size} chats"] = {**summarize_ms(times), "hits": hits}
     return found
@@ -149,11 +159,15 @@ def time_changes(engine: Engine, count: int) -> Figures:
         query = parse_query(f"fresh{number} ", "me")
         began = time.perf_counter()
         engine.apply(Changes(documents={place: document}), state)
-        assert engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60)).hits
+        assert engine.find(
+            IndexQuery(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60))
+        ).hits
         refreshes.append(time.perf_counter() - began)
         began = time.perf_counter()
         engine.apply(Changes(removed={place}), state)
-        assert not engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60)).hits
+        assert not engine.find(
+            IndexQuery(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60))
+        ).hits
         removals.append(time.perf_counter() - began)
     began = time.perf_counter()
     erased = engine.erase_sender("user-7")

@@ -34,7 +34,6 @@ class AttachmentContainer:
         self.resolver = AttachmentResolver(
             files=self.sendable,
             load_file=self.rows.find_file,
-            settings=core.settings.get(AttachmentSettings),
             clock=core.clock,
         )
 

@@ -7,7 +7,6 @@ from chatserver.container.gateway import GatewayContainer
 from chatserver.features.attachments.hot import SendableFiles, decode_file
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.attachment_resolver import AttachmentResolver
-from chatserver.features.attachments.settings import Attachments
 
 
 def resolve_files(core: GatewayContainer) -> feature_ports.ResolveFiles:
@@ -19,6 +18,5 @@ def resolve_files(core: GatewayContainer) -> feature_ports.ResolveFiles:
     return AttachmentResolver(
         files=SendableFiles(core.hot),
         load_file=load_file,
-        settings=core.settings.get(Attachments),
         clock=core.clock,
     ).resolve

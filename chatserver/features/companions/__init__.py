@@ -30,7 +30,6 @@ FEATURE = Feature(
             "Create, list, update and delete AI companions.",
         ),
     },
-    sample_items="chatserver.features.companions.sample_items:sample_items",
     dev_data="chatserver.features.companions.dev_data:create_echo",
     ports={
         "check_companion_send": _SEND,

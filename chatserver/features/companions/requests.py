@@ -38,12 +38,17 @@ if TYPE_CHECKING:
     from chatserver.container.core import CoreContainer
     from chatserver.container.storage import StorageContainer
     from chatserver.features.companions.container import CompanionContainer
+    from chatserver.features.companions.service.sessions import Opened
 
 
 def _get_companions(container: StorageContainer) -> CompanionContainer:
     from chatserver.features.companions.container import CompanionContainer
 
     return container.get(CompanionContainer)
+
+
+def _build_reply(id_: int, opened: Opened) -> SessionReply:
+    return SessionReply(id_, describe_session(opened.session), opened.info)
 
 
 _SESSION = "/v1/companions/{companion:str}/session"
@@ -167,7 +172,7 @@ async def create_session(
     """Start a session. If one is already active, the error (409) contains its chat."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.create(user, companion, Ref(frame.ref))
-    return SessionReply(frame.id, describe_session(opened.session), opened.info)
+    return _build_reply(frame.id, opened)
 
 
 @request(
@@ -183,7 +188,7 @@ async def renew_session(
     """Atomically end the active session and start another."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.renew(user, companion, Ref(frame.ref))
-    return SessionReply(frame.id, describe_session(opened.session), opened.info)
+    return _build_reply(frame.id, opened)
 
 
 @request(
@@ -197,7 +202,7 @@ async def get_session(container: StorageContainer, user: UserId, frame: GetSessi
     opened = await _get_companions(container).sessions.get(
         user, parse_companion_id(frame.companion)
     )
-    return SessionReply(frame.id, describe_session(opened.session), opened.info)
+    return _build_reply(frame.id, opened)
 
 
 @request(

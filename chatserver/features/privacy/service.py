@@ -60,26 +60,18 @@ class Lockout:
         return len(logins)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Privacy:
     """Use cases for exports and erasures, for the HTTP API.
 
     `reserved`: users who cannot be erased. `sign` returns a download URL for an export's ZIP file.
     """
 
-    def __init__(
-        self,
-        *,
-        jobs: JobRows,
-        lockout: Lockout,
-        sign: Callable[[Job, int], Awaitable[str]],
-        clock: Clock,
-        reserved: Collection[str] = (),
-    ) -> None:
-        self._jobs = jobs
-        self._lockout = lockout
-        self._sign = sign
-        self._clock = clock
-        self._reserved = frozenset(reserved)
+    _jobs: JobRows
+    _lockout: Lockout
+    _sign: Callable[[Job, int], Awaitable[str]]
+    _clock: Clock
+    _reserved: Collection[str] = frozenset()
 
     # Exports
 

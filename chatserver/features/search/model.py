@@ -134,6 +134,18 @@ class Stats(NamedTuple):
     bytes: int
 
 
+class IndexQuery(NamedTuple):
+    """A query of an index partition."""
+
+    query: Query
+    chats: Collection[str]
+    order: Order
+    limit: int
+    start: Cursor | None
+    now_s: int
+    budget: WorkBudget
+
+
 class Engine(Protocol):
     """A partition of the index. Calls block, so they must run in a thread.
 
@@ -158,16 +170,7 @@ class Engine(Protocol):
     def expire(self, now_s: int) -> int:
         """Delete the documents that have expired; return how many there were."""
 
-    def find(
-        self,
-        query: Query,
-        chats: Collection[str],
-        order: Order,
-        limit: int,
-        start: Cursor | None,
-        now_s: int,
-        budget: WorkBudget,
-    ) -> HitPage:
+    def find(self, request: IndexQuery) -> HitPage:
         """Return at most `limit` hits in `chats`.
 
         Guarantees:

@@ -31,7 +31,15 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound, Unavailable
 from chatserver.features.search.frames import SearchResult, Segment
-from chatserver.features.search.model import DISABLED, Cursor, Engine, Hit, HitPage, Order
+from chatserver.features.search.model import (
+    DISABLED,
+    Cursor,
+    Engine,
+    Hit,
+    HitPage,
+    IndexQuery,
+    Order,
+)
 from chatserver.features.search.query import Query, parse_query
 from chatserver.features.search.text_matching import find_spans, make_snippet
 from chatserver.features.search.tokenizer import normalize
@@ -226,16 +234,17 @@ class Search:
         now_s = int(self._clock.time())
 
         def find(partition: int) -> HitPage:
-            cursor = position.cursors.get(partition)
             with metrics.SEARCH_LATENCY.labels("index").time():
                 return self._engines[partition].find(
-                    query=request.query,
-                    chats=request.chats[partition],
-                    order=request.order,
-                    limit=limit,
-                    start=cursor,
-                    now_s=now_s,
-                    budget=request.budget,
+                    IndexQuery(
+                        query=request.query,
+                        chats=request.chats[partition],
+                        order=request.order,
+                        limit=limit,
+                        start=position.cursors.get(partition),
+                        now_s=now_s,
+                        budget=request.budget,
+                    )
                 )
 
         found = await asyncio.gather(

@@ -9,6 +9,7 @@ from chatserver.domain.ids import UserId
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.social.hot import CountQueue, PostWakeUp
+from chatserver.features.social.model import PostIds
 from chatserver.features.social.service.favorites import Favorites
 from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.service.pictures import SocialPictures, SpaceReaders
@@ -94,7 +95,7 @@ class SocialContainer:
             social=self.social,
             messages=self._core.message_context,
             block_policy=self._core.block_policy,
-            clock=self._core.clock,
+            ids=PostIds(self._core.clock),
         )
 
     @cached_property

@@ -85,8 +85,9 @@ class BeforeSendCheck:
                 return question.body
             raise Unavailable("the before-send check is not available; try again")
         if verdict.action == "refuse":
-            if await self._is_committed(question):
-                return question.body
+            chat, sender, ref = ChatId(question.chat), UserId(question.sender), Ref(question.ref)
+            if await self._references.find_digest(chat, sender, ref) is not None:
+                return question.body  # a retry of a committed message
             raise Forbidden(f"body: {verdict.why}" if verdict.why else REFUSED)
         if verdict.action == "change" and verdict.body is not None:
             return verdict.body
@@ -97,10 +98,6 @@ class BeforeSendCheck:
         body = parse_body(frame.body, self.body_bounds)
         question = messages.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
         return msgspec.structs.replace(frame, body=await self.check(question))
-
-    async def _is_committed(self, question: messages.BeforeSend) -> bool:
-        chat, sender = ChatId(question.chat), UserId(question.sender)
-        return await self._references.find_digest(chat, sender, Ref(question.ref)) is not None
 
     async def _find_verdict(self, question: messages.BeforeSend) -> messages.Verdict | None:
         """Return the verdict; None if the webhook failed or is skipped."""

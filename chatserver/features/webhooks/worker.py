@@ -108,11 +108,7 @@ class EventDeliverer:
         self._pause_s = 0.0  # delay before the next attempt while the endpoint is down; else 0
 
     async def run(self) -> None:
-        """Deliver events until cancelled.
-
-        Raises:
-            Unavailable: Redis is unavailable; restart the worker.
-        """
+        """Deliver events until cancelled; see `run_webhooks`."""
         async with self._lease.release_on_exit():
             try:
                 while True:

@@ -147,7 +147,11 @@ class Exporter:
         }
         failpoint("analytics.before_record")
         await _for_each(
-            [result for result in done.values() if _is_changed(result)],
+            [
+                result
+                for result in done.values()
+                if (result.sha256, result.version) != (result.unit.sha256, result.unit.version)
+            ],
             lambda result: self._state.record(result.unit, result.sha256, result.version),
         )
         failpoint("analytics.after_record")
@@ -216,10 +220,6 @@ class Exporter:
         metrics.ANALYTICS_FILES.labels("written" if etag is None else "rewritten").inc()
         self.tally.files += 1
         self.tally.bytes += len(data)
-
-
-def _is_changed(loaded: UnitRows) -> bool:
-    return (loaded.sha256, loaded.version) != (loaded.unit.sha256, loaded.unit.version)
 
 
 def _merge(earlier: Changes, added: Changes) -> Changes:

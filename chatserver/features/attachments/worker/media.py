@@ -175,11 +175,7 @@ class MediaWorker:
         self._usage = usage
 
     async def run(self) -> None:
-        """Process images until cancelled.
-
-        Raises:
-            Unavailable: a data store is unavailable; restart the worker.
-        """
+        """Process images until cancelled; see `run_media`."""
         lease_s = thumbnail_process.WAIT_FACTOR * FAST_CPU_S + LEASE_MARGIN_S
         async with self._jobs.open_reader(self._name, lease_s) as reader:
             while True:
@@ -220,11 +216,7 @@ class SlowMediaWorker:
         self._processor = ImageProcessor(container, usage)
 
     async def run(self) -> None:
-        """Process images until cancelled.
-
-        Raises:
-            Unavailable: a data store is unavailable; restart the worker.
-        """
+        """Process images until cancelled; see `run_media`."""
         cpu_s = thumbnail_process.THUMB_TIMEOUT_S
         lease_s = thumbnail_process.WAIT_FACTOR * cpu_s + LEASE_MARGIN_S
         while True:

@@ -23,6 +23,7 @@ from chatserver.features.companions.keys import CompanionKeys
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.hot.redis.scripts import load_script
 
 # `record` calls the script after it has collected this many messages from whole backlog entries.
@@ -118,7 +119,8 @@ class PendingResponses:
         """Return the id of the last backlog entry that any worker has scanned."""
         key = self._keys.checkpoint(self._partition)
         heard, done = await self._hot.call("HMGET", key, "heard", "id")
-        return _max_entry_id(heard, done)
+        entry_ids = [(name or b"0-0").decode() for name in (heard, done)]
+        return max(entry_ids, key=parse_entry_id)
 
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
         """Record the pending work from backlog entries; return how many messages were recorded.
@@ -245,8 +247,3 @@ class PendingResponses:
         """Return whether the user has stopped the response."""
         stop = await self._hot.call("HGET", self._keys.response(started.chat), "stop")
         return int(stop or 0) >= started.seq
-
-
-def _max_entry_id(*entry_ids: bytes | None) -> str:
-    ms, n = max(tuple(map(int, (name or b"0-0").split(b"-"))) for name in entry_ids)
-    return f"{ms}-{n}"

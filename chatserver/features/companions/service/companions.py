@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import attrs
+
 from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.companion_ids import (
     PREFIX,
@@ -116,16 +118,14 @@ class Companions:
         return await self._rows.list_page(limit=limit, after=after)
 
 
+@attrs.define(eq=False, repr=False)
 class CompanionCatalog:
     """Finds companions by version, and sessions by chat."""
 
-    def __init__(
-        self, rows: CompanionRows, sessions: SessionRows, members: Directory, clock: Clock
-    ) -> None:
-        self._rows = rows
-        self._sessions = sessions
-        self._members = members
-        self._clock = clock
+    _rows: CompanionRows
+    _sessions: SessionRows
+    _members: Directory
+    _clock: Clock
 
     async def find_persona(self, session: CompanionSession) -> Companion | None:
         """Return the version that responds in a session; None if the companion has been deleted.

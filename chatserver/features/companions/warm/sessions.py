@@ -242,7 +242,12 @@ class SessionRows:
         query = self._table.build_query(span, is_newest_first=is_newest_first)
 
         async def load(rows: list[Item]) -> list[CompanionSession | None]:
-            return [decode_session(row) if _is_session(row) else None for row in rows]
+            return [
+                decode_session(row)
+                if ACTIVE_PREFIX in (sort := get_text(row, Field.SK)) or OLD in sort
+                else None
+                for row in rows
+            ]
 
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
@@ -284,11 +289,6 @@ class SessionRows:
     async def _find(self, user: UserId, sort: str) -> CompanionSession | None:
         item = await self._table.find((user, sort))
         return None if item is None else decode_session(item)
-
-
-def _is_session(row: Item) -> bool:
-    sort = get_text(row, Field.SK)
-    return sort.startswith(ACTIVE_PREFIX) or OLD in sort
 
 
 def _active_row(active: CompanionSession) -> Key:

@@ -181,13 +181,11 @@ class AssistantWorker:
 
     async def _schedule_retry(self, started: StartedResponse, wait_s: float) -> None:
         metrics.RESPONSES.labels("again").inc()
-        due_ms = await self._now_ms() + int(add_jitter(wait_s) * 1000)
-        await self._pending.schedule_retry(started, due_ms)
-
-    async def _now_ms(self) -> int:
-        """Return the Redis server's time, which determines when a retry starts."""
         hot = self._container.hot
-        return await hot.get_time_ms(hot.keys.checkpoint(self._lease.partition))
+        # The time of the Redis server determines when a retry starts.
+        now_ms = await hot.get_time_ms(hot.keys.checkpoint(self._lease.partition))
+        due_ms = now_ms + int(add_jitter(wait_s) * 1000)
+        await self._pending.schedule_retry(started, due_ms)
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -46,6 +46,7 @@ from chatserver.features.search.model import (
     DocumentRef,
     Hit,
     HitPage,
+    IndexQuery,
     Order,
     State,
     Stats,
@@ -139,30 +140,22 @@ class LanceEngine:
 
     # queries
 
-    def find(
-        self,
-        query: Query,
-        chats: Collection[str],
-        order: Order,
-        limit: int,
-        start: Cursor | None,
-        now_s: int,
-        budget: WorkBudget,
-    ) -> HitPage:
+    def find(self, request: IndexQuery) -> HitPage:
         """See `Engine`."""
+        query = request.query
         conditions = [
-            is_in("chat", chats),
-            f"(expires_at = 0 OR expires_at > {now_s})",
+            is_in("chat", request.chats),
+            f"(expires_at = 0 OR expires_at > {request.now_s})",
             f"ts >= {query.after_ts or 0}",
         ]
         if query.sender is not None:
             conditions.append(f"sender = {quote_sql(query.sender)}")
         if query.has_file:
             conditions.append("has_file")
-        search = _Search(self._table, query, conditions, budget)
-        if order is Order.RELEVANCE and query.terms:
-            return search.list_ranked(limit, start)
-        return search.list_newest(limit, start)
+        search = _Search(self._table, query, conditions, request.budget)
+        if request.order is Order.RELEVANCE and query.terms:
+            return search.list_ranked(request.limit, request.start)
+        return search.list_newest(request.limit, request.start)
 
     def measure(self) -> Stats:
         """See `Engine`."""
@@ -182,7 +175,6 @@ class _Search:
     ) -> None:
         self._table = table
         self._budget = budget
-        self._query = query
         self._conditions = conditions
         self._words = _build_full_text_query(query.terms)
         self._high = query.before_ts if query.before_ts is not None else (1 << 62)

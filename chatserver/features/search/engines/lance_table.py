@@ -80,7 +80,8 @@ class LanceTable:
     def __init__(self, settings: Cold, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._url = f"s3://{settings.bucket}/{_get_folder(settings)}"
+        tenant = f"{settings.tenant}/" if settings.tenant else ""
+        self._url = f"s3://{settings.bucket}/{tenant}{PREFIX}"
         self._table: Table | None = None
         self._lock = threading.Lock()
 
@@ -212,10 +213,6 @@ def _create_indexes(table: Table) -> None:
             ascii_folding=False,
         )
         table.create_index(column, config=words, replace=True)
-
-
-def _get_folder(settings: Cold) -> str:
-    return f"{settings.tenant}/{PREFIX}" if settings.tenant else PREFIX
 
 
 def _build_storage_options(settings: Cold) -> dict[str, str]:

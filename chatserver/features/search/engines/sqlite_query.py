@@ -12,9 +12,8 @@ from typing import Final
 
 import msgspec
 
-from chatserver.features.search.model import Cursor, Hit, HitPage
+from chatserver.features.search.model import Cursor, Hit, HitPage, IndexQuery
 from chatserver.features.search.query import Query, Term
-from chatserver.features.search.work_budget import WorkBudget
 
 RANKED_MAX: Final = 500  # matches sorted by relevance: the newest ones
 SCOPED_CHATS_MAX: Final = 64  # with more chats, the FTS5 query has no chat filter
@@ -37,20 +36,18 @@ class SqliteSearch:
     def __init__(
         self,
         connection: sqlite3.Connection,
+        request: IndexQuery,
         match: str | None,
         numbers: dict[int, str],
-        query: Query,
-        now_s: int,
-        budget: WorkBudget,
     ) -> None:
+        query = request.query
         self._connection = connection
-        self._budget = budget
+        self._budget = request.budget
         self._match = match
         self._numbers = numbers
-        self._now_s = now_s
+        self._now_s = request.now_s
         self._low = (query.after_ts or 0) * SLOTS
-        before = query.before_ts
-        self._high = (1 << 62) if before is None else before * SLOTS
+        self._high = (1 << 62) if query.before_ts is None else query.before_ts * SLOTS
         self._words = query.terms
         self._is_scoped = len(numbers) <= SCOPED_CHATS_MAX
         self._chats = msgspec.json.encode(list(numbers)).decode()

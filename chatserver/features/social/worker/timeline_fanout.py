@@ -71,11 +71,7 @@ class TimelineWorker:
         self._poll_at = 0.0
 
     async def run(self) -> None:
-        """Process jobs until cancelled.
-
-        Raises:
-            Unavailable: a data store became unavailable; start the worker again.
-        """
+        """Process jobs until cancelled; see `run_timeline`."""
         async with self._lease.release_on_exit():
             while True:
                 if not await self._lease.hold():

@@ -24,6 +24,7 @@ from chatserver.features.search.model import (
     DocumentRef,
     Engine,
     HitPage,
+    IndexQuery,
     Order,
     State,
 )
@@ -63,10 +64,12 @@ def test_query_that_exceeds_its_time_returns_its_thread(engine: SqliteEngine, or
     query = parse_query(QUERY, "ann")
     started = time.thread_time()
     with pytest.raises(Unavailable, match="did not respond in time"):
-        engine.find(query, ["g-1"], order, 10, None, 0, WorkBudget(0.02))
+        engine.find(IndexQuery(query, ["g-1"], order, 10, None, 0, WorkBudget(0.02)))
     used_s = time.thread_time() - started
 
-    page = engine.find(parse_query("a", "ann"), ["g-1"], order, 10, None, 0, WorkBudget(DEADLINE_S))
+    page = engine.find(
+        IndexQuery(parse_query("a", "ann"), ["g-1"], order, 10, None, 0, WorkBudget(DEADLINE_S))
+    )
 
     assert used_s < 0.5
     assert len(page.hits) == 10
@@ -81,7 +84,11 @@ def test_query_of_a_cancelled_request_returns_its_thread(engine: SqliteEngine) -
         begun.set()
         with pytest.raises(Unavailable):
             while True:
-                engine.find(parse_query(QUERY, "ann"), ["g-1"], Order.NEWEST, 10, None, 0, budget)
+                engine.find(
+                    IndexQuery(
+                        parse_query(QUERY, "ann"), ["g-1"], Order.NEWEST, 10, None, 0, budget
+                    )
+                )
         ended.set()
 
     thread = threading.Thread(target=find)
