@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from chatserver.domain.ids import UserId
+from chatserver.features.link_previews.keys import LinkPreviewKeys
 from chatserver.features.link_previews.model import (
     CACHE_S,
     FAILURE_CACHE_S,
@@ -26,17 +26,14 @@ class PreviewCache:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._keys = LinkPreviewKeys(hot.keys.partitions)
 
     async def find(self, url: str) -> PageSummary | None:
         """Return the cached summary, or None. A page without a preview has an empty summary."""
-        value = await self._hot.call("GET", self._get_key(url))
+        value = await self._hot.call("GET", self._keys.preview(compute_url_digest(url)))
         return None if value is None else _decoder.decode(value)
 
     async def put(self, url: str, summary: PageSummary) -> None:
-        key = self._get_key(url)
+        key = self._keys.preview(compute_url_digest(url))
         kept_s = FAILURE_CACHE_S if summary.is_empty else CACHE_S
         await self._hot.write("SET", key, msgspec.json.encode(summary), "EX", kept_s)
-
-    def _get_key(self, url: str) -> str:
-        digest = compute_url_digest(url)
-        return f"{{p{self._hot.keys.get_partition(UserId(digest))}}}:preview:{digest}"
