@@ -148,19 +148,19 @@ class Attachments:
             stored = await self.find_file(file)
             if stored is None:
                 return None
-            wanted = change(stored)
-            if wanted == stored:
+            changed = change(stored)
+            if changed == stored:
                 return stored
-            wanted = dataclasses.replace(wanted, rev=stored.rev + 1)
+            changed = dataclasses.replace(changed, rev=stored.rev + 1)
             actions = [
-                self._table.put_action(FILE.encode(wanted), if_=Attr(Field.REV) == stored.rev),
-                *self._build_due_actions(file, stored.due, wanted.due),
+                self._table.put_action(FILE.encode(changed), if_=Attr(Field.REV) == stored.rev),
+                *self._build_due_actions(file, stored.due, changed.due),
             ]
-            if stored.is_unreferenced != wanted.is_unreferenced:
-                number = 1 if wanted.is_unreferenced else -1
-                actions.append(self._build_count_update(wanted, number, 0))
+            if stored.is_unreferenced != changed.is_unreferenced:
+                number = 1 if changed.is_unreferenced else -1
+                actions.append(self._build_count_update(changed, number, 0))
             await self._table.client.transact(actions)
-            return wanted
+            return changed
 
         error = Unavailable(f"file {file}: too many concurrent changes; try again")
         return await retry_lost_races(attempt, error, attempts_max=TRIES_MAX)

@@ -63,10 +63,10 @@ class Preferences:
 
         They are sorted by chat id. Chats that the user has left may be included.
         """
-        page, following = await self._rows.list(user, after, limit)
+        page, next_after = await self._rows.list(user, after, limit)
         now_s = self._clock.time()
         shown = [without_ended_mute(row, now_s) for row in page]
-        return [row for row in shown if not has_defaults(row)], following
+        return [row for row in shown if not has_defaults(row)], next_after
 
     async def change(
         self, user: UserId, chat: ChatId, change: PreferencesChange

@@ -97,9 +97,9 @@ def companion() -> None:
 @with_options
 async def create(id_: str, **options: Any) -> None:
     """Create a companion. ID begins with ai- and is the companion's user id in chats."""
-    wanted = VersionOptions(**options).parse()
+    changes = VersionOptions(**options).parse()
     async with _open_companions() as companions:
-        created = await companions.create(id_, wanted)
+        created = await companions.create(id_, changes)
     click.echo(f"{created.id}  version {created.version}")
 
 
@@ -142,9 +142,9 @@ async def get(
 @with_options
 async def update(id_: str, **options: Any) -> None:
     """Create the next version of a companion; omitted fields keep their values."""
-    wanted = VersionOptions(**options).parse()
+    changes = VersionOptions(**options).parse()
     async with _open_companions() as companions:
-        created = await companions.update(parse_companion_id(id_, "ID"), wanted)
+        created = await companions.update(parse_companion_id(id_, "ID"), changes)
     click.echo(f"{created.id}  version {created.version}")
 
 

@@ -123,9 +123,9 @@ async def list_companions(
     """List companions, sorted by id."""
     after = None if frame.after is None else parse_companion_id(frame.after, "after")
     companions = _get_companions(container).companions
-    page, following = await companions.list_page(after, frame.limit)
+    page, next_after = await companions.list_page(after, frame.limit)
     infos = [describe_companion(companion) for companion in page]
-    return CompanionsPage(frame.id, infos, following is not None, following)
+    return CompanionsPage(frame.id, infos, next_after is not None, next_after)
 
 
 @request(
@@ -149,12 +149,12 @@ async def list_sessions(container: StorageContainer, user: UserId, frame: Sessio
     """
     cursors = container.cursors
     companion = None if frame.companion is None else parse_companion_id(frame.companion)
-    what = list_name(user, companion)
-    place: Mapping[str, str] | None = cursors.open(what, frame.after, dict[str, str])
-    page, following = await _get_companions(container).sessions.list_page(
-        user, companion, place, frame.limit
+    scope = list_name(user, companion)
+    start: Mapping[str, str] | None = cursors.open(scope, frame.after, dict[str, str])
+    page, next_start = await _get_companions(container).sessions.list_page(
+        user, companion, start, frame.limit
     )
-    sealed = cursors.sign(what, following)
+    sealed = cursors.sign(scope, next_start)
     infos = [describe_session(session) for session in page]
     return SessionsPage(frame.id, infos, sealed is not None, sealed)
 

@@ -78,14 +78,14 @@ class Rebuild(msgspec.Struct):
 class State(msgspec.Struct):
     """The state of an indexer, stored in the index itself.
 
-    `token`: fencing token of the writer. `places`: the last indexed backlog entry of each Redis
+    `token`: fencing token of the writer. `positions`: the last indexed backlog entry of each Redis
     partition. `epochs`: the epoch of each Redis partition. `generation` increases with each
     rebuild. `rules`: version of the tokenizer rules. `catch_up`: progress of indexing the changes
     that were made while no indexer was running.
     """
 
     token: int = 0
-    places: dict[int, str] = {}
+    positions: dict[int, str] = {}
     epochs: dict[int, str] = {}
     generation: int = 1
     rules: int = 0

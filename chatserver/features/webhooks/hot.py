@@ -47,9 +47,9 @@ class PendingEvent(NamedTuple):
 
 
 class DeadEvent(NamedTuple):
-    """A dead letter. `place` is ``<partition>:<entry id>``; `why` is the reason for the failure."""
+    """A dead letter. `id` is ``<partition>:<entry id>``; `why` is the reason for the failure."""
 
-    place: str
+    id: str
     attempts: int
     why: str
     event: bytes
@@ -169,7 +169,7 @@ class EventQueue:
 
     async def replay(self, dead: DeadEvent) -> None:
         """Queue a dead letter again, and reset its attempts."""
-        entry = dead.place.partition(":")[2]
+        entry = dead.id.partition(":")[2]
         if not entry:
             raise BadRequest("dead letter id: must be <partition>:<entry id>")
         await self._hot.transaction(

@@ -248,7 +248,7 @@ class PasswordLogins:
             raise Unauthenticated(WRONG_CREDENTIALS)
 
     async def change_password(
-        self, user: UserId, current: str, wanted: str, login: str | None
+        self, user: UserId, current: str, new_password: str, login: str | None
     ) -> None:
         """Change the password and end every other login.
 
@@ -267,7 +267,7 @@ class PasswordLogins:
         stored = await self._rows.find_credential(user)
         if stored is None:
             raise NotFound("password: this user has no password on this server")
-        text = self._passwords.parse(wanted, user)
+        text = self._passwords.parse(new_password, user)
         if await self._passwords.verify(stored.hash, current, attempt):
             hash_ = await self._passwords.hash(text, attempt)
             if not await self._rows.put_hash(user, hash_, get_now_ms(self._clock), stored.hash):

@@ -56,15 +56,15 @@ class Profiles:
             BadRequest, TooLarge: a value is not allowed.
             NotFound: the user does not exist.
         """
-        wanted: dict[str, str | None] = {}
+        desired: dict[str, str | None] = {}
         for field, text in changes.items():
-            wanted[field] = (
+            desired[field] = (
                 None
                 if not text
                 else parse_note(text, "about")
                 if field == "about"
                 else parse_name(text)
             )
-        if not wanted and is_discoverable is None:
+        if not desired and is_discoverable is None:
             return await self.get(user)
-        return await self._rows.put_profile(user, wanted, is_discoverable=is_discoverable)
+        return await self._rows.put_profile(user, desired, is_discoverable=is_discoverable)

@@ -46,7 +46,7 @@ class Companions:
         self._rows = rows
         self._clock = clock
 
-    async def create(self, id_: str | None, wanted: Changes) -> Companion:
+    async def create(self, id_: str | None, changes: Changes) -> Companion:
         """Create a companion. If `id_` is None, an id is generated.
 
         Raises:
@@ -54,7 +54,7 @@ class Companions:
             Conflict: the id belongs to another companion, which may have been deleted.
         """
         companion = parse_companion_id(f"{PREFIX}{new_id().lower()}" if id_ is None else id_, "id")
-        checked = check(wanted)
+        checked = check(changes)
         if checked.name is None or checked.provider is None or checked.model is None:
             raise BadRequest("name, provider, model: are required")
         base = Companion(
@@ -74,7 +74,7 @@ class Companions:
         return created
 
     async def update(
-        self, companion: CompanionId, wanted: Changes, before: int | None = None
+        self, companion: CompanionId, changes: Changes, before: int | None = None
     ) -> Companion:
         """Create the next version of a companion. `before`, if given, must be the newest version.
 
@@ -83,7 +83,7 @@ class Companions:
             NotFound: there is no such companion.
             Conflict: the newest version is not `before`.
         """
-        checked = check(wanted)
+        checked = check(changes)
         if checked == Changes():
             raise BadRequest("companion: at least one change is required")
         newest = await self._rows.get_newest(companion)
@@ -173,30 +173,30 @@ class CompanionCatalog:
         return True
 
 
-def check(wanted: Changes) -> Changes:
+def check(changes: Changes) -> Changes:
     """Validate the fields of a new companion version; return them with normalized text.
 
     Raises:
         BadRequest, TooLarge: a field is out of bounds.
     """
     for field, text, chars_max in (
-        ("name", wanted.name, NAME_CHARS_MAX),
-        ("prompt", wanted.prompt, PROMPT_CHARS_MAX),
-        ("model", wanted.model, MODEL_CHARS_MAX),
+        ("name", changes.name, NAME_CHARS_MAX),
+        ("prompt", changes.prompt, PROMPT_CHARS_MAX),
+        ("model", changes.model, MODEL_CHARS_MAX),
     ):
         if text is not None and len(text) > chars_max:
             raise TooLarge(f"{field}: must be at most {chars_max} characters")
-    if wanted.model is not None and not (wanted.model.isascii() and wanted.model.isprintable()):
+    if changes.model is not None and not (changes.model.isascii() and changes.model.isprintable()):
         raise BadRequest("model: must be printable ASCII")
-    if wanted.model == "":
+    if changes.model == "":
         raise BadRequest("model: must not be empty")
-    _check_tokens("context_tokens_max", wanted.context_tokens_max, CONTEXT_TOKENS_MIN)
-    _check_tokens("answer_tokens_max", wanted.answer_tokens_max, 1, ANSWER_TOKENS_MAX)
+    _check_tokens("context_tokens_max", changes.context_tokens_max, CONTEXT_TOKENS_MIN)
+    _check_tokens("answer_tokens_max", changes.answer_tokens_max, 1, ANSWER_TOKENS_MAX)
     return dataclasses.replace(
-        wanted,
-        name=None if wanted.name is None else parse_name(wanted.name),
-        prompt=None if wanted.prompt is None else wanted.prompt.strip(),
-        options=None if wanted.options is None else check_options(wanted.options),
+        changes,
+        name=None if changes.name is None else parse_name(changes.name),
+        prompt=None if changes.prompt is None else changes.prompt.strip(),
+        options=None if changes.options is None else check_options(changes.options),
     )
 
 

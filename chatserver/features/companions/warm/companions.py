@@ -110,16 +110,16 @@ class CompanionRows:
                 raise Conflict(f"version: is outdated; the newest is {newest.version}")
             if newest.version >= VERSIONS_MAX:
                 raise BadRequest(f"companion: has the maximum of {VERSIONS_MAX} versions")
-            following = changes.apply(newest, now_ms)
+            successor = changes.apply(newest, now_ms)
             is_newest = Attr(Field.VERSION) == newest.version
             try:
-                await self._write(following, is_newest & Attr(DirectoryField.ENDED).is_absent)
+                await self._write(successor, is_newest & Attr(DirectoryField.ENDED).is_absent)
             except ConditionFailed:
-                # If the stored version equals `following`, an earlier attempt wrote it, and its
+                # If the stored version equals `successor`, an earlier attempt wrote it, and its
                 # reply was lost. An equal version from another request is just as good.
-                if await self._find_version(companion, following.version) != following:
+                if await self._find_version(companion, successor.version) != successor:
                     raise
-            return following
+            return successor
 
         error = Unavailable(f"companion {companion}: too many concurrent changes; try again")
         return await retry_lost_races(attempt, error, attempts_max=TRIES_MAX)
@@ -189,11 +189,11 @@ class CompanionRows:
         page: Page[Companion] = await read_page(
             self._table.client, span, self._table.build_query(span), load, limit=limit, start=start
         )
-        following = None
+        next_after = None
         if page.next is not None:
             name = str(page.next[DirectoryField.SK]).removeprefix(HEAD_PREFIX)
-            following = CompanionId(UserId(name))
-        return page.items, following
+            next_after = CompanionId(UserId(name))
+        return page.items, next_after
 
     async def _write(self, companion: Companion, if_: Condition) -> None:
         actions = [

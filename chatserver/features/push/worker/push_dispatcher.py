@@ -113,7 +113,7 @@ class PushDispatcher:
             return done
         joined = await self._list_candidates(due.chat, chat_fields, messages)
         needs = await self._push_state.find_needs(due.chat, list(joined))
-        wanted: dict[UserId, Message] = {}
+        newest_by_user: dict[UserId, Message] = {}
         foreground: list[Message] = []
         for user, (need, read) in needs.items():
             newest = _find_newest(user, messages, max(read, joined[user] - 1))
@@ -122,8 +122,8 @@ class PushDispatcher:
             if need is PushNeed.FOREGROUND:
                 foreground.append(newest)
             elif self._pushed.get((due.chat, user), 0) < newest.seq:
-                wanted[user] = newest
-        await self._push(due.chat, wanted, needs, chat_fields)
+                newest_by_user[user] = newest
+        await self._push(due.chat, newest_by_user, needs, chat_fields)
         return self._find_next_check(due, foreground) or done
 
     async def is_current(self, user: UserId, notice: Notice) -> bool:
@@ -165,18 +165,18 @@ class PushDispatcher:
     async def _push(
         self,
         chat: ChatId,
-        wanted: Mapping[UserId, Message],
+        newest_by_user: Mapping[UserId, Message],
         needs: Mapping[UserId, tuple[PushNeed, Seq]],
         chat_fields: ChatFields,
     ) -> None:
         unmuted = await self._muted_chats.find_unmuted(
-            chat, list(wanted), self._container.clock.time()
+            chat, list(newest_by_user), self._container.clock.time()
         )
         async with open_task_group() as group:
             for user in unmuted:
-                work = self._notify_user(user, needs[user][0], wanted[user], chat_fields)
+                work = self._notify_user(user, needs[user][0], newest_by_user[user], chat_fields)
                 group.create_task(work, name=f"push-{user}")
-        for user, message in wanted.items():
+        for user, message in newest_by_user.items():
             self._pushed[chat, user] = message.seq
             self._pushed.move_to_end((chat, user))
         while len(self._pushed) > PUSHED_MAX:

@@ -151,7 +151,7 @@ class Indexer:
             self._start_rebuild(new_id())
             state.rules = RULES_VERSION
         for partition in self._partitions:
-            position = state.places.get(partition, "")
+            position = state.positions.get(partition, "")
             epoch = hot.get_epoch(partition)
             resumed = await self._feed.record_position(self._leases[partition], partition, position)
             # In a new epoch, the backlog may lack entries that have been persisted.
@@ -159,7 +159,7 @@ class Indexer:
             if position and not (resumed.is_complete and is_known):
                 self._start_catch_up(position, is_known=is_known)
             if not resumed.is_complete:
-                state.places[partition] = resumed.persisted
+                state.positions[partition] = resumed.persisted
             state.epochs[partition] = epoch
         await self._apply(Changes())
         log.info("search.started", partition=self._number, rebuilding=state.rebuild is not None)
@@ -213,28 +213,28 @@ class Indexer:
 
     async def _index_new(self) -> bool:
         """Index new entries; return whether there are more."""
-        changes, places, has_more = Changes(), {}, False
+        changes, positions, has_more = Changes(), {}, False
         oldest_ms = now_ms = get_now_ms(self._container.clock)
         for partition in self._partitions:
-            position = self._state.places.get(partition, ORIGIN)
+            position = self._state.positions.get(partition, ORIGIN)
             upto = await self._feed.get_persisted(partition) if self._is_sweeping else "+"
             entries = await self._feed.list_entries(partition, position, upto, READ_MAX)
             if not entries:
                 continue
             await self._run_in_thread(functools.partial(_add_entries, changes, entries))
-            places[partition] = entries[-1].id
+            positions[partition] = entries[-1].id
             has_more |= len(entries) == READ_MAX
             oldest_ms = min(oldest_ms, int(entries[0].id.partition("-")[0]))
         metrics.SEARCH_LAG.labels(str(self._number)).set((now_ms - oldest_ms) / 1000)
-        if places:
+        if positions:
             self._active_at = self._container.clock.monotonic()
-            self._state.places |= places
+            self._state.positions |= positions
             failpoint("search.before_apply")
             await self._apply(changes)
             failpoint("search.after_apply")
         for partition, lease in self._leases.items():
-            position = self._state.places.get(partition, ORIGIN)
-            if partition in places or self._container.clock.monotonic() > self._requests_at:
+            position = self._state.positions.get(partition, ORIGIN)
+            if partition in positions or self._container.clock.monotonic() > self._requests_at:
                 # Record even an unchanged position: trimming ignores a position that is old.
                 resumed = await self._feed.record_position(lease, partition, position)
                 if not resumed.is_complete:
@@ -345,7 +345,7 @@ class Indexer:
         for partition in self._partitions:
             persisted = await self._feed.get_persisted(partition)
             if parse_entry_id(persisted) < parse_entry_id(
-                self._state.places.get(partition, ORIGIN)
+                self._state.positions.get(partition, ORIGIN)
             ):
                 return False
         return True

@@ -44,7 +44,7 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
             engine.close()
         lag_s = 0.0
         for partition in partitions:
-            position = state.places.get(partition, ORIGIN)
+            position = state.positions.get(partition, ORIGIN)
             waiting = await feed.list_entries(partition, position, "+", 1)
             if waiting:
                 waiting_ms = int(waiting[0].id.partition("-")[0])

@@ -2,7 +2,7 @@
 
 Other attachments belong to a chat (decision 0019). A user's pictures belong to the user's private
 space, whose id is stored in place of a chat id. Each use of a picture, in a post or as the avatar,
-is recorded in `File.seqs` as a number that takes the place of a message seq. The file is deleted
+is recorded in `File.seqs` as a number instead of a message seq. The file is deleted
 after its last use is removed.
 
 Users who may read a post or profile may also read its picture.

@@ -115,23 +115,23 @@ class TimelineWorker:
         followers_max = self._settings.fanout_followers_max
         # A fan-out with a checkpoint continues even if the author's posts are now merged on read:
         # some timelines already have the post.
-        is_merged = job.place is None and await self._is_author_merged_on_read(author)
+        is_merged = job.checkpoint is None and await self._is_author_merged_on_read(author)
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())
-        if job.place is None:
+        if job.checkpoint is None:
             await self._write(job, [author])  # users see their own posts in their timeline
-        count, place = 0, job.place
+        count, checkpoint = 0, job.checkpoint
         while not is_merged or count < followers_max:
-            page = await self._social.graph.list_followers_after(author, place, PAGE)
+            page = await self._social.graph.list_followers_after(author, checkpoint, PAGE)
             if page:
                 failpoint("timeline.before_page")
                 if not is_merged:
                     await self._write(job, page)
                 failpoint("timeline.after_page")
                 await self._signal_online(job, page)
-                count, place = count + len(page), page[-1]
+                count, checkpoint = count + len(page), page[-1]
                 if not is_merged:
-                    await self._social.fanouts.save_checkpoint(job, place)
+                    await self._social.fanouts.save_checkpoint(job, checkpoint)
                 failpoint("timeline.after_record")
                 await self._lease.hold()
             if len(page) < PAGE:
