@@ -39,7 +39,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import Ref, UserId
 from chatserver.errors import ChatError
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import Info, Post, PostIds, PostRef
@@ -175,7 +175,9 @@ class SocialGraph:
 
     async def measure_renewals(self, renewals: int) -> Figures:
         made = self._container.get(CompanionContainer)
-        wanted = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
+        wanted = VersionChanges(
+            name="Ada", prompt="You are Ada.", provider="scripted", model="echo"
+        )
         ada = (await made.companions.create("ai-ada", wanted)).id
         users = [UserId(f"renewer{number:05d}") for number in range(renewals)]
         for user in users:

@@ -28,7 +28,7 @@ from chatserver.features.analytics.package_check import check_extra
 
 if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
-    from chatserver.features.analytics.duckdb_query import Result
+    from chatserver.features.analytics.duckdb_query import QueryResult
     from chatserver.features.analytics.worker.exporter import ExportTally
     from chatserver.hot.leases import Lease
 
@@ -194,7 +194,7 @@ def query(
 
     check_extra()
 
-    async def query_bucket() -> Result:
+    async def query_bucket() -> QueryResult:
         async with open_s3(prepare("analytics").cold) as store:
             return await query_exported_files(ParquetFiles(store), sql, max_rows)
 
@@ -207,7 +207,7 @@ def query(
         click.echo(f"only the first {max_rows} rows are shown; raise --max-rows", err=True)
 
 
-def _print_result(result: Result, form: str) -> None:
+def _print_result(result: QueryResult, form: str) -> None:
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
@@ -239,7 +239,7 @@ def _to_json_value(value: Any) -> Any:
             return str(value)
 
 
-def _format_table(result: Result) -> Sequence[str]:
+def _format_table(result: QueryResult) -> Sequence[str]:
     from chatserver.telemetry.printable_text import replace_unprintable
 
     def format_cell(value: Any) -> str:

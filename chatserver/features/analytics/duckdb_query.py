@@ -3,7 +3,7 @@
 The view `messages` reads the files as an Arrow dataset, so DuckDB loads only the columns and dates
 that a query needs. Each file is read with one GET: if a file is replaced during a query, the query
 sees either its old or its new version. Files whose rows have moved into a compacted file are
-ignored. If rows move during a query, the query must be repeated (`Snapshot.is_outdated`).
+ignored. If rows move during a query, the query must be repeated (`FileSnapshot.is_outdated`).
 
 Read-only: only a single SELECT or EXPLAIN statement is accepted. DuckDB has no access to files, the
 network, extensions, or Python objects of this process.
@@ -54,7 +54,7 @@ NOTHING_EXPORTED: Final = (
 ReadFile = Callable[[str], bytes]
 
 
-class Result(NamedTuple):
+class QueryResult(NamedTuple):
     """The result of a query. `is_cut`: the query found more rows than `rows`."""
 
     columns: Sequence[str]
@@ -87,7 +87,7 @@ def select_files(keys: Iterable[str], compacted: Mapping[str, FileFacts]) -> lis
     return sorted(key for key in keys if get_file_id(key) not in moved)
 
 
-class Snapshot:
+class FileSnapshot:
     """The files that existed at the time of one listing."""
 
     def __init__(
@@ -131,7 +131,7 @@ def _open(files: list[str], base: str, filesystem: pafs.FileSystem) -> ds.Datase
     )
 
 
-def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
+def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> QueryResult:
     """Run a statement and return up to `rows_max` rows.
 
     Raises:
@@ -157,10 +157,10 @@ def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
             rows = connection.fetchmany(rows_max + 1)
         except duckdb.Error as exc:
             raise BadRequest(f"analytics: {exc}") from exc
-    return Result(columns, rows[:rows_max], len(rows) > rows_max)
+    return QueryResult(columns, rows[:rows_max], len(rows) > rows_max)
 
 
-async def query_exported_files(files: ParquetFiles, sql: str, rows_max: int) -> Result:
+async def query_exported_files(files: ParquetFiles, sql: str, rows_max: int) -> QueryResult:
     """Run a statement on the files in S3 and return its first `rows_max` rows.
 
     Concurrent compaction does not affect the result.
@@ -180,13 +180,13 @@ async def query_exported_files(files: ParquetFiles, sql: str, rows_max: int) -> 
     def read(key: str) -> bytes:
         return asyncio.run_coroutine_threadsafe(files.read(key), loop).result()
 
-    def run(snapshot: Snapshot) -> Result:
+    def run(snapshot: FileSnapshot) -> QueryResult:
         return run_query(snapshot.open(), sql, rows_max)
 
     for _ in range(TRIES_MAX):
         keys = [file.key async for page in files.iter_files() for file in page]
         compacted = await files.list_facts(key for key in keys if is_compacted(key))
-        snapshot = Snapshot(keys, compacted, read)
+        snapshot = FileSnapshot(keys, compacted, read)
         if snapshot.is_outdated():
             continue
         try:

@@ -58,7 +58,7 @@ PARTITIONS: Final = (
 
 # The schema of `analytics/v1`, on which readers depend. Append only nullable columns; any other
 # change requires a new prefix.
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """A row. Each field is a column, with its type in Athena and its meaning."""
 
     chat: Annotated[str, "string", "id of the chat"]
@@ -88,7 +88,7 @@ class Row(NamedTuple):
 
 
 def _list_columns() -> Iterator[Column]:
-    for name, hint in typing.get_type_hints(Row, include_extras=True).items():
+    for name, hint in typing.get_type_hints(MessageRow, include_extras=True).items():
         python_type, type_, meaning = typing.get_args(hint)
         yield Column(name, type_, type(None) in typing.get_args(python_type), meaning)
 
@@ -141,7 +141,7 @@ def list_changes(entries: Iterable[Message]) -> dict[int, list[Message]]:
 
 def make_rows(
     entries: Iterable[Message], facts: ChatFacts, changes: Changes, *, with_bodies: bool
-) -> list[Row]:
+) -> list[MessageRow]:
     """Return a row for each message in `entries`, with the changes applied."""
     rows = []
     for entry in entries:
@@ -154,11 +154,11 @@ def make_rows(
     return rows
 
 
-def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
+def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> MessageRow:
     # An expiring message is exported without content, because the export is not notified of expiry.
     is_gone = message.deleted or message.expires_at is not None
     if is_gone:
-        return Row(
+        return MessageRow(
             chat=message.chat,
             chat_kind=facts.kind,
             seq=message.seq,
@@ -166,7 +166,7 @@ def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
             kind=message.kind,
             is_deleted=True,
         )
-    return Row(
+    return MessageRow(
         chat=message.chat,
         chat_kind=facts.kind,
         seq=message.seq,

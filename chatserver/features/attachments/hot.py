@@ -87,7 +87,7 @@ class SendableFiles:
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
 
 
-class Job(NamedTuple):
+class MediaJob(NamedTuple):
     """An image to process. `entry` is the stream entry's id. `tries` has the current attempt."""
 
     entry: str
@@ -106,7 +106,7 @@ class MediaJobs:
         """Queue an image. If the queue is full, its oldest images are dropped without a result."""
         await self._hot.call("XADD", self._key, "MAXLEN", "~", JOBS_MAX, "*", "f", file)
 
-    async def finish(self, job: Job) -> None:
+    async def finish(self, job: MediaJob) -> None:
         """Acknowledge and delete a job."""
         await self._hot.call("XACK", self._key, _GROUP, job.entry)
         await self._hot.call("XDEL", self._key, job.entry)
@@ -138,7 +138,7 @@ class JobReader:
     _lease_ms: int
     _client: Any
 
-    async def claim(self, wait_ms: int) -> Job | None:
+    async def claim(self, wait_ms: int) -> MediaJob | None:
         """Claim a job, waiting up to `wait_ms` for one. Return None if there is none.
 
         Guarantees:
@@ -152,7 +152,7 @@ class JobReader:
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._hot.name}: {exc}", public=REDIS_DOWN) from exc
 
-    async def _claim_abandoned(self) -> Job | None:
+    async def _claim_abandoned(self) -> MediaJob | None:
         waiting = await self._hot.with_deadline(
             self._client.xpending_range(
                 self._key, _GROUP, min="-", max="+", count=1, idle=self._lease_ms
@@ -173,7 +173,7 @@ class JobReader:
             return None
         return self._decode_job(claimed[0], tries + 1)
 
-    async def _claim_new(self, wait_ms: int) -> Job | None:
+    async def _claim_new(self, wait_ms: int) -> MediaJob | None:
         reply = await self._hot.with_deadline(
             self._client.xreadgroup(
                 _GROUP, self._consumer, {self._key: ">"}, count=1, block=wait_ms
@@ -181,9 +181,9 @@ class JobReader:
         )
         return self._decode_job(reply[0][1][0], 1) if reply else None
 
-    def _decode_job(self, entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> Job:
+    def _decode_job(self, entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> MediaJob:
         name, fields = entry
-        return Job(name.decode(), fields.get(b"f", b"").decode(), tries)
+        return MediaJob(name.decode(), fields.get(b"f", b"").decode(), tries)
 
 
 class SlowImage(NamedTuple):

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from chatserver.domain.ids import UserId
 from chatserver.errors import Conflict, RateLimited, TooLarge, Unavailable
-from chatserver.features.attachments.model import Bounds, File, Usage, check_size
+from chatserver.features.attachments.model import File, UploadBounds, Usage, check_size
 from chatserver.features.attachments.tables import FileField as Field
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import user_key
@@ -76,7 +76,7 @@ class Attachments:
     def __init__(self, client: DynamoClient) -> None:
         self._table = Table(client, DIRECTORY)
 
-    async def create_file(self, file: File, bounds: Bounds) -> File:
+    async def create_file(self, file: File, bounds: UploadBounds) -> File:
         """Store a file that is announced for upload, and return it.
 
         Guarantees:
@@ -204,7 +204,7 @@ class Attachments:
         return actions
 
     def _build_count_update(
-        self, file: File, number: int, size: int, bounds: Bounds | None = None
+        self, file: File, number: int, size: int, bounds: UploadBounds | None = None
     ) -> Action:
         condition = None
         if bounds is not None:

@@ -102,7 +102,7 @@ class ExtractionTimes(NamedTuple):
         return min(expires, bound) if bound else expires
 
 
-class Change(NamedTuple):
+class MemoryChange(NamedTuple):
     """A change that the model requests. `id` is the id of the entry to update or delete."""
 
     what: Literal["add", "update", "delete", "summary"]
@@ -135,12 +135,12 @@ class UserMemory:
         return sorted(current, key=lambda entry: (entry.updated, entry.id), reverse=True)
 
 
-def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
+def parse_changes(text: str, numbered: list[Entry]) -> list[MemoryChange]:
     """Parse the model's response, which has one change per line. Other lines are ignored.
 
     A number in a line is an entry's position in `numbered`, starting at 1.
     """
-    changes: list[Change] = []
+    changes: list[MemoryChange] = []
     for line in text.splitlines():
         match = _CHANGE.fullmatch(line.strip())
         if match is None or len(changes) >= CHANGES_MAX:
@@ -148,7 +148,7 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
         operation, argument = match[1].lower(), match[2]
         if operation in ("add", "summary"):
             if clean := clean_entry(argument):
-                changes.append(Change("add" if operation == "add" else "summary", clean))
+                changes.append(MemoryChange("add" if operation == "add" else "summary", clean))
             continue
         number_match = _NUMBERED.fullmatch(argument)
         if number_match is None or not 1 <= int(number_match[1]) <= len(numbered):
@@ -156,9 +156,9 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
         entry = numbered[int(number_match[1]) - 1]
         clean = clean_entry(number_match[2])
         if operation == "delete":
-            changes.append(Change("delete", id=entry.id))
+            changes.append(MemoryChange("delete", id=entry.id))
         elif clean and entry.kind == "fact":
-            changes.append(Change("update", clean, entry.id))
+            changes.append(MemoryChange("update", clean, entry.id))
     return changes
 
 
@@ -175,7 +175,7 @@ def clean_entry(text: str) -> str:
 
 def apply_changes(
     memory: UserMemory,
-    changes: Iterable[Change],
+    changes: Iterable[MemoryChange],
     source: Source,
     times: ExtractionTimes,
     *,
@@ -208,7 +208,7 @@ def apply_changes(
 
 def _apply(
     entries: dict[str, Entry],
-    change: Change,
+    change: MemoryChange,
     source: Source,
     new_id: str,
     times: ExtractionTimes,

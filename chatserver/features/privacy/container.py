@@ -11,7 +11,7 @@ from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.hot import RedisUserData
-from chatserver.features.privacy.service import Lockout, Privacy
+from chatserver.features.privacy.service import Lockout, PrivacyRequests
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.service.history.user_messages import UserMessages
@@ -59,8 +59,8 @@ class PrivacyContainer:
         )
 
     @cached_property
-    def privacy(self) -> Privacy:
-        return Privacy(
+    def privacy(self) -> PrivacyRequests:
+        return PrivacyRequests(
             jobs=self.jobs,
             lockout=self.lockout,
             sign=self.exports.sign_link,

@@ -61,7 +61,7 @@ class Lockout:
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class Privacy:
+class PrivacyRequests:
     """Use cases for exports and erasures, for the HTTP API.
 
     `reserved`: users who cannot be erased. `sign` returns a download URL for an export's ZIP file.

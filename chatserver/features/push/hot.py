@@ -40,7 +40,7 @@ class PushNeed(enum.IntEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DueChat:
+class DuePush:
     """A chat that a worker has claimed. Messages from seq `since` onward may need pushes.
 
     `time` identifies the claim. `claimed_ms` is the time of the claim, by the Redis clock.
@@ -97,7 +97,7 @@ class DueChats:
         )
         return bool(recorded)
 
-    async def claim_due(self, limit: int, hold_s: float) -> list[DueChat]:
+    async def claim_due(self, limit: int, hold_s: float) -> list[DuePush]:
         """Claim chats whose pushes are due.
 
         A claim expires after `hold_s`, unless `finish` is called.
@@ -113,12 +113,12 @@ class DueChats:
             {"token": self._lease.token, "hold_ms": hold_ms, "limit": limit},
         )
         return [
-            DueChat(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
+            DuePush(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
             for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
 
     async def finish(
-        self, due: DueChat, next_seq: Seq, recheck_after_s: float | None = None
+        self, due: DuePush, next_seq: Seq, recheck_after_s: float | None = None
     ) -> None:
         """Mark the pushes for messages before `next_seq` as done.
 

@@ -19,7 +19,7 @@ from chatserver.features.search.engines.registry import (
 )
 from chatserver.features.search.hot import IndexFeed
 from chatserver.features.search.model import Order, group_redis_partitions
-from chatserver.features.search.service import Position, Result, Search
+from chatserver.features.search.service import FoundMessage, MessageSearch, Position
 
 ERASURE_S_MAX: Final = 120.0
 ERASURE_POLL_S: Final = 0.2
@@ -42,14 +42,14 @@ class SearchContainer:
         return group_redis_partitions(count, redis_partitions)
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> MessageSearch:
         core = self._core
         readers = (
             [open_engine(core.settings, number, is_writer=False) for number in self.partitions]
             if is_enabled(core.settings)
             else []
         )
-        search = Search(
+        search = MessageSearch(
             engines=readers,
             chats=core.chats,
             members=core.members,
@@ -64,12 +64,12 @@ class SearchContainer:
 
     async def get_page(
         self, viewer: UserId, text: str, order: Order, limit: int, cursor: str | None
-    ) -> tuple[list[Result], str | None]:
+    ) -> tuple[list[FoundMessage], str | None]:
         """Return results and the cursor of the next page. Cursors are valid for HTTP and WebSocket.
 
         Raises:
             BadRequest: the cursor belongs to another search or another viewer.
-            ChatError: see `Search.find`.
+            ChatError: see `MessageSearch.find`.
         """
         if not self._is_loaded:  # importing LanceDB takes seconds and would block the event loop
             await asyncio.to_thread(load_engine, self._core.settings)

@@ -42,7 +42,7 @@ class DocumentRef(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Changes:
+class IndexChanges:
     """Changes to the index. A document is in at most one of the three collections."""
 
     documents: dict[DocumentRef, Document] = dataclasses.field(default_factory=dict)
@@ -75,7 +75,7 @@ class Rebuild(msgspec.Struct):
     finished_ms: int = 0
 
 
-class State(msgspec.Struct):
+class IndexerState(msgspec.Struct):
     """The state of an indexer, stored in the index itself.
 
     `token`: fencing token of the writer. `positions`: the last indexed backlog entry of each Redis
@@ -109,7 +109,7 @@ class Hit(NamedTuple):
     score: float = 0.0  # only with `Order.RELEVANCE`
 
 
-class Cursor(NamedTuple):
+class HitCursor(NamedTuple):
     """Start of a page of hits; each engine defines the meaning of `offset`."""
 
     ts: int
@@ -123,8 +123,8 @@ class HitPage(NamedTuple):
     """
 
     hits: list[Hit]
-    cursors: list[Cursor]
-    next: Cursor | None
+    cursors: list[HitCursor]
+    next: HitCursor | None
 
 
 class Stats(NamedTuple):
@@ -141,7 +141,7 @@ class IndexQuery(NamedTuple):
     chats: Collection[str]
     order: Order
     limit: int
-    start: Cursor | None
+    start: HitCursor | None
     now_s: int
     budget: WorkBudget
 
@@ -153,10 +153,10 @@ class Engine(Protocol):
     changes that were applied before its call.
     """
 
-    def load(self) -> State:
+    def load(self) -> IndexerState:
         """Return the stored state."""
 
-    def apply(self, changes: Changes, state: State) -> None:
+    def apply(self, changes: IndexChanges, state: IndexerState) -> None:
         """Apply changes and store the state.
 
         Guarantees:

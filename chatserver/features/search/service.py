@@ -33,9 +33,9 @@ from chatserver.errors import NotFound, Unavailable
 from chatserver.features.search.frames import SearchResult, Segment
 from chatserver.features.search.model import (
     DISABLED,
-    Cursor,
     Engine,
     Hit,
+    HitCursor,
     HitPage,
     IndexQuery,
     Order,
@@ -76,12 +76,12 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     candidates.
     """
 
-    cursors: dict[int, Cursor]
+    cursors: dict[int, HitCursor]
     ended: list[int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class FoundMessage:
     """A message as JSON, and a snippet of its text in which the matches are marked."""
 
     json: bytes
@@ -107,11 +107,11 @@ class _Request(NamedTuple):
 class _Candidate(msgspec.Struct, frozen=True):
     partition: int
     hit: Hit
-    cursor: Cursor
+    cursor: HitCursor
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class Search:
+class MessageSearch:
     """Search use case."""
 
     _engines: Sequence[Engine]
@@ -148,7 +148,7 @@ class Search:
 
     async def find(
         self, viewer: UserId, text: str, order: Order, limit: int, start: Position | None
-    ) -> tuple[list[Result], Position | None]:
+    ) -> tuple[list[FoundMessage], Position | None]:
         """Return results, and the `start` of the next page.
 
         Guarantees:
@@ -194,8 +194,8 @@ class Search:
 
     async def _collect(
         self, request: _Request, limit: int, position: Position
-    ) -> tuple[list[Result], Position | None]:
-        results: list[Result] = []
+    ) -> tuple[list[FoundMessage], Position | None]:
+        results: list[FoundMessage] = []
         checked = size = 0
         while checked < CHECKED_MAX and len(results) < limit:
             unfinished = [chat for chat in request.chats if chat not in position.ended]
@@ -279,7 +279,7 @@ class Search:
         if cost:
             self._charge(viewer, cost)
 
-    async def _check(self, request: _Request, hits: Sequence[Hit]) -> list[Result | None]:
+    async def _check(self, request: _Request, hits: Sequence[Hit]) -> list[FoundMessage | None]:
         """Return the results for the first hits; None for a message that must not be returned.
 
         There are fewer results than hits if the budget does not suffice for all of them.
@@ -293,8 +293,8 @@ class Search:
 
         budget = request.budget
 
-        def match_all() -> list[Result | None]:
-            matched: list[Result | None] = []
+        def match_all() -> list[FoundMessage | None]:
+            matched: list[FoundMessage | None] = []
             for hit, json in zip(hits, read, strict=True):
                 if matched and (budget.is_over() or budget.matched_chars >= MATCHED_CHARS_MAX):
                     break
@@ -314,7 +314,7 @@ class Search:
         return page.messages[0] if page.messages else None
 
 
-def match_hit(request: _Request, hit: Hit, json: bytes | None) -> Result | None:
+def match_hit(request: _Request, hit: Hit, json: bytes | None) -> FoundMessage | None:
     """Return the result for a candidate; None if its message must not be returned."""
     if json is None:
         return None
@@ -330,7 +330,7 @@ def match_hit(request: _Request, hit: Hit, json: bytes | None) -> Result | None:
     text = normalize(message.body)
     request.budget.matched_chars += len(text)
     spans = match(request.query, message, text)
-    return None if spans is None else Result(json, make_snippet(text, spans))
+    return None if spans is None else FoundMessage(json, make_snippet(text, spans))
 
 
 def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, int]] | None:
@@ -353,7 +353,7 @@ def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, i
 
 def merge(
     results: Mapping[int, HitPage], order: Order, limit: int
-) -> tuple[list[_Candidate], dict[int, Cursor | None]]:
+) -> tuple[list[_Candidate], dict[int, HitCursor | None]]:
     """Merge candidates of all partitions; return the first `limit` and the partitions' cursors.
 
     A partition's cursor follows its last returned candidate; None if there are no more candidates.
@@ -380,7 +380,7 @@ def merge(
     else:
         candidates.sort(key=lambda candidate: (-candidate.hit.score, -candidate.hit.ts))
     best = candidates[:limit]
-    after: dict[int, Cursor | None] = {}
+    after: dict[int, HitCursor | None] = {}
     for partition, page in results.items():
         own = [candidate for candidate in best if candidate.partition == partition]
         if len(own) == len(page.hits):

@@ -14,7 +14,7 @@ from chatserver.features.social.service.favorites import Favorites
 from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.service.pictures import SocialPictures, SpaceReaders
 from chatserver.features.social.service.social import Social
-from chatserver.features.social.service.timelines import Backfill, MergedAuthors, Timelines
+from chatserver.features.social.service.timelines import MergedAuthors, TimelineBackfill, Timelines
 from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
@@ -78,7 +78,7 @@ class SocialContainer:
             graph=self.graph,
             profiles=self.profiles,
             queue=self.queue,
-            backfill=Backfill(
+            backfill=TimelineBackfill(
                 timeline_rows=self.timeline_rows,
                 posts=self.posts,
                 merged=self._merged,

@@ -44,7 +44,7 @@ class Info:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Counts:
+class UserCounts:
     """A user's follower, following and post counts."""
 
     followers: int = 0

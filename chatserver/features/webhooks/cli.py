@@ -12,7 +12,7 @@ from chatserver.cli.process_setup import prepare, require_redis
 from chatserver.command_options import with_options
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
-from chatserver.features.webhooks.hot import PENDING_MAX, DeadEvent, EventQueue
+from chatserver.features.webhooks.hot import PENDING_MAX, DeadEvent, WebhookQueue
 
 PAGE = 500
 
@@ -22,12 +22,12 @@ def webhooks() -> None:
     """List and replay webhook events that could not be delivered (dead letters)."""
 
 
-async def iter_dead(settings: Settings) -> AsyncGenerator[tuple[EventQueue, DeadEvent]]:
+async def iter_dead(settings: Settings) -> AsyncGenerator[tuple[WebhookQueue, DeadEvent]]:
     from chatserver.hot.redis.factory import open_hot
 
     async with open_hot(settings.redis) as hot:
         for partition in range(hot.keys.partitions):
-            events = EventQueue(hot, partition, PENDING_MAX)
+            events = WebhookQueue(hot, partition, PENDING_MAX)
             after = "0-0"
             while page := await events.list_dead(after, PAGE):
                 for dead in page:

@@ -55,7 +55,7 @@ class DeadEvent(NamedTuple):
     event: bytes
 
 
-class EventQueue:
+class WebhookQueue:
     """Webhook events of one partition."""
 
     def __init__(self, hot: HotClient, partition: int, pending_max: int) -> None:
@@ -184,7 +184,7 @@ class WebhookEvents:
         self._is_on = settings.events_url is not None
         self._hot = hot
         self._partitions = [
-            EventQueue(hot, number, PENDING_MAX) for number in range(hot.keys.partitions)
+            WebhookQueue(hot, number, PENDING_MAX) for number in range(hot.keys.partitions)
         ]
 
     @property
@@ -192,7 +192,7 @@ class WebhookEvents:
         return self._is_on
 
     async def publish(self, user: UserId, event: messages.HookEvent) -> None:
-        """Queue an event about a user; see `EventQueue.append`."""
+        """Queue an event about a user; see `WebhookQueue.append`."""
         if self._is_on:
             partition = self._hot.keys.get_partition(user)
             await self._partitions[partition].append([messages.encode(event)])

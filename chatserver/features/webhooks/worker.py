@@ -26,7 +26,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.webhooks.client import Webhook
-from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
+from chatserver.features.webhooks.hot import PENDING_MAX, PendingEvent, WebhookQueue
 from chatserver.features.webhooks.settings import Webhooks
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import RpcQueue
@@ -96,7 +96,7 @@ class EventDeliverer:
     ) -> None:
         settings = container.settings.get(Webhooks)
         self._settings = settings
-        self._events = EventQueue(container.hot, partition, PENDING_MAX)
+        self._events = WebhookQueue(container.hot, partition, PENDING_MAX)
         self._lease = container.make_lease("webhooks", owner, LEASE_S, partition)
         self._webhook = Webhook(
             outbound=container.outbound,

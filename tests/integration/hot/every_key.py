@@ -29,7 +29,7 @@ from chatserver.features.search.frames import Search
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
-from chatserver.features.webhooks.hot import EventQueue
+from chatserver.features.webhooks.hot import WebhookQueue
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 from chatserver.hot.bus.job_progress import JobProgress
@@ -197,7 +197,7 @@ async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> N
     """Restrict a chat, block a user, and queue webhook events in all states."""
     assert await HotMembership(hot).set_write_policy(chat, 99, ":s1")
     await Blocks(hot).add(users[0], users[1])
-    events = EventQueue(hot, hot.keys.get_partition(chat), 1000)
+    events = WebhookQueue(hot, hot.keys.get_partition(chat), 1000)
     await events.append([b"1", b"2", b"3", b"4"])
     first, second, third, _ = (await events.list_pending(100))[-4:]
     await events.postpone(first, 9_000_000_000_000)

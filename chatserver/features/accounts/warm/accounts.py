@@ -107,7 +107,9 @@ class AccountRows(LoginRows):
             record = await self.find_user(user)
             if record is None:
                 raise NotFound(f"user {user}: does not exist")
-            actions = self._build_profile_actions(record, attributes, is_discoverable=is_discoverable)
+            actions = self._build_profile_actions(
+                record, attributes, is_discoverable=is_discoverable
+            )
             try:
                 await self._client.transact(actions, new_id())
                 break

@@ -20,7 +20,7 @@ from chatserver.errors import NotFound, Unavailable
 from chatserver.features.analytics.model import (
     Changes,
     ChatFacts,
-    Row,
+    MessageRow,
     Unit,
     compute_digest,
     list_changes,
@@ -44,7 +44,7 @@ class UnitRows:
     """
 
     unit: Unit
-    rows: Sequence[Row]
+    rows: Sequence[MessageRow]
     sha256: str
     version: str
     changes: Changes

@@ -32,7 +32,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ClientError, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
-from chatserver.features.attachments.hot import Job, JobReader, SlowImage
+from chatserver.features.attachments.hot import JobReader, MediaJob, SlowImage
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
 from chatserver.features.attachments.worker import thumbnail_process
@@ -202,7 +202,7 @@ class MediaWorker:
         else:
             await self._jobs.finish(job)
 
-    async def _move_to_slow_queue(self, job: Job, file: File) -> None:
+    async def _move_to_slow_queue(self, job: MediaJob, file: File) -> None:
         """Move a job. A crash may leave it in both queues, which is harmless."""
         await self._slow_images.add(file.id, file.owner)
         await self._jobs.finish(job)

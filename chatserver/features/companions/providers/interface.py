@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from chatserver.errors import MODEL_DOWN, Unavailable
-from chatserver.features.companions.companion_options import Options
+from chatserver.features.companions.companion_options import CompanionOptions
 
 Purpose = Literal["response", "summary", "memory"]
 Role = Literal["user", "assistant"]
@@ -95,7 +95,7 @@ class ModelRequest:
     system: str
     messages: tuple[ModelMessage, ...]
     answer_tokens_max: int
-    options: Options
+    options: CompanionOptions
     purpose: Purpose = "response"
 
 
@@ -121,7 +121,7 @@ class Finish:
 Piece = Delta | ToolCall | Finish
 
 
-class Provider(Protocol):
+class ModelProvider(Protocol):
     """A service that runs models."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:

@@ -34,9 +34,9 @@ from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,
     ModelMessage,
+    ModelProvider,
     ModelRequest,
     Piece,
-    Provider,
     Purpose,
     ToolCall,
 )
@@ -72,7 +72,7 @@ def get_call_limits() -> CallLimits:
 
 
 async def stream_response(
-    provider: Provider,
+    provider: ModelProvider,
     request: ModelRequest,
     call_limits: CallLimits,
     bounds: BodyBounds,
@@ -87,7 +87,7 @@ async def stream_response(
         Cancelling or closing the generator ends the call to the provider.
 
     Raises:
-        Unavailable, Overloaded, ConfigError: as in `Provider.stream`; no delta has been yielded.
+        Unavailable, Overloaded, ConfigError: as in `ModelProvider.stream`; no delta was yielded.
     """
     until = clock.monotonic() + call_limits.answer_s
     room = RemainingLength(bounds, request.answer_tokens_max)
@@ -167,7 +167,7 @@ class _TimedOut(Unavailable):
 
 
 async def _begin(
-    provider: Provider,
+    provider: ModelProvider,
     request: ModelRequest,
     call_limits: CallLimits,
     until: float,

@@ -30,9 +30,9 @@ from chatserver.features.companions.model import (
     MODEL_CHARS_MAX,
     NAME_CHARS_MAX,
     PROMPT_CHARS_MAX,
-    Changes,
     Companion,
     CompanionSession,
+    VersionChanges,
 )
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
@@ -46,7 +46,7 @@ class Companions:
         self._rows = rows
         self._clock = clock
 
-    async def create(self, id_: str | None, changes: Changes) -> Companion:
+    async def create(self, id_: str | None, changes: VersionChanges) -> Companion:
         """Create a companion. If `id_` is None, an id is generated.
 
         Raises:
@@ -74,7 +74,7 @@ class Companions:
         return created
 
     async def update(
-        self, companion: CompanionId, changes: Changes, before: int | None = None
+        self, companion: CompanionId, changes: VersionChanges, before: int | None = None
     ) -> Companion:
         """Create the next version of a companion. `before`, if given, must be the newest version.
 
@@ -84,7 +84,7 @@ class Companions:
             Conflict: the newest version is not `before`.
         """
         checked = check(changes)
-        if checked == Changes():
+        if checked == VersionChanges():
             raise BadRequest("companion: at least one change is required")
         newest = await self._rows.get_newest(companion)
         _check_together(checked.apply(newest, 0))
@@ -173,7 +173,7 @@ class CompanionCatalog:
         return True
 
 
-def check(changes: Changes) -> Changes:
+def check(changes: VersionChanges) -> VersionChanges:
     """Validate the fields of a new companion version; return them with normalized text.
 
     Raises:

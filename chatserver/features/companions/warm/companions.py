@@ -27,7 +27,7 @@ from chatserver.features.companions.companion_options import (
     encode_options,
     parse_options,
 )
-from chatserver.features.companions.model import NO_COMPANION, Changes, Companion
+from chatserver.features.companions.model import NO_COMPANION, Companion, VersionChanges
 from chatserver.features.companions.tables import CompanionField as Field
 from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -88,7 +88,11 @@ class CompanionRows:
                 ) from None
 
     async def update(
-        self, companion: CompanionId, changes: Changes, now_ms: int, before: int | None = None
+        self,
+        companion: CompanionId,
+        changes: VersionChanges,
+        now_ms: int,
+        before: int | None = None,
     ) -> Companion:
         """Write the next version of a companion and return it.
 

@@ -34,9 +34,9 @@ from chatserver.features.companions.model import CompanionSession
 from chatserver.features.companions.providers.registry import load_sdk, open_models
 from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.worker.responder import (
-    LeaseLost,
     Responder,
     ResponderContext,
+    ResponderLeaseLost,
     RetryLater,
 )
 from chatserver.hot.bus.stream_waiter import StreamWaiter
@@ -146,7 +146,7 @@ class AssistantWorker:
         except RetryLater as exc:
             await self._schedule_retry(started, exc.wait_s)
             return False
-        except LeaseLost:
+        except ResponderLeaseLost:
             return False
         except Unavailable as exc:
             log.warning("assistant.rescheduled", chat=started.chat, error=exc.message)

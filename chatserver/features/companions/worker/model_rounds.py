@@ -29,8 +29,8 @@ from chatserver.features.companions.providers.interface import (
     Finish,
     Image,
     ModelMessage,
+    ModelProvider,
     ModelRequest,
-    Provider,
     ToolCall,
     ToolResult,
 )
@@ -104,7 +104,7 @@ class ModelRounds:
         return self._add_token_counts(Finish("done"))
 
     async def _run_round(
-        self, provider: Provider, system: str, messages: tuple[ModelMessage, ...]
+        self, provider: ModelProvider, system: str, messages: tuple[ModelMessage, ...]
     ) -> _Round:
         persona, began = self._persona, self._clock.monotonic()
         request = ModelRequest(

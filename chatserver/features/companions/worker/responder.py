@@ -95,7 +95,7 @@ class RetryLater(Exception):  # a request to retry, not an error
         self.wait_s = wait_s
 
 
-class LeaseLost(Unavailable):
+class ResponderLeaseLost(Unavailable):
     """Another worker holds the lease of this partition."""
 
 
@@ -374,7 +374,7 @@ class Responder:
         wait_s = 0.1
         for attempts_left in reversed(range(COMMIT_TRIES_MAX)):
             if not self._is_held():
-                raise LeaseLost("another worker holds the lease")
+                raise ResponderLeaseLost("another worker holds the lease")
             try:
                 async with asyncio.timeout(COMMIT_S_MAX):
                     await messaging.send(Draft(session.companion, frame, ai=ai))

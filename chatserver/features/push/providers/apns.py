@@ -28,7 +28,7 @@ from chatserver.features.push.model import Notice, Subscription, encode_payload
 from chatserver.features.push.providers.interface import (
     TIMEOUT_S,
     TTL_S,
-    Outcome,
+    PushOutcome,
     SendResult,
     classify,
     classify_failure,
@@ -245,21 +245,23 @@ class Apns:
 
     def _classify(self, response: Answer, token: str) -> SendResult:
         if response.is_ok:
-            return SendResult(Outcome.SENT)
+            return SendResult(PushOutcome.SENT)
         reason, at_ms = _read(response)
         label = reason if reason in REASONS else "other"
         PUSH_REFUSALS.labels("apns", label).inc()
         detail = f"status {response.status} {label}"
         if reason in GONE or response.status == 410:
-            return SendResult(Outcome.GONE, reason=detail, gone_ms=at_ms)
+            return SendResult(PushOutcome.GONE, reason=detail, gone_ms=at_ms)
         if reason == "ExpiredProviderToken":
             self._token.expire(token)
-            return SendResult(Outcome.DOWN, reason=detail)  # a retry with a new token may succeed
+            return SendResult(
+                PushOutcome.DOWN, reason=detail
+            )  # a retry with a new token may succeed
         result = classify(response)
-        if result.outcome is Outcome.GONE:
+        if result.outcome is PushOutcome.GONE:
             # Apple does not know the path or topic. The device may be valid: keep the subscription.
-            result = SendResult(Outcome.REFUSED)
-        if result.outcome is Outcome.REFUSED:
+            result = SendResult(PushOutcome.REFUSED)
+        if result.outcome is PushOutcome.REFUSED:
             self._warn(label, response.status)
         is_device_only = reason == "TooManyRequests"
         return SendResult(

@@ -20,7 +20,7 @@ from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
     TIMEOUT_S,
     TTL_S,
-    Outcome,
+    PushOutcome,
     SendResult,
     classify,
     classify_failure,
@@ -86,7 +86,7 @@ class Fcm:
         try:
             token = await self._get_token()
         except (BadRequest, Unavailable) as exc:
-            return SendResult(Outcome.DOWN, reason=exc.message)  # the push was not sent
+            return SendResult(PushOutcome.DOWN, reason=exc.message)  # the push was not sent
         body = json.dumps(self.build_message(subscription, notice), ensure_ascii=False).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
@@ -135,13 +135,13 @@ class Fcm:
         result = classify(response)
         code = _find_error_code(response)
         if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
-            return SendResult(Outcome.GONE, reason=code)
-        if result.outcome is Outcome.GONE:
+            return SendResult(PushOutcome.GONE, reason=code)
+        if result.outcome is PushOutcome.GONE:
             # Google does not know the project. The device may be valid: keep the subscription.
-            return SendResult(Outcome.REFUSED, reason=code or result.reason)
+            return SendResult(PushOutcome.REFUSED, reason=code or result.reason)
         if response.status == 401:
             self._token = ""
-            return SendResult(Outcome.DOWN, reason="access token was rejected")
+            return SendResult(PushOutcome.DOWN, reason="access token was rejected")
         return result
 
     async def _get_token(self) -> str:

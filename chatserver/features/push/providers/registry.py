@@ -12,7 +12,7 @@ from chatserver.errors import ConfigError
 from chatserver.features.push.model import Kind
 from chatserver.features.push.providers.apns import Apns, check_apns, is_apns_configured
 from chatserver.features.push.providers.fcm import Fcm, ServiceAccount
-from chatserver.features.push.providers.interface import Provider
+from chatserver.features.push.providers.interface import PushProvider
 from chatserver.features.push.providers.vapid import VapidSigner, check_vapid_pair
 from chatserver.features.push.providers.webpush import WebPush
 from chatserver.features.push.settings import Notify
@@ -48,7 +48,9 @@ def check_providers(settings: Notify) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict[Kind, Provider]]:
+async def open_providers(
+    settings: Settings, clock: Clock
+) -> AsyncIterator[dict[Kind, PushProvider]]:
     """Open the push providers that have a key in the settings.
 
     Raises:
@@ -56,7 +58,7 @@ async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict
     """
     notify = settings.get(Notify)
     check_providers(notify)
-    providers: dict[Kind, Provider] = {}
+    providers: dict[Kind, PushProvider] = {}
     async with contextlib.AsyncExitStack() as stack:
         outbound = await stack.enter_async_context(open_outbound(settings.outbound))
         if private := notify.vapid_private.get_secret_value():

@@ -12,7 +12,7 @@ from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
     TIMEOUT_S,
     TTL_S,
-    Outcome,
+    PushOutcome,
     SendResult,
     classify,
     classify_failure,
@@ -41,7 +41,7 @@ class WebPush:
         try:
             body = bytes(pusher.encode(notice.encode(), "aes128gcm")["body"])
         except ValueError:
-            return SendResult(Outcome.GONE, reason="invalid subscription keys")
+            return SendResult(PushOutcome.GONE, reason="invalid subscription keys")
         headers = {
             "Authorization": self._signer.authorize(subscription.target),
             "Content-Encoding": "aes128gcm",

@@ -33,7 +33,7 @@ from chatserver.domain.message_change_types import NOTHING_HIDDEN
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.container import PushContainer
-from chatserver.features.push.hot import ChatFields, DueChat, PushNeed
+from chatserver.features.push.hot import ChatFields, DuePush, PushNeed
 from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.settings import Notify
 from chatserver.features.push.worker.push_sender import PushSender
@@ -93,7 +93,7 @@ class PushDispatcher:
         )
         self._recheck_ages_s = _compute_recheck_ages(container.settings)
 
-    async def dispatch(self, due: DueChat) -> PushProgress:
+    async def dispatch(self, due: DuePush) -> PushProgress:
         """Send pushes for messages from seq `due.since` on to members without a foreground client.
 
         A push counts as sent after the first attempt, even if that attempt fails.
@@ -149,7 +149,7 @@ class PushDispatcher:
             return False
         return notice.sender not in await self._blocks.list_blocked(user)
 
-    def _find_next_check(self, due: DueChat, foreground: Sequence[Message]) -> PushProgress | None:
+    def _find_next_check(self, due: DuePush, foreground: Sequence[Message]) -> PushProgress | None:
         """Return when to check foreground members again; None if no check is needed.
 
         `foreground` has the newest unread message of each member in the foreground.
@@ -191,7 +191,7 @@ class PushDispatcher:
             raise NotFound(f"chat {chat}: does not exist")
         return chat_fields
 
-    async def _list_new(self, due: DueChat, chat_fields: ChatFields) -> list[Message]:
+    async def _list_new(self, due: DuePush, chat_fields: ChatFields) -> list[Message]:
         """Return the newest messages since `due.since`, with edits applied, oldest first."""
         newest = await self._log.list_before(due.chat, Seq(chat_fields.top + 1), MESSAGES_MAX)
         return await self._render(due.chat, [entry for entry in newest if entry.seq >= due.since])

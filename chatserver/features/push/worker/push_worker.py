@@ -28,7 +28,7 @@ from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
 from chatserver.features.push.container import PushContainer
-from chatserver.features.push.hot import DueChat, DueChats
+from chatserver.features.push.hot import DueChats, DuePush
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import check_providers, open_providers
 from chatserver.features.push.settings import Notify
@@ -144,7 +144,7 @@ class PushWorker:
             self._dispatches.add(task)
             task.add_done_callback(self._dispatches.discard)
 
-    async def _dispatch(self, due: DueChat) -> None:
+    async def _dispatch(self, due: DuePush) -> None:
         try:
             async with asyncio.timeout(CHAT_S_MAX):
                 progress = await self._dispatcher.dispatch(due)

@@ -30,9 +30,9 @@ from lancedb.query import FullTextQuery
 from chatserver.config import Cold
 from chatserver.errors import LostRace
 from chatserver.features.search.engines.lance_table import (
+    LanceRow,
     LanceTable,
     Match,
-    Row,
     is_in,
     match_all,
     match_phrase,
@@ -40,15 +40,15 @@ from chatserver.features.search.engines.lance_table import (
     quote_sql,
 )
 from chatserver.features.search.model import (
-    Changes,
-    Cursor,
     Document,
     DocumentRef,
     Hit,
+    HitCursor,
     HitPage,
+    IndexChanges,
+    IndexerState,
     IndexQuery,
     Order,
-    State,
     Stats,
 )
 from chatserver.features.search.query import Query, Term
@@ -75,19 +75,19 @@ class LanceEngine:
 
     # state
 
-    def load(self) -> State:
+    def load(self) -> IndexerState:
         """See `Engine`."""
         self._table.create()
         return self._load()
 
-    def _load(self) -> State:
+    def _load(self) -> IndexerState:
         rows = self._table.list_rows(f"id = {quote_sql(STATE_ID)}", 1)
         stored = rows[0].state if rows else None
-        return State() if stored is None else msgspec.json.decode(stored, type=State)
+        return IndexerState() if stored is None else msgspec.json.decode(stored, type=IndexerState)
 
     # changes
 
-    def apply(self, changes: Changes, state: State) -> None:
+    def apply(self, changes: IndexChanges, state: IndexerState) -> None:
         """See `Engine`."""
         self._table.create()
         if self._load().token > state.token:
@@ -97,11 +97,11 @@ class LanceEngine:
             failpoint("search.in_apply")
         rows = [_build_row(document, state.generation) for document in changes.documents.values()]
         rows += self._list_edited(changes.edits)
-        rows.append(Row(STATE_ID, state=msgspec.json.encode(state).decode()))
+        rows.append(LanceRow(STATE_ID, state=msgspec.json.encode(state).decode()))
         self._table.upsert(rows)
         self._changed += len(rows) - 1
 
-    def _list_edited(self, edits: dict[DocumentRef, str]) -> list[Row]:
+    def _list_edited(self, edits: dict[DocumentRef, str]) -> list[LanceRow]:
         if not edits:
             return []
         tokens = {_build_id(ref): text for ref, text in edits.items()}
@@ -201,29 +201,29 @@ class _Search:
             hits = self._read(low, high)
         return hits, low == 0
 
-    def list_newest(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_newest(self, limit: int, start: HitCursor | None) -> HitPage:
         high = self._high if start is None else min(self._high, start.ts + 1)
         skipped = 0 if start is None else start.offset
         hits, is_all = self._list_window(high, limit + skipped)
         hits.sort(key=lambda hit: (-hit.ts, hit.id))
         page = hits[skipped : skipped + limit]
-        cursors: list[Cursor] = []
+        cursors: list[HitCursor] = []
         for index, match in enumerate(page, skipped):
             same = sum(1 for hit in hits[: index + 1] if hit.ts == match.ts)
-            cursors.append(Cursor(match.ts, same))
+            cursors.append(HitCursor(match.ts, same))
         has_more = bool(page) and (not is_all or len(hits) > skipped + limit)
         return HitPage(
             [_build_hit(hit) for hit in page], cursors, cursors[-1] if has_more else None
         )
 
-    def list_ranked(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_ranked(self, limit: int, start: HitCursor | None) -> HitPage:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts)
         ranked = self._read(0, high, RANKED_MAX)[:RANKED_MAX]
         top = max((match.ts for match in ranked), default=0) + 1 if start is None else start.ts
         ranked.sort(key=lambda match: (-match.score, -match.ts, match.id))
         page = ranked[skipped : skipped + limit]
-        cursors = [Cursor(top, skipped + index + 1) for index in range(len(page))]
+        cursors = [HitCursor(top, skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
         hits = [_build_hit(match)._replace(score=match.score) for match in page]
         return HitPage(hits, cursors, cursors[-1] if has_more else None)
@@ -246,8 +246,8 @@ def _build_hit(match: Match) -> Hit:
     return Hit(match.chat, match.seq, match.ts)
 
 
-def _build_row(document: Document, generation: int) -> Row:
-    return Row(
+def _build_row(document: Document, generation: int) -> LanceRow:
+    return LanceRow(
         id=_build_id(DocumentRef(document.chat, document.seq)),
         chat=document.chat,
         seq=document.seq,

@@ -48,7 +48,7 @@ _boolean_query: Callable[..., FullTextQuery] = lance_query.BooleanQuery
 os.environ.setdefault("LANCE_LOG", "error")
 
 
-class Row(msgspec.Struct, frozen=True):
+class LanceRow(msgspec.Struct, frozen=True):
     """A row of the table: a document, or the state of the indexer."""
 
     id: str
@@ -111,7 +111,7 @@ class LanceTable:
 
     # writes: one commit each
 
-    def upsert(self, rows: Sequence[Row]) -> None:
+    def upsert(self, rows: Sequence[LanceRow]) -> None:
         """Insert rows, or replace existing rows with the same id."""
         with _translate_errors():
             data = pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows], _SCHEMA)
@@ -143,11 +143,11 @@ class LanceTable:
 
     # reads
 
-    def list_rows(self, condition: str, limit: int) -> list[Row]:
+    def list_rows(self, condition: str, limit: int) -> list[LanceRow]:
         """Return the rows that meet a condition, with all columns."""
         with _translate_errors():
             query = self._open().search().where(condition).select(_SCHEMA.names).limit(limit)
-            return msgspec.convert(query.to_list(), list[Row])
+            return msgspec.convert(query.to_list(), list[LanceRow])
 
     def find(
         self, words: FullTextQuery | None, condition: str, limit: int, time_s_max: float

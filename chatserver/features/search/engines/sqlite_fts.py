@@ -38,12 +38,12 @@ from chatserver.features.search.engines.sqlite_query import (
     find_number,
 )
 from chatserver.features.search.model import (
-    Changes,
     Document,
     HitPage,
+    IndexChanges,
+    IndexerState,
     IndexQuery,
     Order,
-    State,
     Stats,
 )
 from chatserver.features.search.work_budget import WorkBudget
@@ -146,7 +146,7 @@ class SqliteEngine:
 
     # state
 
-    def load(self) -> State:
+    def load(self) -> IndexerState:
         """See `Engine`."""
         connection = self._connect()
         with _translate_errors(self._path):
@@ -154,7 +154,7 @@ class SqliteEngine:
 
     # changes
 
-    def apply(self, changes: Changes, state: State) -> None:
+    def apply(self, changes: IndexChanges, state: IndexerState) -> None:
         """See `Engine`. Uses one transaction."""
         with self._write() as connection:
             stored = _load(connection)
@@ -282,9 +282,9 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _load(connection: sqlite3.Connection) -> State:
+def _load(connection: sqlite3.Connection) -> IndexerState:
     row = connection.execute("SELECT value FROM state").fetchone()
-    return State() if row is None else msgspec.json.decode(row[0], type=State)
+    return IndexerState() if row is None else msgspec.json.decode(row[0], type=IndexerState)
 
 
 class _Names:

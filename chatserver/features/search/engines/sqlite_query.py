@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from chatserver.features.search.model import Cursor, Hit, HitPage, IndexQuery
+from chatserver.features.search.model import Hit, HitCursor, HitPage, IndexQuery
 from chatserver.features.search.query import Query, Term
 
 RANKED_MAX: Final = 500  # matches sorted by relevance: the newest ones
@@ -98,14 +98,16 @@ class SqliteSearch:
         rows = sorted(msgspec.json.decode(matches, type=list[Row]), reverse=True)
         return rows, count, last
 
-    def list_newest(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_newest(self, limit: int, start: HitCursor | None) -> HitPage:
         high = self._high if start is None else min(self._high, start.offset)
         rows, last = self._read(limit, high)
         hits = [self._build_hit(row) for row in rows]
-        cursors = [Cursor(row[0] // SLOTS, offset=row[0]) for row in rows]
-        return HitPage(hits, cursors, None if last is None else Cursor(last // SLOTS, offset=last))
+        cursors = [HitCursor(row[0] // SLOTS, offset=row[0]) for row in rows]
+        return HitPage(
+            hits, cursors, None if last is None else HitCursor(last // SLOTS, offset=last)
+        )
 
-    def list_ranked(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_ranked(self, limit: int, start: HitCursor | None) -> HitPage:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts * SLOTS)
         rows, _ = self._read(RANKED_MAX, high)
@@ -119,7 +121,7 @@ class SqliteSearch:
             scored += [(score(self._words, bodies[row[0]]), row) for row in part]
         ranked = sorted(scored, key=lambda row: (-row[0], -row[1][0]))
         page = ranked[skipped : skipped + limit]
-        cursors = [Cursor(top, offset=skipped + index + 1) for index in range(len(page))]
+        cursors = [HitCursor(top, offset=skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
         hits = [self._build_hit(row)._replace(score=points) for points, row in page]
         return HitPage(hits, cursors, cursors[-1] if has_more else None)

@@ -42,10 +42,10 @@ from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.search.model import (
     ORIGIN,
-    Changes,
     Engine,
+    IndexChanges,
+    IndexerState,
     Rebuild,
-    State,
 )
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
@@ -98,7 +98,7 @@ class Indexer:
         }
         # One thread, because engines open a connection per thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search-{number}")
-        self._state = State()
+        self._state = IndexerState()
         self._sweep: ChatSweep | None = None
         self._erasures: list[str] = []
         self._is_compacting = False
@@ -161,7 +161,7 @@ class Indexer:
             if not resumed.is_complete:
                 state.positions[partition] = resumed.persisted
             state.epochs[partition] = epoch
-        await self._apply(Changes())
+        await self._apply(IndexChanges())
         log.info("search.started", partition=self._number, rebuilding=state.rebuild is not None)
 
     def _start_rebuild(self, request: str) -> None:
@@ -213,7 +213,7 @@ class Indexer:
 
     async def _index_new(self) -> bool:
         """Index new entries; return whether there are more."""
-        changes, positions, has_more = Changes(), {}, False
+        changes, positions, has_more = IndexChanges(), {}, False
         oldest_ms = now_ms = get_now_ms(self._container.clock)
         for partition in self._partitions:
             position = self._state.positions.get(partition, ORIGIN)
@@ -245,9 +245,9 @@ class Indexer:
         failpoint("search.after_record")
         return has_more
 
-    async def _apply(self, changes: Changes) -> None:
+    async def _apply(self, changes: IndexChanges) -> None:
         # Copy the state, because it may change while the thread runs.
-        state = msgspec.json.decode(msgspec.json.encode(self._state), type=State)
+        state = msgspec.json.decode(msgspec.json.encode(self._state), type=IndexerState)
         await self._run_in_thread(lambda: self._engine.apply(changes, state))
         self._has_deleted_words |= bool(changes.removed or changes.edits)
         metrics.SEARCH_CHANGES.inc(changes.size)
@@ -263,7 +263,7 @@ class Indexer:
         current = self._state.rebuild
         if requests.rebuild and (current is None or current.request != requests.rebuild):
             self._start_rebuild(requests.rebuild)
-            await self._apply(Changes())
+            await self._apply(IndexChanges())
         new = [user for user in requests.erasures if user not in self._erasures]
         if new:
             await self._erase(new)
@@ -331,7 +331,7 @@ class Indexer:
         progress.finished_ms = get_now_ms(self._container.clock)
         if progress is state.catch_up:
             state.catch_up = None
-        await self._apply(Changes())
+        await self._apply(IndexChanges())
         log.info("search.sweep_finished", partition=self._number, messages=progress.messages)
         return True
 
@@ -367,7 +367,7 @@ class Indexer:
         metrics.SEARCH_BYTES.labels(str(self._number)).set(stats.bytes)
 
 
-def _add_entries(changes: Changes, entries: Sequence[BacklogEntry]) -> None:
+def _add_entries(changes: IndexChanges, entries: Sequence[BacklogEntry]) -> None:
     pieces, _ = sort_entries([entry for entry in entries if isinstance(entry, CommitEntry)])
     add_entries(changes, [write.item.message for piece in pieces for write in piece.writes])
 

@@ -9,14 +9,14 @@ from chatserver.container.storage import StorageContainer
 from chatserver.features.search.container import SearchContainer
 from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.hot import IndexFeed
-from chatserver.features.search.model import ORIGIN, Rebuild, State, Stats
+from chatserver.features.search.model import ORIGIN, IndexerState, Rebuild, Stats
 
 
 class PartitionStatus(NamedTuple):
     """Status of an index partition. `lag_s`: age of the oldest entry not yet indexed."""
 
     number: int
-    state: State
+    state: IndexerState
     stats: Stats
     lag_s: float
 

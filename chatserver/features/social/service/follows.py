@@ -20,7 +20,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Conflict
 from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import FOLLOWING_MAX, Change, check_other
-from chatserver.features.social.service.timelines import Backfill
+from chatserver.features.social.service.timelines import TimelineBackfill
 from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.profiles import SocialProfiles
 
@@ -36,7 +36,7 @@ class Follows:
     _graph: FollowEdges
     _profiles: SocialProfiles
     _queue: CountQueue
-    _backfill: Backfill
+    _backfill: TimelineBackfill
     _clock: Clock
 
     async def follow(self, user: UserId, other: UserId) -> None:

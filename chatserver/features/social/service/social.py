@@ -23,13 +23,13 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.features.attachments.service.download_links import Link
 from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import (
-    Counts,
     GraphEdge,
     Info,
     Post,
     PostId,
     PostIds,
     PostRef,
+    UserCounts,
     parse_content,
 )
 from chatserver.features.social.service.pictures import AVATAR, SocialPictures
@@ -43,11 +43,11 @@ from chatserver.warm.dynamo.paging import Page, Token
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Profile:
+class ProfileView:
     """A user as seen by a viewer."""
 
     info: Info
-    counts: Counts
+    counts: UserCounts
     is_followed: bool  # True: the viewer follows the user
     is_following: bool  # True: the user follows the viewer
 
@@ -104,7 +104,7 @@ class Social:
 
     # Users
 
-    async def get_profile(self, viewer: UserId, user: UserId) -> Profile:
+    async def get_profile(self, viewer: UserId, user: UserId) -> ProfileView:
         """Return a user's profile and counts, and whether viewer and user each follow the other.
 
         Strangers get only the id and the counts of a user who is not discoverable. A user is no
@@ -123,7 +123,7 @@ class Social:
         profile = info or await self._profiles.make_info(user)
         if viewer not in theirs and not await self._can_see_profile(viewer, user):
             profile = dataclasses.replace(profile, name=None, about=None, avatar=None)
-        return Profile(profile, counts, user in mine, viewer in theirs)
+        return ProfileView(profile, counts, user in mine, viewer in theirs)
 
     async def list_followers(
         self, viewer: UserId, user: UserId, start: Token | None, limit: int

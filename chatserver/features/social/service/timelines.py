@@ -64,7 +64,7 @@ class MergedAuthors:
         return first_post_id(self._clock.time() - self._days * DAY_S)
 
 
-class Backfill:
+class TimelineBackfill:
     """Adds an author's newest posts to the timeline of a new follower."""
 
     def __init__(

@@ -47,7 +47,7 @@ class SocialFinding(NamedTuple):
     is_repaired: bool
 
 
-class Progress(NamedTuple):
+class AuditProgress(NamedTuple):
     """How many items were checked, and how many changed too often to be checked."""
 
     rows: int
@@ -76,8 +76,8 @@ class SocialAudit:
         self._rows = self._unsteady = 0
 
     @property
-    def progress(self) -> Progress:
-        return Progress(self._rows, self._unsteady)
+    def progress(self) -> AuditProgress:
+        return AuditProgress(self._rows, self._unsteady)
 
     async def iter_findings(self) -> AsyncIterator[SocialFinding]:
         """Scan the table and yield inconsistent items.

@@ -29,7 +29,7 @@ from typing import Final
 
 from chatserver.domain.ids import new_id
 from chatserver.errors import CorruptData
-from chatserver.features.social.model import Counts, GraphEdge, Info, Post, PostId, PostRef
+from chatserver.features.social.model import GraphEdge, Info, Post, PostId, PostRef, UserCounts
 from chatserver.warm.dynamo.client import Action, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, Stored
 from chatserver.warm.dynamo.conditions import Add, Attr, Attributes
@@ -111,7 +111,7 @@ POST: Final = Codec(
 )
 # While changes are queued, a count may be below zero.
 COUNTS: Final = Codec(
-    Counts,
+    UserCounts,
     "u#{user}",
     COUNT,
     followers=Stored(Field.FOLLOWERS, absent=0),

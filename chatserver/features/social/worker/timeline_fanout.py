@@ -35,7 +35,7 @@ from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import PostId, first_post_id
 from chatserver.features.social.service.timelines import DAY_S
 from chatserver.features.social.settings import Timeline
-from chatserver.features.social.warm.fanouts import SHARDS, Job
+from chatserver.features.social.warm.fanouts import SHARDS, FanoutJob
 from chatserver.protocol import codec
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
@@ -102,11 +102,11 @@ class TimelineWorker:
             await self._social.fanouts.finish(job)
         return bool(jobs)
 
-    async def _remove_likes(self, job: Job) -> None:
+    async def _remove_likes(self, job: FanoutJob) -> None:
         while await self._social.likes.remove_some(job.post_ref, LIKES_PAGE) == LIKES_PAGE:
             await self._lease.hold()
 
-    async def _fan_out(self, job: Job) -> None:
+    async def _fan_out(self, job: FanoutJob) -> None:
         author = job.post_ref.author
         try:
             await self._social.posts.get_post(author, job.post_ref.post)
@@ -153,13 +153,13 @@ class TimelineWorker:
     def _get_oldest(self) -> PostId:
         return first_post_id(self._clock.time() - self._settings.days * DAY_S)
 
-    async def _write(self, job: Job, users: Sequence[str]) -> None:
+    async def _write(self, job: FanoutJob, users: Sequence[str]) -> None:
         ttl = job.created_ms // 1000 + self._settings.days * DAY_S
         entries = [(user, job.post_ref, ttl) for user in users]
         await self._social.timeline_rows.put_entries(entries, WRITES_IN_FLIGHT_MAX)
         metrics.TIMELINE_ROWS.inc(len(users))
 
-    async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
+    async def _signal_online(self, job: FanoutJob, users: Sequence[str]) -> None:
         if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
             return
         frame = codec.encode(PostSignal("post", job.post_ref.author, job.post_ref.post))

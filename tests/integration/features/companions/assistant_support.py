@@ -21,7 +21,7 @@ from chatserver.features.companions.frames import AiSignal
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.worker.assistant_worker import run_assistant
 from chatserver.hot.bus.gateway_stream import UserSignal
@@ -85,7 +85,7 @@ class AssistantWorld:
         fields = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
         made = await self.container.get(CompanionContainer).companions.create(
-            id_, Changes(**{**fields, **more})
+            id_, VersionChanges(**{**fields, **more})
         )
         return made.id
 

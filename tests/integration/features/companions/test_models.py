@@ -19,8 +19,8 @@ from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,
     ModelMessage,
+    ModelProvider,
     ModelRequest,
-    Provider,
 )
 from chatserver.features.companions.providers.model_call import (
     CallLimits,
@@ -66,7 +66,7 @@ async def openai_server() -> AsyncIterator[ModelServer]:
 
 
 @contextlib.asynccontextmanager
-async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
+async def bedrock_at(server: ModelServer) -> AsyncIterator[ModelProvider]:
     """Open the Bedrock provider on a stub server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
@@ -77,7 +77,7 @@ async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
 
 
 @contextlib.asynccontextmanager
-async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
+async def openai_at(server: ModelServer) -> AsyncIterator[ModelProvider]:
     """Open the OpenAI provider on a stub server."""
     provider = OpenAiApi(Companions(openai_url=f"{server.url}/v1", openai_key=SecretStr("k")))
     try:
@@ -86,7 +86,7 @@ async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
         await provider.close()
 
 
-async def collect_response(provider: Provider, **pace: Any) -> tuple[str, Finish]:
+async def collect_response(provider: ModelProvider, **pace: Any) -> tuple[str, Finish]:
     """Return the text and the end of a response."""
     text, end = "", None
     async with contextlib.aclosing(
@@ -352,12 +352,12 @@ async def test_model_that_never_begins_is_unavailable(
 class CountingProvider:
     """A provider that counts its requests."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: ModelProvider) -> None:
         self._provider = provider
         self.attempts = 0
 
     def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
-        """See `Provider.stream`."""
+        """See `ModelProvider.stream`."""
         self.attempts += 1
         return self._provider.stream(ask)
 

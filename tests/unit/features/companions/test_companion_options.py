@@ -11,7 +11,7 @@ from chatserver.errors import ChatError
 from chatserver.features.companions.companion_options import (
     SCHEMA_BYTES_MAX,
     TOOLS_MAX,
-    Options,
+    CompanionOptions,
     check_for_provider,
     check_options,
     encode_options,
@@ -27,7 +27,7 @@ TOOL: dict[str, Any] = {
 GUARDRAIL = {"guardrail": "gr1abc", "guardrail_version": "1"}
 
 
-def parse(fields: dict[str, Any]) -> Options:
+def parse(fields: dict[str, Any]) -> CompanionOptions:
     """Parse and check options as the API and the command line do."""
     return check_options(parse_options(msgspec.json.encode(fields)))
 
@@ -91,4 +91,4 @@ def test_stored_options_round_trip() -> None:
     options = parse({**GUARDRAIL, "tools": [TOOL], "memory": False, "top_p": 0.5})
 
     assert parse_options(encode_options(options)) == options
-    assert encode_options(Options()) == "{}"
+    assert encode_options(CompanionOptions()) == "{}"
