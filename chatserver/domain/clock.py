@@ -22,3 +22,8 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return the seconds since a fixed point; never decreases."""
         return time.monotonic()
+
+
+def get_now_ms(clock: Clock) -> int:
+    """Return the wall-clock time in milliseconds since 1970."""
+    return int(clock.time() * 1000)

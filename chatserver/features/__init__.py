@@ -10,6 +10,7 @@ All features use the same module names:
 - `keys`, `tables` and the folder `scripts`: Redis keys, DynamoDB attributes and Lua scripts
 - `settings`: the section of the settings; `doctor`: its checks for `chatserver doctor`
 - `audit_cli`: a command of `chatserver audit`
+- `sample_items`: example items of a table, for the documentation
 
 Each package registers its parts as ``FEATURE``; see `registry`.
 """

@@ -56,7 +56,6 @@ class Feature:
     - `routes`: functions that build HTTP routes from the container
     - `middleware`: a function that wraps the ASGI application
     - `commands`: import path and help line of each `chatserver` command
-    - `sample_items`: a function that returns example items of a table, for the documentation
     - `dev_settings`: a function that returns the feature's settings for `chatserver dev`; it
       derives keys from a given secret
     - `dev_data`: a function that creates example data, for `chatserver dev`
@@ -75,7 +74,6 @@ class Feature:
     middleware: str = ""
     workers: Mapping[str, Worker] = dataclasses.field(default_factory=dict)
     commands: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
-    sample_items: str = ""
     dev_settings: str = ""
     dev_data: str = ""
     ports: Mapping[str, str] = dataclasses.field(default_factory=dict)

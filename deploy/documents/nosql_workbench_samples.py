@@ -2,7 +2,7 @@
 
 Alice, Bob and Eve are users; Alice and Bob have a direct chat, and all three are or were in the
 group Team. The server's own codecs encode the items. Features add examples of their own rows
-(`chatserver.features.registry.Feature.sample_items`).
+(`chatserver.features`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.domain.write_sharding import Layout, ShardFloor, ShardingPeriod
 from chatserver.encryption.key_ring import StoredKey
 from chatserver.encryption.key_wrapping import WrappedKey
-from chatserver.features.registry import list_features, load
+from chatserver.feature_modules import iter_feature_modules
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.protocol.message_change_effects import build_shredded_tombstone
 from chatserver.warm.api_keys import KEY, KeyRow
@@ -89,9 +89,8 @@ _SEGMENT: Final = ArchiveSegment(
 
 def samples(table: TableSchema) -> Iterable[Item]:
     """Return example items for a table: every kind of row, and every attribute of messages."""
-    for feature in list_features():
-        if feature.sample_items:
-            yield from load(feature.sample_items)(table)
+    for module in iter_feature_modules("sample_items"):
+        yield from module.sample_items(table)
     if table is MESSAGES:
         yield from _make_messages()
     elif table is DIRECTORY:

@@ -32,7 +32,15 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Cold, Settings
 from chatserver.features.search.engines.registry import open_engine
-from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
+from chatserver.features.search.model import (
+    Document,
+    DocumentRef,
+    Engine,
+    IndexChanges,
+    IndexerState,
+    IndexQuery,
+    Order,
+)
 from chatserver.features.search.query import parse_query
 from chatserver.features.search.settings import Search
 from chatserver.features.search.tokenizer import RULES_VERSION
@@ -92,7 +100,7 @@ def iter_documents(count: int) -> Iterator[tuple[Document, int]]:
 
 def build(engine: Engine, count: int) -> Figures:
     """Add the documents that the index does not have yet."""
-    state = State(generation=2, rules=RULES_VERSION)
+    state = IndexerState(generation=2, rules=RULES_VERSION)
     engine.load()
     built = engine.measure().documents
     began, text_bytes, made = time.perf_counter(), 0, 0.0
@@ -101,7 +109,8 @@ def build(engine: Engine, count: int) -> Figures:
         at = time.perf_counter()
         text_bytes += sum(size for _, size in batch)
         engine.apply(
-            Changes(documents={DocumentRef(each.chat, each.seq): each for each, _ in batch}), state
+            IndexChanges(documents={DocumentRef(each.chat, each.seq): each for each, _ in batch}),
+            state,
         )
         engine.maintain()
         made += time.perf_counter() - at
@@ -133,14 +142,16 @@ def time_queries(engine: Engine, count: int) -> Figures:
                 chats = [f"g-{each}" for each in source.sample(range(CHATS), size)]
                 query = parse_query(make_query(source), "me")
                 began = time.perf_counter()
-                hits += len(engine.find(query, chats, order, 20, None, 0, WorkBudget(60)).hits)
+                hits += len(
+                    engine.find(IndexQuery(query, chats, order, 20, None, 0, WorkBudget(60))).hits
+                )
                 times.append(time.perf_counter() - began)
             found[f"{order}, {size} chats"] = {**summarize_ms(times), "hits": hits}
     return found
 
 
 def time_changes(engine: Engine, count: int) -> Figures:
-    state = State(generation=2, rules=RULES_VERSION)
+    state = IndexerState(generation=2, rules=RULES_VERSION)
     refreshes, removals = [], []
     for number in range(20):
         place = DocumentRef("g-0", count + number + 1)
@@ -148,12 +159,16 @@ def time_changes(engine: Engine, count: int) -> Figures:
         document = Document("g-0", place.seq, ts, "user-1", f"fresh{number}")
         query = parse_query(f"fresh{number} ", "me")
         began = time.perf_counter()
-        engine.apply(Changes(documents={place: document}), state)
-        assert engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60)).hits
+        engine.apply(IndexChanges(documents={place: document}), state)
+        assert engine.find(
+            IndexQuery(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60))
+        ).hits
         refreshes.append(time.perf_counter() - began)
         began = time.perf_counter()
-        engine.apply(Changes(removed={place}), state)
-        assert not engine.find(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60)).hits
+        engine.apply(IndexChanges(removed={place}), state)
+        assert not engine.find(
+            IndexQuery(query, ["g-0"], Order.NEWEST, 5, None, 0, WorkBudget(60))
+        ).hits
         removals.append(time.perf_counter() - began)
     began = time.perf_counter()
     erased = engine.erase_sender("user-7")

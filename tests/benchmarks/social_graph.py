@@ -39,7 +39,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import Ref, UserId
 from chatserver.errors import ChatError
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import Info, Post, PostIds, PostRef
@@ -52,7 +52,10 @@ from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.connections import open_dynamodb
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.table import Table
 from chatserver.warm.schema.provisioning import apply_tables
+from chatserver.warm.schema.tables import SOCIAL
 from tests.benchmarks.support.harness import Bench, Figures, benchmark
 from tests.integration.warm.support import settings_for
 from tests.support.servers.limits import count_refusals
@@ -159,7 +162,8 @@ class SocialGraph:
                 liked_s = time.monotonic() - began
                 while (await self._social.likes.get_counts([post.id]))[post.id] < likes:
                     await asyncio.sleep(0.05)
-                assert await self._social.likes.count_likes(post.id) == likes
+                edges = Span(SOCIAL, social.likelist_key(post.id))
+                assert await Table(self._client, SOCIAL).count(edges) == likes
                 figures[name] = {
                     "liked_in_s": round(liked_s, 2),
                     "counted_after_the_last_s": round(time.monotonic() - began - liked_s, 2),
@@ -171,7 +175,9 @@ class SocialGraph:
 
     async def measure_renewals(self, renewals: int) -> Figures:
         made = self._container.get(CompanionContainer)
-        wanted = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
+        wanted = VersionChanges(
+            name="Ada", prompt="You are Ada.", provider="scripted", model="echo"
+        )
         ada = (await made.companions.create("ai-ada", wanted)).id
         users = [UserId(f"renewer{number:05d}") for number in range(renewals)]
         for user in users:

@@ -9,7 +9,6 @@ from chatserver.features.registry import Feature
 
 FEATURE = Feature(
     name="accounts",
-    sample_items="chatserver.features.accounts.sample_items:sample_items",
     requires=("social",),
     routes=(
         "chatserver.features.accounts.routes:build_accounts_routes",

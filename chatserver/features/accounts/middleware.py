@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import collections
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
+import attrs
 import msgspec
 from litestar import Request
 from litestar.enums import ScopeType
@@ -46,25 +47,19 @@ _HTTP_STATUS: Final = 429
 _decode = msgspec.json.Decoder(PasswordLogin).decode
 
 
-class LoginCheck(Protocol):
-    """Lookup of cached login refusals."""
-
-    def check_refused(self, user_name: str, address: str, device_tokens: Iterable[str]) -> None:
-        """Raise RateLimited if a cached refusal applies to this login."""
-
-
+@attrs.define(eq=False, repr=False)
 class EarlyRefusals:
-    """ASGI middleware that refuses logins for which a refusal is cached."""
+    """ASGI middleware that refuses logins for which a refusal is cached.
 
-    def __init__(
-        self, app: ASGIApp, logins: LoginCheck, trusted: Sequence[Network], delayed_max: int
-    ) -> None:
-        self._app = app
-        self._logins = logins
-        self._trusted = trusted
-        self._delayed_max = delayed_max
-        # Number of refusals being delayed, by network.
-        self._delayed: collections.Counter[str] = collections.Counter()
+    `check_refused(user name, address, device tokens)` raises RateLimited for such a login.
+    """
+
+    _app: ASGIApp
+    _check_refused: Callable[[str, str, Iterable[str]], None]
+    _trusted: Sequence[Network]
+    _delayed_max: int
+    # Number of refusals being delayed, by network.
+    _delayed: collections.Counter[str] = attrs.field(factory=collections.Counter, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
@@ -101,7 +96,7 @@ class EarlyRefusals:
         """Return the ms until the login is allowed again; 0 if no refusal is cached."""
         try:
             login = _decode(body)
-            self._logins.check_refused(login.user, address, list_device_tokens(login, request))
+            self._check_refused(login.user, address, list_device_tokens(login, request))
         except RateLimited as exc:
             return exc.retry_after_ms or 0
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ClientError):
@@ -185,4 +180,5 @@ def refuse_logins_early(app: ASGIApp, container: StorageContainer) -> ASGIApp:
         return app
     trusted = parse_networks(settings.api.trusted_proxies)
     delayed_max = settings.api.connections_max // 8
-    return EarlyRefusals(app, container.get(AccountContainer).password_logins, trusted, delayed_max)
+    logins = container.get(AccountContainer).password_logins
+    return EarlyRefusals(app, logins.check_refused, trusted, delayed_max)

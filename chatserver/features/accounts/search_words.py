@@ -45,9 +45,9 @@ def list_search_words(user: str, name: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*words, *inner]))[:WORDS_MAX]
 
 
-def is_match(wanted: list[str], words: tuple[str, ...]) -> bool:
-    """Return whether each word of `wanted` is a prefix of one of `words`."""
-    return all(any(word.startswith(prefix) for word in words) for prefix in wanted)
+def is_match(prefixes: list[str], words: tuple[str, ...]) -> bool:
+    """Return whether each word of `prefixes` is a prefix of one of `words`."""
+    return all(any(word.startswith(prefix) for word in words) for prefix in prefixes)
 
 
 def _fold(char: str) -> str:

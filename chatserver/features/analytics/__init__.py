@@ -10,7 +10,6 @@ from chatserver.features.registry import BACKGROUND_NICE, Feature, Worker
 
 FEATURE = Feature(
     name="analytics",
-    sample_items="chatserver.features.analytics.sample_items:sample_items",
     workers={
         "analytics": Worker(
             "chatserver.features.analytics.worker.export_passes:run_analytics",

@@ -6,6 +6,7 @@ invalid.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import decimal
@@ -14,7 +15,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,8 +27,10 @@ from chatserver.errors import BadRequest, NotFound
 from chatserver.features.analytics.package_check import check_extra
 
 if TYPE_CHECKING:
-    from chatserver.features.analytics.duckdb_query import Result
+    from chatserver.container.storage import StorageContainer
+    from chatserver.features.analytics.duckdb_query import QueryResult
     from chatserver.features.analytics.worker.exporter import ExportTally
+    from chatserver.hot.leases import Lease
 
 ROWS_DEFAULT = 1000
 ROWS_MAX = 100_000
@@ -58,34 +61,20 @@ async def export(
     exports archived messages every hour. Requires Redis, DynamoDB and S3.
     """
     from chatserver.cli.progress import open_report
-    from chatserver.container.storage import open_storage_container
-    from chatserver.domain.clock import SystemClock
-    from chatserver.domain.ids import new_id
-    from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
-    from chatserver.telemetry.failpoints import arm_failpoint
+    from chatserver.features.analytics.worker.export_passes import ExportPass
 
-    check_extra()
-    settings = prepare("analytics")
-    require_redis(settings.redis)
-    arm_failpoint()
-    clock = SystemClock()
-    owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
-    with open_report(clock, is_stderr=True) as report:
-        report.begin("analytics", 0)
+    async with _open_lease() as (container, lease):
+        await container.check_tables()
+        with open_report(container.clock, is_stderr=True) as report:
+            report.begin("analytics", 0)
 
-        async def on_progress(tally: ExportTally) -> None:
-            report.show(tally.units, _format_tally(tally))
+            async def on_progress(tally: ExportTally) -> None:
+                report.show(tally.units, _format_tally(tally))
 
-        async with open_storage_container(
-            role="worker", settings=settings, clock=clock
-        ) as container:
-            await container.check_tables()
-            lease = make_lease(container, owner)
-            async with lease.release_on_exit():
-                tally = await ExportPass(container, lease, on_progress).run(
-                    with_warm=with_warm, is_all=is_all
-                )
-        report.end()
+            tally = await ExportPass(container, lease, on_progress).run(
+                with_warm=with_warm, is_all=is_all
+            )
+            report.end()
     click.echo(_format_tally(tally))
     if tally.postponed:
         click.echo(
@@ -93,6 +82,27 @@ async def export(
             err=True,
         )
         sys.exit(1)
+
+
+@contextlib.asynccontextmanager
+async def _open_lease() -> AsyncIterator[tuple[StorageContainer, Lease]]:
+    """Open the stores, and the lease of the process that exports."""
+    from chatserver.container.storage import open_storage_container
+    from chatserver.domain.clock import SystemClock
+    from chatserver.domain.ids import new_id
+    from chatserver.features.analytics.worker.export_passes import make_lease
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    check_extra()
+    settings = prepare("analytics")
+    require_redis(settings.redis)
+    arm_failpoint()
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        lease = make_lease(container, f"{socket.gethostname()}-{os.getpid()}-{new_id()}")
+        async with lease.release_on_exit():
+            yield container, lease
 
 
 def _format_tally(tally: ExportTally) -> str:
@@ -107,22 +117,10 @@ async def compact() -> None:
     `chatserver worker analytics` does this after each export. You can stop this command at any
     time; the next run continues. Requires Redis and S3.
     """
-    from chatserver.container.storage import open_storage_container
-    from chatserver.domain.clock import SystemClock
-    from chatserver.domain.ids import new_id
-    from chatserver.features.analytics.worker.export_passes import make_compactor, make_lease
-    from chatserver.telemetry.failpoints import arm_failpoint
+    from chatserver.features.analytics.worker.export_passes import make_compactor
 
-    check_extra()
-    settings = prepare("analytics")
-    require_redis(settings.redis)
-    arm_failpoint()
-    async with open_storage_container(
-        role="worker", settings=settings, clock=SystemClock()
-    ) as container:
-        lease = make_lease(container, f"{socket.gethostname()}-{os.getpid()}-{new_id()}")
-        async with lease.release_on_exit():
-            tally = await make_compactor(container, lease).run()
+    async with _open_lease() as (container, lease):
+        tally = await make_compactor(container, lease).run()
     click.echo(f"{tally.moved} files moved into {tally.created}, {tally.deleted} deleted")
 
 
@@ -188,12 +186,15 @@ def query(
     """
     from chatserver.cold.client import open_s3
     from chatserver.features.analytics.cold import ParquetFiles
-    from chatserver.features.analytics.duckdb_query import open_folder, run_query
-    from chatserver.features.analytics.exported_file_queries import query_exported_files
+    from chatserver.features.analytics.duckdb_query import (
+        open_folder,
+        query_exported_files,
+        run_query,
+    )
 
     check_extra()
 
-    async def query_bucket() -> Result:
+    async def query_bucket() -> QueryResult:
         async with open_s3(prepare("analytics").cold) as store:
             return await query_exported_files(ParquetFiles(store), sql, max_rows)
 
@@ -206,7 +207,7 @@ def query(
         click.echo(f"only the first {max_rows} rows are shown; raise --max-rows", err=True)
 
 
-def _print_result(result: Result, form: str) -> None:
+def _print_result(result: QueryResult, form: str) -> None:
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
@@ -238,7 +239,7 @@ def _to_json_value(value: Any) -> Any:
             return str(value)
 
 
-def _format_table(result: Result) -> Sequence[str]:
+def _format_table(result: QueryResult) -> Sequence[str]:
     from chatserver.telemetry.printable_text import replace_unprintable
 
     def format_cell(value: Any) -> str:

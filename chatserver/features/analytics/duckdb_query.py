@@ -3,7 +3,7 @@
 The view `messages` reads the files as an Arrow dataset, so DuckDB loads only the columns and dates
 that a query needs. Each file is read with one GET: if a file is replaced during a query, the query
 sees either its old or its new version. Files whose rows have moved into a compacted file are
-ignored. If rows move during a query, the query must be repeated (`Snapshot.is_outdated`).
+ignored. If rows move during a query, the query must be repeated (`FileSnapshot.is_outdated`).
 
 Read-only: only a single SELECT or EXPLAIN statement is accepted. DuckDB has no access to files, the
 network, extensions, or Python objects of this process.
@@ -11,9 +11,10 @@ network, extensions, or Python objects of this process.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -21,7 +22,8 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]  # no type informat
 import pyarrow.fs as pafs  # type: ignore[import-untyped]  # no type information
 
 from chatserver.cold.client import ObjectMissing
-from chatserver.errors import BadRequest, NotFound
+from chatserver.errors import BadRequest, NotFound, Unavailable
+from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.model import (
     COLUMNS,
     TABLE,
@@ -36,6 +38,7 @@ from chatserver.features.analytics.parquet import (
     decode_facts,
 )
 
+TRIES_MAX: Final = 5  # maximum attempts that compaction may interrupt
 MEMORY_BYTES_MAX: Final = 2_147_483_648  # of DuckDB; files that Arrow loads are not counted
 _READING: Final = ("SELECT", "EXPLAIN")
 _FILES: Final = "parquet_files"
@@ -51,7 +54,7 @@ NOTHING_EXPORTED: Final = (
 ReadFile = Callable[[str], bytes]
 
 
-class Result(NamedTuple):
+class QueryResult(NamedTuple):
     """The result of a query. `is_cut`: the query found more rows than `rows`."""
 
     columns: Sequence[str]
@@ -84,7 +87,7 @@ def select_files(keys: Iterable[str], compacted: Mapping[str, FileFacts]) -> lis
     return sorted(key for key in keys if get_file_id(key) not in moved)
 
 
-class Snapshot:
+class FileSnapshot:
     """The files that existed at the time of one listing."""
 
     def __init__(
@@ -128,7 +131,7 @@ def _open(files: list[str], base: str, filesystem: pafs.FileSystem) -> ds.Datase
     )
 
 
-def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
+def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> QueryResult:
     """Run a statement and return up to `rows_max` rows.
 
     Raises:
@@ -154,7 +157,47 @@ def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
             rows = connection.fetchmany(rows_max + 1)
         except duckdb.Error as exc:
             raise BadRequest(f"analytics: {exc}") from exc
-    return Result(columns, rows[:rows_max], len(rows) > rows_max)
+    return QueryResult(columns, rows[:rows_max], len(rows) > rows_max)
+
+
+async def query_exported_files(files: ParquetFiles, sql: str, rows_max: int) -> QueryResult:
+    """Run a statement on the files in S3 and return its first `rows_max` rows.
+
+    Concurrent compaction does not affect the result.
+
+    Guarantees:
+        Each row that was exported before the call is read exactly once.
+        Cost: a LIST per 1,000 files, a GET of 64 KB per compacted file, and a GET per file that
+        the statement reads.
+
+    Raises:
+        BadRequest: see `run_query`.
+        NotFound: there are no files.
+        Unavailable: S3 does not respond, or every attempt was interrupted by compaction.
+    """
+    loop = asyncio.get_running_loop()
+
+    def read(key: str) -> bytes:
+        return asyncio.run_coroutine_threadsafe(files.read(key), loop).result()
+
+    def run(snapshot: FileSnapshot) -> QueryResult:
+        return run_query(snapshot.open(), sql, rows_max)
+
+    for _ in range(TRIES_MAX):
+        keys = [file.key async for page in files.iter_files() for file in page]
+        compacted = await files.list_facts(key for key in keys if is_compacted(key))
+        snapshot = FileSnapshot(keys, compacted, read)
+        if snapshot.is_outdated():
+            continue
+        try:
+            result = await asyncio.to_thread(run, snapshot)
+        except (BadRequest, NotFound, OSError):
+            if not snapshot.is_outdated():
+                raise
+            continue
+        if not snapshot.is_outdated():
+            return result
+    raise Unavailable("analytics: the files are being compacted; run the query again")
 
 
 class _Objects(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type information
@@ -178,32 +221,9 @@ class _Objects(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
     def get_file_info(self, paths: Sequence[str]) -> list[pafs.FileInfo]:
         return [pafs.FileInfo(path, pafs.FileType.File) for path in paths]
 
-    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
-        raise NotImplementedError("this file system cannot list objects")
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise NotImplementedError("this file system is read-only, and cannot list objects")
 
-    def create_dir(self, path: str, recursive: bool) -> None:
-        raise NotImplementedError("this file system is read-only")
-
-    def delete_dir(self, path: str) -> None:
-        raise NotImplementedError("this file system is read-only")
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError("this file system is read-only")
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("this file system is read-only")
-
-    def delete_file(self, path: str) -> None:
-        raise NotImplementedError("this file system is read-only")
-
-    def move(self, src: str, dest: str) -> None:
-        raise NotImplementedError("this file system is read-only")
-
-    def copy_file(self, src: str, dest: str) -> None:
-        raise NotImplementedError("this file system is read-only")
-
-    def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
-        raise NotImplementedError("this file system is read-only")
-
-    def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
-        raise NotImplementedError("this file system is read-only")
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refuse
+    delete_root_dir_contents = delete_file = move = copy_file = _refuse
+    open_output_stream = open_append_stream = _refuse

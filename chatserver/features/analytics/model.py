@@ -22,8 +22,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -49,56 +50,50 @@ class Column(NamedTuple):
     meaning: str
 
 
-# The schema of `analytics/v1`, on which readers depend. Append only nullable columns; any other
-# change requires a new prefix.
-COLUMNS: Final = (
-    Column("chat", "string", False, "id of the chat"),
-    Column("chat_kind", "string", True, "`direct`, `group` or `companion`"),
-    Column("seq", "bigint", False, "position in the chat; `chat` and `seq` identify a message"),
-    Column("ts", "timestamp", False, "time of sending"),
-    Column("sender", "string", True, "id of the sender; null if deleted"),
-    Column(
-        "receiver",
-        "string",
-        True,
-        "direct chats: id of the other user; null if deleted or if that user is erased",
-    ),
-    Column("kind", "string", False, "kind of message, as sent by the client; usually `text`"),
-    Column("body", "string", True, "text; null unless bodies are exported"),
-    Column("body_chars", "int", False, "length of the text in characters"),
-    Column("attachments", "int", False, "number of attached files"),
-    Column("attachment_bytes", "bigint", False, "total size of attached files"),
-    Column("reply_to", "bigint", True, "`seq` of the message that this one replies to"),
-    Column("reactions", "int", False, "number of users who reacted"),
-    Column("is_ai", "boolean", False, "written by a language model"),
-    Column("is_deleted", "boolean", False, "deleted, expired or expiring"),
-    Column("edited_at", "timestamp", True, "time of the last edit; null if never edited"),
-)
 PARTITIONS: Final = (
     Column("date", "string", False, "UTC date of `ts`, as `YYYY-MM-DD`"),
     Column("tenant", "string", False, "tenant; `default` without tenants"),
 )
 
 
-class Row(NamedTuple):
-    """A row, with its values in the order of `COLUMNS`."""
+# The schema of `analytics/v1`, on which readers depend. Append only nullable columns; any other
+# change requires a new prefix.
+class MessageRow(NamedTuple):
+    """A row. Each field is a column, with its type in Athena and its meaning."""
 
-    chat: str
-    chat_kind: str | None
-    seq: int
-    ts: int
-    sender: str | None
-    receiver: str | None
-    kind: str
-    body: str | None
-    body_chars: int
-    attachments: int
-    attachment_bytes: int
-    reply_to: int | None
-    reactions: int
-    is_ai: bool
-    is_deleted: bool
-    edited_at: int | None
+    chat: Annotated[str, "string", "id of the chat"]
+    chat_kind: Annotated[str | None, "string", "`direct`, `group` or `companion`"]
+    seq: Annotated[int, "bigint", "position in the chat; `chat` and `seq` identify a message"]
+    ts: Annotated[int, "timestamp", "time of sending"]
+    sender: Annotated[str | None, "string", "id of the sender; null if deleted"] = None
+    receiver: Annotated[
+        str | None,
+        "string",
+        "direct chats: id of the other user; null if deleted or if that user is erased",
+    ] = None
+    kind: Annotated[str, "string", "kind of message, as sent by the client; usually `text`"] = ""
+    body: Annotated[str | None, "string", "text; null unless bodies are exported"] = None
+    body_chars: Annotated[int, "int", "length of the text in characters"] = 0
+    attachments: Annotated[int, "int", "number of attached files"] = 0
+    attachment_bytes: Annotated[int, "bigint", "total size of attached files"] = 0
+    reply_to: Annotated[int | None, "bigint", "`seq` of the message that this one replies to"] = (
+        None
+    )
+    reactions: Annotated[int, "int", "number of users who reacted"] = 0
+    is_ai: Annotated[bool, "boolean", "written by a language model"] = False
+    is_deleted: Annotated[bool, "boolean", "deleted, expired or expiring"] = False
+    edited_at: Annotated[int | None, "timestamp", "time of the last edit; null if never edited"] = (
+        None
+    )
+
+
+def _list_columns() -> Iterator[Column]:
+    for name, hint in typing.get_type_hints(MessageRow, include_extras=True).items():
+        python_type, type_, meaning = typing.get_args(hint)
+        yield Column(name, type_, type(None) in typing.get_args(python_type), meaning)
+
+
+COLUMNS: Final = tuple(_list_columns())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,7 +141,7 @@ def list_changes(entries: Iterable[Message]) -> dict[int, list[Message]]:
 
 def make_rows(
     entries: Iterable[Message], facts: ChatFacts, changes: Changes, *, with_bodies: bool
-) -> list[Row]:
+) -> list[MessageRow]:
     """Return a row for each message in `entries`, with the changes applied."""
     rows = []
     for entry in entries:
@@ -159,29 +154,19 @@ def make_rows(
     return rows
 
 
-def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
+def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> MessageRow:
     # An expiring message is exported without content, because the export is not notified of expiry.
     is_gone = message.deleted or message.expires_at is not None
     if is_gone:
-        return Row(
+        return MessageRow(
             chat=message.chat,
             chat_kind=facts.kind,
             seq=message.seq,
             ts=message.ts,
-            sender=None,
-            receiver=None,
             kind=message.kind,
-            body=None,
-            body_chars=0,
-            attachments=0,
-            attachment_bytes=0,
-            reply_to=None,
-            reactions=0,
-            is_ai=False,
             is_deleted=True,
-            edited_at=None,
         )
-    return Row(
+    return MessageRow(
         chat=message.chat,
         chat_kind=facts.kind,
         seq=message.seq,

@@ -21,7 +21,7 @@ from chatserver.features.analytics.model import (
     PARTITIONS,
     ColumnType,
     FileFacts,
-    Row,
+    MessageRow,
     Unit,
     get_date,
 )
@@ -50,7 +50,7 @@ _MAGIC: Final = b"PAR1"
 _END_BYTES: Final = 8  # bytes at the end of a file that have the footer length and the magic number
 
 
-def build_table(rows: Sequence[Row]) -> pa.Table:
+def build_table(rows: Sequence[MessageRow]) -> pa.Table:
     """Convert rows to an Arrow table."""
     columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
     arrays = [
@@ -59,7 +59,7 @@ def build_table(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=FILE_SCHEMA)
 
 
-def list_dates(rows: Iterable[Row]) -> list[str]:
+def list_dates(rows: Iterable[MessageRow]) -> list[str]:
     """Return the distinct dates of the rows, ascending."""
     return sorted({get_date(row.ts) for row in rows})
 
@@ -94,10 +94,10 @@ def replace_rows(data: bytes | None, units: Iterable[Unit], rows: pa.Table) -> b
     ranges: dict[str, list[tuple[int, int]]] = {}
     for unit in units:
         ranges.setdefault(unit.chat, []).append((unit.first, unit.last))
-    places = zip(before["chat"].to_pylist(), before["seq"].to_pylist(), strict=True)
+    messages = zip(before["chat"].to_pylist(), before["seq"].to_pylist(), strict=True)
     keep = [
         not any(first <= seq <= last for first, last in ranges.get(chat, ()))
-        for chat, seq in places
+        for chat, seq in messages
     ]
     after = pa.concat_tables([before.filter(pa.array(keep, pa.bool_())), rows]).sort_by(_ORDER)
     if after.equals(before):

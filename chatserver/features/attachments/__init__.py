@@ -9,7 +9,6 @@ from chatserver.features.registry import BACKGROUND_NICE, Feature, Worker
 
 FEATURE = Feature(
     name="attachments",
-    sample_items="chatserver.features.attachments.sample_items:sample_items",
     routes=("chatserver.features.attachments.routes:build_attachments_routes",),
     workers={
         "media": Worker(

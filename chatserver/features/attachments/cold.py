@@ -121,13 +121,10 @@ class Files:
         if reported != checksum_base64(file.sha256):
             raise BadRequest("content: SHA-256 does not match `sha256`")
 
-    async def read(self, file: File, size_max: int) -> bytes:
-        """Return the file's content. Raises ObjectMissing, TooLarge."""
-        return await self._store.read(content_key(file), size_max=size_max)
-
-    async def read_thumb(self, file: File, size_max: int) -> bytes:
-        """Return the file's thumbnail. Raises ObjectMissing, TooLarge."""
-        return await self._store.read(thumb_key(file), size_max=size_max)
+    async def read(self, file: File, size_max: int, *, is_thumb: bool = False) -> bytes:
+        """Return the content of the file or of its thumbnail. Raises ObjectMissing, TooLarge."""
+        key = thumb_key(file) if is_thumb else content_key(file)
+        return await self._store.read(key, size_max=size_max)
 
     def iter_pieces(self, file: File) -> AsyncGenerator[bytes]:
         """Yield the file's content in chunks. Raises ObjectMissing."""
@@ -143,20 +140,15 @@ class Files:
         for key in (upload_key(file), thumb_key(file), content_key(file)):
             await self._store.call("delete_object", Key=key)
 
-    async def sign_link(self, file: File, lifetime_s: int) -> str:
-        """Return a download URL. A browser saves the content under the file's name."""
-        headers = {
-            "content-type": get_served_type(file.type),
-            "content-disposition": build_content_disposition(file.name),
-            "cache-control": f"private, max-age={lifetime_s}",
-        }
-        return await self._store.sign_link(content_key(file), headers, lifetime_s)
+    async def sign_link(self, file: File, lifetime_s: int, *, is_thumb: bool) -> str:
+        """Return a URL for the file or its thumbnail.
 
-    async def sign_thumb_link(self, file: File, lifetime_s: int) -> str:
-        """Return a URL for the thumbnail. A browser shows it inline."""
+        A browser shows a thumbnail inline, and saves a file under its name.
+        """
+        key = thumb_key(file) if is_thumb else content_key(file)
         headers = {
-            "content-type": THUMB_TYPE,
-            "content-disposition": "inline",
+            "content-type": THUMB_TYPE if is_thumb else get_served_type(file.type),
+            "content-disposition": "inline" if is_thumb else build_content_disposition(file.name),
             "cache-control": f"private, max-age={lifetime_s}",
         }
-        return await self._store.sign_link(thumb_key(file), headers, lifetime_s)
+        return await self._store.sign_link(key, headers, lifetime_s)

@@ -1,4 +1,4 @@
-"""Redis keys of attachments; see `hot` and `slow_images`."""
+"""Redis keys of attachments; see `hot`."""
 
 from __future__ import annotations
 

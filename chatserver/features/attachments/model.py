@@ -70,7 +70,7 @@ class File:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bounds:
+class UploadBounds:
     """Limits on file size, on the number of a user's unreferenced files, and on all their bytes."""
 
     size_max: int
@@ -120,7 +120,7 @@ def parse_checksum(text: str) -> str:
     return text
 
 
-def check_size(size: int, bounds: Bounds) -> None:
+def check_size(size: int, bounds: UploadBounds) -> None:
     """Check that a file is not too large. Raises TooLarge."""
     size_max = min(bounds.size_max, bounds.user_bytes_max)
     if size > size_max:

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from chatserver.domain.ids import UserId
 from chatserver.errors import Conflict, RateLimited, TooLarge, Unavailable
-from chatserver.features.attachments.model import Bounds, File, Usage, check_size
+from chatserver.features.attachments.model import File, UploadBounds, Usage, check_size
 from chatserver.features.attachments.tables import FileField as Field
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.directory_items import user_key
@@ -78,7 +78,7 @@ class Attachments:
     def __init__(self, client: DynamoClient) -> None:
         self._table = Table(client, DIRECTORY)
 
-    async def create_file(self, file: File, bounds: Bounds) -> File:
+    async def create_file(self, file: File, bounds: UploadBounds) -> File:
         """Store a file that is announced for upload, and return it.
 
         Guarantees:
@@ -150,19 +150,19 @@ class Attachments:
             stored = await self.find_file(file)
             if stored is None:
                 return None
-            wanted = change(stored)
-            if wanted == stored:
+            changed = change(stored)
+            if changed == stored:
                 return stored
-            wanted = dataclasses.replace(wanted, rev=stored.rev + 1)
+            changed = dataclasses.replace(changed, rev=stored.rev + 1)
             actions = [
-                self._table.put_action(FILE.encode(wanted), if_=Attr(Field.REV) == stored.rev),
-                *self._build_due_actions(file, stored.due, wanted.due),
+                self._table.put_action(FILE.encode(changed), if_=Attr(Field.REV) == stored.rev),
+                *self._build_due_actions(file, stored.due, changed.due),
             ]
-            if stored.is_unreferenced != wanted.is_unreferenced:
-                number = 1 if wanted.is_unreferenced else -1
-                actions.append(self._build_count_update(wanted, number, 0))
+            if stored.is_unreferenced != changed.is_unreferenced:
+                number = 1 if changed.is_unreferenced else -1
+                actions.append(self._build_count_update(changed, number, 0))
             await self._table.client.transact(actions)
-            return wanted
+            return changed
 
         error = Unavailable(f"file {file}: too many concurrent changes; try again")
         return await retry_lost_races(attempt, error, attempts_max=TRIES_MAX)
@@ -206,7 +206,7 @@ class Attachments:
         return actions
 
     def _build_count_update(
-        self, file: File, number: int, size: int, bounds: Bounds | None = None
+        self, file: File, number: int, size: int, bounds: UploadBounds | None = None
     ) -> Action:
         condition = None
         if bounds is not None:

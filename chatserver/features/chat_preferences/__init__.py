@@ -10,6 +10,5 @@ from chatserver.features.registry import Feature
 FEATURE = Feature(
     name="chat_preferences",
     requests="chatserver.features.chat_preferences.requests",
-    sample_items="chatserver.features.chat_preferences.sample_items:sample_items",
     routes=("chatserver.features.chat_preferences.routes:build_chat_preferences_routes",),
 )

@@ -63,10 +63,10 @@ class Preferences:
 
         They are sorted by chat id. Chats that the user has left may be included.
         """
-        page, following = await self._rows.list(user, after, limit)
+        page, next_after = await self._rows.list(user, after, limit)
         now_s = self._clock.time()
         shown = [without_ended_mute(row, now_s) for row in page]
-        return [row for row in shown if not has_defaults(row)], following
+        return [row for row in shown if not has_defaults(row)], next_after
 
     async def change(
         self, user: UserId, chat: ChatId, change: PreferencesChange
@@ -86,7 +86,9 @@ class Preferences:
         """
         await self._members.get_reader(chat, user)
         if change.cleared_upto is not None:
-            await self._check_cleared(chat, change.cleared_upto)
+            head = await self._chat_log.get_head(chat)
+            if change.cleared_upto > head.seq:
+                raise BadRequest(f"cleared_upto: must be at most {head.seq}, the newest seq")
         for _ in range(TRIES_MAX):
             now_s = self._clock.time()
             before = await self._rows.get(user, chat)
@@ -150,11 +152,6 @@ class Preferences:
                 await self._send(user, PinnedChatsSignal("pinned_chats", user, after))
                 return after
         raise LostRace(TOO_MANY_CHANGES)
-
-    async def _check_cleared(self, chat: ChatId, upto: int) -> None:
-        head = await self._chat_log.get_head(chat)
-        if upto > head.seq:
-            raise BadRequest(f"cleared_upto: must be at most {head.seq}, the newest seq")
 
     async def _send(self, user: UserId, signal: frames.ServerFrame) -> None:
         (gateways,) = await self._inboxes.list_gateways([user])

@@ -21,7 +21,7 @@ FEATURE = Feature(
         "assistant": Worker(
             "chatserver.features.companions.worker.assistant_worker:run_assistant",
             "answers users' messages to AI companions",
-            prepare="chatserver.features.companions.worker.provider_imports:preload_sdks",
+            prepare="chatserver.features.companions.worker.assistant_worker:preload_sdks",
         ),
     },
     commands={
@@ -30,7 +30,6 @@ FEATURE = Feature(
             "Create, list, update and delete AI companions.",
         ),
     },
-    sample_items="chatserver.features.companions.sample_items:sample_items",
     dev_data="chatserver.features.companions.dev_data:create_echo",
     ports={
         "check_companion_send": _SEND,

@@ -15,7 +15,7 @@ from chatserver.cli.process_setup import prepare
 from chatserver.command_options import handle_errors, with_options, with_options_of
 from chatserver.domain.companion_ids import CompanionId, parse_companion_id
 from chatserver.errors import ClientError
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 
 if TYPE_CHECKING:
     from chatserver.features.companions.service.companions import Companions
@@ -42,14 +42,14 @@ class VersionOptions:
     options: Annotated[str | None, "Options as JSON; replaces all options."] = None
     options_file: Annotated[Path | None, _TextFile, "File with the options as JSON."] = None
 
-    def parse(self) -> Changes:
+    def parse(self) -> VersionChanges:
         """Return the changes. Raises `click.UsageError`."""
         from chatserver.features.companions.companion_options import parse_options
 
         options = _read_text("options", self.options, self.options_file)
         with handle_errors(usage=(ClientError,)):
             parsed = None if options is None else parse_options(options)
-        return Changes(
+        return VersionChanges(
             name=self.name,
             prompt=_read_text("prompt", self.prompt, self.prompt_file),
             provider=self.provider,
@@ -97,9 +97,9 @@ def companion() -> None:
 @with_options
 async def create(id_: str, **options: Any) -> None:
     """Create a companion. ID begins with ai- and is the companion's user id in chats."""
-    wanted = VersionOptions(**options).parse()
+    changes = VersionOptions(**options).parse()
     async with _open_companions() as companions:
-        created = await companions.create(id_, wanted)
+        created = await companions.create(id_, changes)
     click.echo(f"{created.id}  version {created.version}")
 
 
@@ -142,9 +142,9 @@ async def get(
 @with_options
 async def update(id_: str, **options: Any) -> None:
     """Create the next version of a companion; omitted fields keep their values."""
-    wanted = VersionOptions(**options).parse()
+    changes = VersionOptions(**options).parse()
     async with _open_companions() as companions:
-        created = await companions.update(parse_companion_id(id_, "ID"), wanted)
+        created = await companions.update(parse_companion_id(id_, "ID"), changes)
     click.echo(f"{created.id}  version {created.version}")
 
 

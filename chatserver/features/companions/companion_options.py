@@ -41,7 +41,7 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input_schema: dict[str, Any]
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CompanionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The options of a companion version.
 
     `memory`: the companion remembers facts about a user across sessions. `guardrail` and
@@ -59,31 +59,31 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     tools: Annotated[tuple[Tool, ...], Meta(max_length=TOOLS_MAX)] = ()
 
 
-NO_OPTIONS: Final = Options()
+NO_OPTIONS: Final = CompanionOptions()
 
 
-def get_safety_options(options: Options) -> Options:
+def get_safety_options(options: CompanionOptions) -> CompanionOptions:
     """Return only the guardrail and the moderation model, which apply to every model request."""
-    return Options(
+    return CompanionOptions(
         guardrail=options.guardrail,
         guardrail_version=options.guardrail_version,
         moderation_model=options.moderation_model,
     )
 
 
-def parse_options(text: str | bytes) -> Options:
+def parse_options(text: str | bytes) -> CompanionOptions:
     """Parse options from JSON. Raises BadRequest."""
     try:
-        return msgspec.json.decode(text, type=Options)
+        return msgspec.json.decode(text, type=CompanionOptions)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise BadRequest(f"options: {exc}") from exc
 
 
-def encode_options(options: Options) -> str:
+def encode_options(options: CompanionOptions) -> str:
     return msgspec.json.encode(options).decode()
 
 
-def check_options(options: Options) -> Options:
+def check_options(options: CompanionOptions) -> CompanionOptions:
     """Validate options and return them.
 
     Raises:
@@ -102,7 +102,7 @@ def check_options(options: Options) -> Options:
     return checked
 
 
-def check_for_provider(options: Options, provider: str) -> None:
+def check_for_provider(options: CompanionOptions, provider: str) -> None:
     """Check that the provider supports the options. Raises BadRequest."""
     if options.guardrail is not None and provider != "bedrock":
         raise BadRequest("options.guardrail: requires provider bedrock")

@@ -9,7 +9,7 @@ from chatserver.container import storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.service.companions import CompanionCatalog, Companions
-from chatserver.features.companions.service.sessions import CompanionSessions, SessionOpener
+from chatserver.features.companions.service.sessions import CompanionSessions
 from chatserver.features.companions.service.user_memories import Memories
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
@@ -31,15 +31,8 @@ class CompanionContainer:
 
     @cached_property
     def catalog(self) -> CompanionCatalog:
-        return CompanionCatalog(self.companion_rows, self.session_rows, self._core.directory)
-
-    @cached_property
-    def session_opener(self) -> SessionOpener:
-        return SessionOpener(
-            catalog=self.catalog,
-            companions=self.companion_rows,
-            directory=self._core.directory,
-            clock=self._core.clock,
+        return CompanionCatalog(
+            self.companion_rows, self.session_rows, self._core.directory, self._core.clock
         )
 
     @cached_property
@@ -59,7 +52,7 @@ class CompanionContainer:
 
 
 def revive_session(core: StorageContainer) -> storage_feature_ports.ReviveSession:
-    return core.get(CompanionContainer).session_opener.create_missing_chat
+    return core.get(CompanionContainer).catalog.create_missing_chat
 
 
 def record_pending(core: StorageContainer) -> storage_feature_ports.RecordPending:

@@ -7,7 +7,7 @@ from typing import Final
 
 from chatserver.domain.clock import Clock
 from chatserver.errors import Conflict
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.warm.dynamo.client import DynamoClient
@@ -15,7 +15,7 @@ from chatserver.warm.dynamo.client import DynamoClient
 # The example companion needs no AI model: it repeats each message word for word.
 COMPANION: Final = (
     "ai-echo",
-    Changes(
+    VersionChanges(
         name="Echo",
         prompt="You are Echo. Repeat each message word for word.",
         provider="scripted",

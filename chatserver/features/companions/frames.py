@@ -195,13 +195,7 @@ def describe_companion(companion: Companion) -> CompanionInfo:
 
 def describe_session(session: CompanionSession) -> SessionInfo:
     """Return the fields of a session that its user can see."""
-    return SessionInfo(
-        session.companion,
-        session.chat,
-        session.ai_version,
-        session.create_time,
-        session.delete_time,
-    )
+    return msgspec.convert(session, SessionInfo, from_attributes=True)
 
 
 def list_name(user: UserId, companion: CompanionId | None) -> str:

@@ -19,7 +19,7 @@ from ulid import ULID
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
-from chatserver.features.companions.companion_options import NO_OPTIONS, Options
+from chatserver.features.companions.companion_options import NO_OPTIONS, CompanionOptions
 
 Provider = Literal["bedrock", "openai", "scripted"]
 
@@ -59,11 +59,11 @@ class Companion:
     answer_tokens_max: int
     created_ms: int  # creation time of this version, in milliseconds since 1970
     is_deleted: bool = False
-    options: Options = NO_OPTIONS
+    options: CompanionOptions = NO_OPTIONS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Changes:
+class VersionChanges:
     """Fields to change in the next version; None keeps the previous value."""
 
     name: str | None = None
@@ -72,7 +72,7 @@ class Changes:
     model: str | None = None
     context_tokens_max: int | None = None
     answer_tokens_max: int | None = None
-    options: Options | None = None
+    options: CompanionOptions | None = None
 
     def apply(self, before: Companion, now_ms: int) -> Companion:
         """Return the version that follows `before`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from chatserver.domain.companion_ids import parse_companion_id
+from chatserver.domain.companion_ids import is_session_chat, parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.features.companions.frames import (
     AiSignal,
@@ -37,8 +37,8 @@ from chatserver.requests.operation import Route, ServerPush, request
 if TYPE_CHECKING:
     from chatserver.container.core import CoreContainer
     from chatserver.container.storage import StorageContainer
-    from chatserver.features.companions.commands import CompanionCommands
     from chatserver.features.companions.container import CompanionContainer
+    from chatserver.features.companions.service.sessions import Opened
 
 
 def _get_companions(container: StorageContainer) -> CompanionContainer:
@@ -47,10 +47,8 @@ def _get_companions(container: StorageContainer) -> CompanionContainer:
     return container.get(CompanionContainer)
 
 
-def _get_commands(container: CoreContainer) -> CompanionCommands:
-    from chatserver.features.companions.gateway_container import make_companion_commands
-
-    return container.get(make_companion_commands)
+def _build_reply(id_: int, opened: Opened) -> SessionReply:
+    return SessionReply(id_, describe_session(opened.session), opened.info)
 
 
 _SESSION = "/v1/companions/{companion:str}/session"
@@ -64,33 +62,70 @@ class OpenSession(msgspec.Struct, frozen=True):
     chat: frames.ChatInfo
 
 
+def _build_start_route(path: str) -> Route:
+    return Route(
+        "POST",
+        path,
+        "chats:write",
+        body="NewSession",
+        result=OpenSession,
+        status=201,
+        creates=True,
+    )
+
+
 @request(StopTurn, runs_in="gateway")
 async def stop_response(container: CoreContainer, user: UserId, frame: StopTurn) -> frames.Ok:
-    """Stop the response of a companion that is in progress."""
-    return await _get_commands(container).stop(user, frame)
+    """Stop the response of a companion that is in progress.
+
+    Guarantees:
+        Idempotent. The request remains in effect even if the worker crashes.
+    """
+    from chatserver.features.companions.hot.response_stream import ResponseStream
+
+    chat = ChatId(frame.chat)
+    await container.members.get_reader(chat, user)
+    if is_session_chat(chat):
+        await ResponseStream(container.hot).stop(chat)
+    return frames.Ok(frame.id)
 
 
 @request(JoinTurn, reply=Turn, runs_in="gateway")
 async def join_response(container: CoreContainer, user: UserId, frame: JoinTurn) -> Turn:
-    """Return the current text of a companion's response."""
-    return await _get_commands(container).join(user, frame)
+    """Return the text so far of a companion's current or last response.
+
+    Guarantees:
+        The reply has the text up to chunk `index`. Together with the later chunks (signals
+        `ai.delta` with a higher `index`), it is the whole response.
+    """
+    from chatserver.features.companions.hot.response_stream import ResponseStream
+
+    chat = ChatId(frame.chat)
+    await container.members.get_reader(chat, user)
+    stream = await ResponseStream(container.hot).find(chat) if is_session_chat(chat) else None
+    if stream is None:
+        return Turn(id=frame.id, chat=chat, turn="", seq=0, index=0, text="")
+    return Turn(
+        id=frame.id,
+        chat=chat,
+        turn=stream.response_id,
+        seq=stream.seq,
+        index=stream.index,
+        text=stream.text,
+        end=stream.end or msgspec.UNSET,
+    )
 
 
-@request(
-    Companions,
-    reply=CompanionsPage,
-    cost=by_limit,
-    is_needed_when_full=True,
-)
+@request(Companions, reply=CompanionsPage, cost=by_limit, is_needed_when_full=True)
 async def list_companions(
     container: StorageContainer, user: UserId, frame: Companions
 ) -> CompanionsPage:
     """List companions, sorted by id."""
     after = None if frame.after is None else parse_companion_id(frame.after, "after")
     companions = _get_companions(container).companions
-    page, following = await companions.list_page(after, frame.limit)
+    page, next_after = await companions.list_page(after, frame.limit)
     infos = [describe_companion(companion) for companion in page]
-    return CompanionsPage(frame.id, infos, following is not None, following)
+    return CompanionsPage(frame.id, infos, next_after is not None, next_after)
 
 
 @request(
@@ -114,12 +149,12 @@ async def list_sessions(container: StorageContainer, user: UserId, frame: Sessio
     """
     cursors = container.cursors
     companion = None if frame.companion is None else parse_companion_id(frame.companion)
-    what = list_name(user, companion)
-    place: Mapping[str, str] | None = cursors.open(what, frame.after, dict[str, str])
-    page, following = await _get_companions(container).sessions.list_page(
-        user, companion, place, frame.limit
+    scope = list_name(user, companion)
+    start: Mapping[str, str] | None = cursors.open(scope, frame.after, dict[str, str])
+    page, next_start = await _get_companions(container).sessions.list_page(
+        user, companion, start, frame.limit
     )
-    sealed = cursors.sign(what, following)
+    sealed = cursors.sign(scope, next_start)
     infos = [describe_session(session) for session in page]
     return SessionsPage(frame.id, infos, sealed is not None, sealed)
 
@@ -129,15 +164,7 @@ async def list_sessions(container: StorageContainer, user: UserId, frame: Sessio
     reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
-    http=Route(
-        "POST",
-        _SESSION,
-        "chats:write",
-        body="NewSession",
-        result=OpenSession,
-        status=201,
-        creates=True,
-    ),
+    http=_build_start_route(_SESSION),
 )
 async def create_session(
     container: StorageContainer, user: UserId, frame: CreateSession
@@ -145,7 +172,7 @@ async def create_session(
     """Start a session. If one is already active, the error (409) contains its chat."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.create(user, companion, Ref(frame.ref))
-    return SessionReply(frame.id, describe_session(opened.session), opened.info)
+    return _build_reply(frame.id, opened)
 
 
 @request(
@@ -153,15 +180,7 @@ async def create_session(
     reply=SessionReply,
     cost=CHANGE,
     memory=_SESSION_BYTES,
-    http=Route(
-        "POST",
-        f"{_SESSION}/renewal",
-        "chats:write",
-        body="NewSession",
-        result=OpenSession,
-        status=201,
-        creates=True,
-    ),
+    http=_build_start_route(f"{_SESSION}/renewal"),
 )
 async def renew_session(
     container: StorageContainer, user: UserId, frame: RenewSession
@@ -169,7 +188,7 @@ async def renew_session(
     """Atomically end the active session and start another."""
     companion = parse_companion_id(frame.companion)
     opened = await _get_companions(container).sessions.renew(user, companion, Ref(frame.ref))
-    return SessionReply(frame.id, describe_session(opened.session), opened.info)
+    return _build_reply(frame.id, opened)
 
 
 @request(
@@ -183,7 +202,7 @@ async def get_session(container: StorageContainer, user: UserId, frame: GetSessi
     opened = await _get_companions(container).sessions.get(
         user, parse_companion_id(frame.companion)
     )
-    return SessionReply(frame.id, describe_session(opened.session), opened.info)
+    return _build_reply(frame.id, opened)
 
 
 @request(

@@ -20,7 +20,7 @@ from chatserver.domain.companion_ids import (
     parse_companion_id,
 )
 from chatserver.domain.ids import UserId
-from chatserver.features.companions.companion_options import NO_OPTIONS, Options
+from chatserver.features.companions.companion_options import NO_OPTIONS, CompanionOptions
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import CompanionInfo, describe_companion
 from chatserver.features.companions.model import (
@@ -30,9 +30,9 @@ from chatserver.features.companions.model import (
     MODEL_CHARS_MAX,
     NAME_CHARS_MAX,
     PROMPT_CHARS_MAX,
-    Changes,
     Companion,
     Provider,
+    VersionChanges,
 )
 
 SEE = user_or_key("companions:read")
@@ -57,7 +57,7 @@ class NewCompanion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(pattern=COMPANION_PATTERN)] | None = None
     context_tokens_max: ContextTokens = 8_192
     answer_tokens_max: AnswerTokens = 1_024
-    options: Options = NO_OPTIONS
+    options: CompanionOptions = NO_OPTIONS
 
 
 class CompanionChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class CompanionChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt: Prompt | None = None
     context_tokens_max: ContextTokens | None = None
     answer_tokens_max: AnswerTokens | None = None
-    options: Options | None = None
+    options: CompanionOptions | None = None
     version: Annotated[int, Meta(ge=1, le=VERSIONS_MAX)] | None = None
 
 
@@ -89,7 +89,7 @@ class Persona(msgspec.Struct, frozen=True):
     answer_tokens_max: int
     created: int
     deleted: bool
-    options: Options
+    options: CompanionOptions
 
 
 def build_companions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
@@ -121,7 +121,7 @@ def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/companions", opt={"rule": WRITE, "creates": True})
     async def create_companion(data: JSONBody[NewCompanion]) -> Persona:
         """Create a companion."""
-        wanted = Changes(
+        wanted = VersionChanges(
             name=data.name,
             prompt=data.prompt,
             provider=data.provider,
@@ -142,7 +142,7 @@ def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         companion: PathCompanion, data: JSONBody[CompanionChanges]
     ) -> Persona:
         """Create the next version of a companion; earlier versions do not change."""
-        wanted = Changes(
+        wanted = VersionChanges(
             name=data.name,
             prompt=data.prompt,
             provider=data.provider,

@@ -9,7 +9,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary
 from chatserver.features.companions.user_memory import FINISHED, Entry, Source, UserMemory
-from chatserver.features.companions.warm.companions import HEAD, VERSION
+from chatserver.features.companions.warm.companions import VERSION, encode_head
 from chatserver.features.companions.warm.sessions import encode_session
 from chatserver.features.companions.warm.summaries import SUMMARY
 from chatserver.features.companions.warm.user_memories import encode_memory
@@ -35,7 +35,7 @@ def sample_items(table: TableSchema) -> Iterable[Item]:
     user, old, active = UserId("alice"), "01KAJ4Q7R8M2E5S9T0B3C6D8FH", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
     if table is DIRECTORY:
         summary = SessionSummary(Seq(1), Seq(2), "Alice asked for the tide.", 1)
-        return [HEAD.encode(_ADA), VERSION.encode(_ADA), SUMMARY.encode(summary, chat=active)]
+        return [encode_head(_ADA), VERSION.encode(_ADA), SUMMARY.encode(summary, chat=active)]
     if table is not CHAT_SESSION:
         return []
     later = _MS + 86_400_000

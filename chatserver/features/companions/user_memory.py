@@ -76,12 +76,10 @@ class Entry:
         if sources is None:
             return None
         bound = min(filter(None, (self.bound, times.bound_ms)), default=0)
-        return Entry(
-            id=self.id,
-            kind=self.kind,
+        return dataclasses.replace(
+            self,
             text=text,
             sources=sources,
-            created=self.created,
             updated=times.now_ms,
             expires=times.compute_expiry(bound),
             bound=bound,
@@ -104,7 +102,7 @@ class ExtractionTimes(NamedTuple):
         return min(expires, bound) if bound else expires
 
 
-class Change(NamedTuple):
+class MemoryChange(NamedTuple):
     """A change that the model requests. `id` is the id of the entry to update or delete."""
 
     what: Literal["add", "update", "delete", "summary"]
@@ -137,12 +135,12 @@ class UserMemory:
         return sorted(current, key=lambda entry: (entry.updated, entry.id), reverse=True)
 
 
-def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
+def parse_changes(text: str, numbered: list[Entry]) -> list[MemoryChange]:
     """Parse the model's response, which has one change per line. Other lines are ignored.
 
     A number in a line is an entry's position in `numbered`, starting at 1.
     """
-    changes: list[Change] = []
+    changes: list[MemoryChange] = []
     for line in text.splitlines():
         match = _CHANGE.fullmatch(line.strip())
         if match is None or len(changes) >= CHANGES_MAX:
@@ -150,7 +148,7 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
         operation, argument = match[1].lower(), match[2]
         if operation in ("add", "summary"):
             if clean := clean_entry(argument):
-                changes.append(Change("add" if operation == "add" else "summary", clean))
+                changes.append(MemoryChange("add" if operation == "add" else "summary", clean))
             continue
         number_match = _NUMBERED.fullmatch(argument)
         if number_match is None or not 1 <= int(number_match[1]) <= len(numbered):
@@ -158,9 +156,9 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
         entry = numbered[int(number_match[1]) - 1]
         clean = clean_entry(number_match[2])
         if operation == "delete":
-            changes.append(Change("delete", id=entry.id))
+            changes.append(MemoryChange("delete", id=entry.id))
         elif clean and entry.kind == "fact":
-            changes.append(Change("update", clean, entry.id))
+            changes.append(MemoryChange("update", clean, entry.id))
     return changes
 
 
@@ -177,7 +175,7 @@ def clean_entry(text: str) -> str:
 
 def apply_changes(
     memory: UserMemory,
-    changes: Iterable[Change],
+    changes: Iterable[MemoryChange],
     source: Source,
     times: ExtractionTimes,
     *,
@@ -205,12 +203,12 @@ def apply_changes(
                 forgotten=set(memory.forgotten),
             )
     upto = FINISHED if is_finished else source.upto
-    return _set_cursor(_replace_entries(memory, entries.values()), source.chat, upto)
+    return set_cursor(_replace_entries(memory, entries.values()), source.chat, upto)
 
 
 def _apply(
     entries: dict[str, Entry],
-    change: Change,
+    change: MemoryChange,
     source: Source,
     new_id: str,
     times: ExtractionTimes,
@@ -263,16 +261,11 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
     ]
     if not dropped:
         return memory
-    remaining = [
-        entry
-        for entry in memory.entries
-        if not any(source.chat == chat and source.upto >= changed for source in entry.sources)
-    ]
     cursor = min(source.first for source in dropped) - 1
     # The messages after `cursor` will be read again, so delete all entries written from them.
     remaining = [
         entry
-        for entry in remaining
+        for entry in memory.entries
         if not any(source.chat == chat and source.upto > cursor for source in entry.sources)
     ]
     return dataclasses.replace(
@@ -285,7 +278,7 @@ def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
     remaining = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
-    return _set_cursor(dataclasses.replace(memory, entries=tuple(remaining)), chat, FINISHED)
+    return set_cursor(dataclasses.replace(memory, entries=tuple(remaining)), chat, FINISHED)
 
 
 def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
@@ -309,11 +302,6 @@ def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
     if memory.is_on == is_on:
         return memory
     return dataclasses.replace(memory, is_on=is_on, since=now_ms if is_on else memory.since)
-
-
-def finish(memory: UserMemory, chat: ChatId) -> UserMemory:
-    """Record that nothing more is extracted from a session."""
-    return _set_cursor(memory, chat, FINISHED)
 
 
 def render_notes(entries: list[Entry], tokens_max: int) -> str:
@@ -364,7 +352,8 @@ def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory
     return dataclasses.replace(memory, entries=(*facts, *summaries))
 
 
-def _set_cursor(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
+def set_cursor(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
+    """Record up to which message a session has been read, or `FINISHED`."""
     cursors = {**memory.cursors, chat: upto}
     companions = sorted(cursors)[-CURSORS_MAX:]
     return dataclasses.replace(memory, cursors={key: cursors[key] for key in companions})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.attachments.service.download_links import Link
 from chatserver.features.social.service.pictures import SocialPictures
@@ -9,15 +11,13 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.warm.chats.directory import Directory
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class GroupPictureFiles:
     """Implements `chatserver.service.membership.group_pictures.GroupPictures`."""
 
-    def __init__(
-        self, *, files: SocialPictures, members: MemberCheck, directory: Directory
-    ) -> None:
-        self._files = files
-        self._members = members
-        self._directory = directory
+    _files: SocialPictures
+    _members: MemberCheck
+    _directory: Directory
 
     async def claim(self, user: UserId, chat: ChatId, file: str) -> None:
         await self._files.add_use(user, file, _make_use(chat))

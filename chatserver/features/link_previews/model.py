@@ -50,7 +50,7 @@ class PageSummary(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.title or self.picture)
 
 
-class Picture(msgspec.Struct, frozen=True):
+class PreviewPicture(msgspec.Struct, frozen=True):
     """A picture in a format that browsers can show and that cannot contain scripts."""
 
     type: str

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+import attrs
 import structlog
 from yarl import URL
 
@@ -32,7 +33,7 @@ from chatserver.features.link_previews.model import (
     REDIRECTS_MAX,
     WAIT_S,
     PageSummary,
-    Picture,
+    PreviewPicture,
     detect_picture_type,
 )
 from chatserver.features.link_previews.page_head import parse_page
@@ -86,7 +87,7 @@ class PageFetcher:
             return PageSummary()
         return await asyncio.to_thread(parse_page, http_response.body, declared, final)
 
-    async def fetch_picture(self, url: str, payer: str = "") -> Picture | None:
+    async def fetch_picture(self, url: str, payer: str = "") -> PreviewPicture | None:
         """Return a picture; None if it cannot be fetched now or exceeds `PICTURE_BYTES_MAX`.
 
         Raises:
@@ -96,7 +97,7 @@ class PageFetcher:
         if response is None:
             return None
         type_ = detect_picture_type(response[0].body)
-        return None if type_ is None else Picture(type_, response[0].body)
+        return None if type_ is None else PreviewPicture(type_, response[0].body)
 
     async def _fetch(
         self, url: str, payer: str, accept: str, bytes_max: int, *, is_truncated: bool
@@ -139,13 +140,13 @@ class PageFetcher:
         return None
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class LinkPreviews:
     """Returns previews to users, and caches them."""
 
-    def __init__(self, *, fetcher: PageFetcher, cache: PreviewCache, limits: RateLimits) -> None:
-        self._fetcher = fetcher
-        self._cache = cache
-        self._limits = limits
+    _fetcher: PageFetcher
+    _cache: PreviewCache
+    _limits: RateLimits
 
     async def get(self, user: UserId, url: str) -> PageSummary:
         """Return the preview of the page at `url`.
@@ -171,7 +172,7 @@ class LinkPreviews:
             raise NotFound(NO_PREVIEW)
         return summary
 
-    async def get_picture(self, user: UserId, url: str) -> Picture:
+    async def get_picture(self, user: UserId, url: str) -> PreviewPicture:
         """Return the picture in the preview of the page at `url`. Raises the errors of `get`."""
         summary = await self.get(user, url)
         picture = None

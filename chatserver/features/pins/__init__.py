@@ -9,7 +9,6 @@ from chatserver.features.registry import Feature
 
 FEATURE = Feature(
     name="pins",
-    sample_items="chatserver.features.pins.sample_items:sample_items",
     routes=("chatserver.features.pins.routes:build_pins_routes",),
     ports={"release_pin": "chatserver.features.pins.container:release_pin"},
 )

@@ -23,7 +23,7 @@ from typing import Final
 import attrs
 import structlog
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER, Group
 from chatserver.domain.message_change_types import HiddenSeqs
@@ -48,7 +48,7 @@ READS_IN_FLIGHT_MAX: Final = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PinnedMessage:
+class VisiblePin:
     """A pin, and the JSON of its message as the reader sees it in the history."""
 
     pin: Pin
@@ -92,7 +92,7 @@ class Pins:
             raise Conflict("seq: the message is deleted")
         if (await self._members.get_reader(chat, user)).stored < seq:
             await self._stored_waits.wait(chat, seq)
-        pin = Pin(seq, message.ts, int(self._clock.time() * 1000))
+        pin = Pin(seq, message.ts, get_now_ms(self._clock))
         request = compute_request_digest(user, ref)
         outcome = await self._add(chat, pin, request)
         if outcome is PinOutcome.FULL:
@@ -126,7 +126,7 @@ class Pins:
 
     async def list_page(
         self, reader: UserId, chat: ChatId, before: int | None, limit: int
-    ) -> tuple[list[PinnedMessage], int | None]:
+    ) -> tuple[list[VisiblePin], int | None]:
         """Return a page of pinned messages, newest message first, and the next page's `before`.
 
         Guarantees:
@@ -206,17 +206,17 @@ class Pins:
 
     # Reads
 
-    async def _read(self, reader: UserId, chat: ChatId, pins: Sequence[Pin]) -> list[PinnedMessage]:
+    async def _read(self, reader: UserId, chat: ChatId, pins: Sequence[Pin]) -> list[VisiblePin]:
         """Return the pinned messages that the reader may read."""
 
-        async def read(pin: Pin) -> PinnedMessage | None:
+        async def read(pin: Pin) -> VisiblePin | None:
             # With `ts`, the warm tier finds the message without a search.
             frame = frames.History(0, chat, before=pin.seq + 1, limit=1, ts=pin.ts + 1)
             page = await self._history.get_page(reader, frame)
             message = codec.decode_message(page.messages[0]) if page.messages else None
             if message is None or message.seq != pin.seq:
                 return None
-            return PinnedMessage(pin, page.messages[0], message.deleted)
+            return VisiblePin(pin, page.messages[0], message.deleted)
 
         messages = await map_concurrently(read, pins, in_flight_max=READS_IN_FLIGHT_MAX, name="pin")
         return [pin for pin in messages if pin is not None]

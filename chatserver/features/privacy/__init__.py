@@ -8,7 +8,6 @@ from chatserver.features.registry import BACKGROUND_NICE, Feature, Worker
 
 FEATURE = Feature(
     name="privacy",
-    sample_items="chatserver.features.privacy.sample_items:sample_items",
     requires=(
         "accounts",
         "attachments",

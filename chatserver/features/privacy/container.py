@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from chatserver.container import storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import SYSTEM_USER
 from chatserver.features.accounts.container import AccountContainer
@@ -12,7 +11,7 @@ from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.hot import RedisUserData
-from chatserver.features.privacy.service import Lockout, Privacy
+from chatserver.features.privacy.service import Lockout, PrivacyRequests
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.service.history.user_messages import UserMessages
@@ -24,12 +23,7 @@ class PrivacyContainer:
         self._core = core
         self._client = core.dynamodb.for_feature("privacy")
         self.jobs = JobRows(self._client)
-        self.rows = PersonalRows(
-            client=self._client,
-            settings=core.settings.warm,
-            shards=core.write_shards,
-            bodies=core.long_bodies,
-        )
+        self.rows = PersonalRows(self._client, core.write_shards, core.long_bodies)
         self.exports = ExportFiles(core.store)
         self.redis_data = RedisUserData(core.hot)
 
@@ -65,16 +59,8 @@ class PrivacyContainer:
         )
 
     @cached_property
-    def rewrite_exported(self) -> storage_feature_ports.RewriteExported:
-        return self._core.get_port(storage_feature_ports.REWRITE_EXPORTED)
-
-    @cached_property
-    def erase_indexed(self) -> storage_feature_ports.EraseIndexed:
-        return self._core.get_port(storage_feature_ports.ERASE_INDEXED)
-
-    @cached_property
-    def privacy(self) -> Privacy:
-        return Privacy(
+    def privacy(self) -> PrivacyRequests:
+        return PrivacyRequests(
             jobs=self.jobs,
             lockout=self.lockout,
             sign=self.exports.sign_link,

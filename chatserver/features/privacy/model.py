@@ -12,6 +12,9 @@ State = Literal["waiting", "running", "ready", "done", "failed"]
 FINISHED: frozenset[State] = frozenset({"ready", "done", "failed"})
 
 
+Line = tuple[str, str, int]  # a receipt line without its step: location, kind of data, and number
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReceiptLine:
     """A line in an erasure receipt: step, location, kind of data, and number of deleted items."""

@@ -13,7 +13,7 @@ import attrs
 import structlog
 
 from chatserver.domain.access.logins import RevocationMarks
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, NotFound
 from chatserver.features.accounts.warm.accounts import AccountRows
@@ -60,26 +60,18 @@ class Lockout:
         return len(logins)
 
 
-class Privacy:
+@attrs.define(eq=False, repr=False, kw_only=True)
+class PrivacyRequests:
     """Use cases for exports and erasures, for the HTTP API.
 
     `reserved`: users who cannot be erased. `sign` returns a download URL for an export's ZIP file.
     """
 
-    def __init__(
-        self,
-        *,
-        jobs: JobRows,
-        lockout: Lockout,
-        sign: Callable[[Job, int], Awaitable[str]],
-        clock: Clock,
-        reserved: Collection[str] = (),
-    ) -> None:
-        self._jobs = jobs
-        self._lockout = lockout
-        self._sign = sign
-        self._clock = clock
-        self._reserved = frozenset(reserved)
+    _jobs: JobRows
+    _lockout: Lockout
+    _sign: Callable[[Job, int], Awaitable[str]]
+    _clock: Clock
+    _reserved: Collection[str] = frozenset()
 
     # Exports
 
@@ -90,7 +82,7 @@ class Privacy:
             Conflict: an export is already in progress.
             RateLimited: the user has reached the daily limit.
         """
-        now_ms = self._now_ms()
+        now_ms = get_now_ms(self._clock)
         job = Job(new_job_id(), "export", user, now_ms, now_ms)
         await self._jobs.create_export(job, EXPORTS_PER_DAY_MAX)
         log.info("privacy.export_requested", user=user)
@@ -134,7 +126,7 @@ class Privacy:
         """
         if user in self._reserved:
             raise Forbidden("user: is reserved by the server and cannot be erased")
-        now_ms = self._now_ms()
+        now_ms = get_now_ms(self._clock)
         receipt = await self._jobs.create_erasure(
             Job(new_job_id(), "erasure", user, now_ms, now_ms)
         )
@@ -156,6 +148,3 @@ class Privacy:
         if job is None or job.kind != "erasure":
             raise NotFound("receipt: does not exist")
         return job
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)

@@ -9,7 +9,6 @@ from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="push",
-    sample_items="chatserver.features.push.sample_items:sample_items",
     routes=("chatserver.features.push.routes:build_push_routes",),
     workers={
         "notify": Worker(

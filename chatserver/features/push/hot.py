@@ -20,8 +20,6 @@ from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.features.push.keys import NotificationKeys
-from chatserver.hot.bus.stream_waiter import StreamWaiter
-from chatserver.hot.chats.persist_backlog import BacklogEntry, parse_entry
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.worker_leases import Lease
@@ -42,7 +40,7 @@ class PushNeed(enum.IntEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DueChat:
+class DuePush:
     """A chat that a worker has claimed. Messages from seq `since` onward may need pushes.
 
     `time` identifies the claim. `claimed_ms` is the time of the claim, by the Redis clock.
@@ -63,26 +61,12 @@ class DueChats:
         self._lease = lease
         self._partition = lease.partition
         self._backlog = hot.keys.backlog(self._partition)
-        self._entries = StreamWaiter(hot, self._backlog)
 
     async def get_checkpoint(self) -> str:
         """Return the id of the last backlog entry read for pushes; initially ``0-0``."""
         key = self._keys.checkpoint(self._partition)
         notified = await self._hot.call("HGET", key, "told")
         return bytes(notified or b"0-0").decode()
-
-    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
-        """Return the backlog entries after `entry_id`, oldest first."""
-        reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
-        return [parse_entry(name, fields) for name, fields in reply]
-
-    async def wait_after(self, entry_id: str, wait_ms: int) -> None:
-        """Wait for a backlog entry after `entry_id`, for at most `wait_ms`. Raises Unavailable."""
-        await self._entries.wait_after(entry_id, wait_ms)
-
-    async def close(self) -> None:
-        """Close the connection that `wait_after` uses."""
-        await self._entries.close()
 
     async def has_any(self) -> bool:
         """Return whether any chat is scheduled."""
@@ -113,7 +97,7 @@ class DueChats:
         )
         return bool(recorded)
 
-    async def claim_due(self, limit: int, hold_s: float) -> list[DueChat]:
+    async def claim_due(self, limit: int, hold_s: float) -> list[DuePush]:
         """Claim chats whose pushes are due.
 
         A claim expires after `hold_s`, unless `finish` is called.
@@ -129,12 +113,12 @@ class DueChats:
             {"token": self._lease.token, "hold_ms": hold_ms, "limit": limit},
         )
         return [
-            DueChat(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
+            DuePush(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
             for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
 
     async def finish(
-        self, due: DueChat, next_seq: Seq, recheck_after_s: float | None = None
+        self, due: DuePush, next_seq: Seq, recheck_after_s: float | None = None
     ) -> None:
         """Mark the pushes for messages before `next_seq` as done.
 

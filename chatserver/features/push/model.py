@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.text.graphemes import truncate
@@ -25,11 +25,13 @@ APNS_BYTES_MIN = 32
 APNS_BYTES_MAX = 100
 P256DH_BYTES = 65  # size of an uncompressed P-256 point
 AUTH_BYTES = 16
+MENTIONS_MAX = 50
 PREVIEW_CHARS_MAX = 200
 TITLE_CHARS_MAX = 80
 # Push services accept 4,096 bytes; encryption adds 103 (RFC 8291: header 86, tag 16, delimiter 1).
 PAYLOAD_BYTES_MAX = 3_900
 
+_MENTION = re.compile(r"(?<![A-Za-z0-9_@-])@([A-Za-z0-9_-]{1,64})")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * APNS_BYTES_MIN},{2 * APNS_BYTES_MAX}}}")
 
@@ -94,10 +96,24 @@ class Notice:
             "unread": self.unread,
             "badge": self.badge,
         }
-        encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-        if len(encoded) > PAYLOAD_BYTES_MAX:
-            raise AssertionError("the encoded push is larger than PAYLOAD_BYTES_MAX")
-        return encoded
+        return encode_payload(fields, PAYLOAD_BYTES_MAX)
+
+
+def encode_payload(fields: dict[str, Any], bytes_max: int) -> bytes:
+    """Encode the payload of a push as JSON. The limits on its texts keep it below `bytes_max`."""
+    encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(encoded) > bytes_max:
+        raise AssertionError(f"the encoded push is larger than {bytes_max} bytes")
+    return encoded
+
+
+def find_mentions(body: str) -> list[UserId]:
+    """Return up to `MENTIONS_MAX` users mentioned as ``@user``, without duplicates.
+
+    In a large group, only mentioned users get a push.
+    """
+    mentions = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
+    return list(mentions)[:MENTIONS_MAX]
 
 
 def truncate_text(text: str, chars_max: int) -> str:

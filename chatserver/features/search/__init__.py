@@ -27,5 +27,5 @@ FEATURE = Feature(
         ),
     },
     tenant_stores=("chatserver.features.search.tenant_index:open_tenant_index",),
-    ports={"erase_indexed": "chatserver.features.search.worker.erasure:make_eraser"},
+    ports={"erase_indexed": "chatserver.features.search.container:make_eraser"},
 )

@@ -20,7 +20,7 @@ async def check_search(settings: Settings) -> list[Finding]:
 
 def _check_folder(setting: str, folder: Path) -> Finding:
     """Check that a folder exists or can be created, and that this user can write to it."""
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         return make_problem(setting, f"{nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):

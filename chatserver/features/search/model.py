@@ -42,7 +42,7 @@ class DocumentRef(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Changes:
+class IndexChanges:
     """Changes to the index. A document is in at most one of the three collections."""
 
     documents: dict[DocumentRef, Document] = dataclasses.field(default_factory=dict)
@@ -75,17 +75,17 @@ class Rebuild(msgspec.Struct):
     finished_ms: int = 0
 
 
-class State(msgspec.Struct):
+class IndexerState(msgspec.Struct):
     """The state of an indexer, stored in the index itself.
 
-    `token`: fencing token of the writer. `places`: the last indexed backlog entry of each Redis
+    `token`: fencing token of the writer. `positions`: the last indexed backlog entry of each Redis
     partition. `epochs`: the epoch of each Redis partition. `generation` increases with each
     rebuild. `rules`: version of the tokenizer rules. `catch_up`: progress of indexing the changes
     that were made while no indexer was running.
     """
 
     token: int = 0
-    places: dict[int, str] = {}
+    positions: dict[int, str] = {}
     epochs: dict[int, str] = {}
     generation: int = 1
     rules: int = 0
@@ -109,7 +109,7 @@ class Hit(NamedTuple):
     score: float = 0.0  # only with `Order.RELEVANCE`
 
 
-class Cursor(NamedTuple):
+class HitCursor(NamedTuple):
     """Start of a page of hits; each engine defines the meaning of `offset`."""
 
     ts: int
@@ -123,8 +123,8 @@ class HitPage(NamedTuple):
     """
 
     hits: list[Hit]
-    cursors: list[Cursor]
-    next: Cursor | None
+    cursors: list[HitCursor]
+    next: HitCursor | None
 
 
 class Stats(NamedTuple):
@@ -134,6 +134,18 @@ class Stats(NamedTuple):
     bytes: int
 
 
+class IndexQuery(NamedTuple):
+    """A query of an index partition."""
+
+    query: Query
+    chats: Collection[str]
+    order: Order
+    limit: int
+    start: HitCursor | None
+    now_s: int
+    budget: WorkBudget
+
+
 class Engine(Protocol):
     """A partition of the index. Calls block, so they must run in a thread.
 
@@ -141,10 +153,10 @@ class Engine(Protocol):
     changes that were applied before its call.
     """
 
-    def load(self) -> State:
+    def load(self) -> IndexerState:
         """Return the stored state."""
 
-    def apply(self, changes: Changes, state: State) -> None:
+    def apply(self, changes: IndexChanges, state: IndexerState) -> None:
         """Apply changes and store the state.
 
         Guarantees:
@@ -158,16 +170,7 @@ class Engine(Protocol):
     def expire(self, now_s: int) -> int:
         """Delete the documents that have expired; return how many there were."""
 
-    def find(
-        self,
-        query: Query,
-        chats: Collection[str],
-        order: Order,
-        limit: int,
-        start: Cursor | None,
-        now_s: int,
-        budget: WorkBudget,
-    ) -> HitPage:
+    def find(self, request: IndexQuery) -> HitPage:
         """Return at most `limit` hits in `chats`.
 
         Guarantees:

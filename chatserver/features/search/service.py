@@ -21,7 +21,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import attrs
 import msgspec
@@ -31,7 +31,15 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound, Unavailable
 from chatserver.features.search.frames import SearchResult, Segment
-from chatserver.features.search.model import DISABLED, Cursor, Engine, Hit, HitPage, Order
+from chatserver.features.search.model import (
+    DISABLED,
+    Engine,
+    Hit,
+    HitCursor,
+    HitPage,
+    IndexQuery,
+    Order,
+)
 from chatserver.features.search.query import Query, parse_query
 from chatserver.features.search.text_matching import find_spans, make_snippet
 from chatserver.features.search.tokenizer import normalize
@@ -68,12 +76,12 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     candidates.
     """
 
-    cursors: dict[int, Cursor]
+    cursors: dict[int, HitCursor]
     ended: list[int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class FoundMessage:
     """A message as JSON, and a snippet of its text in which the matches are marked."""
 
     json: bytes
@@ -85,14 +93,25 @@ class Result:
         return msgspec.json.encode(SearchResult(message, self.snippet))
 
 
+class _Request(NamedTuple):
+    """A search in progress. `chats`: the searched chats of each index partition."""
+
+    viewer: UserId
+    query: Query
+    order: Order
+    chats: Mapping[int, list[str]]
+    blocked: set[UserId]
+    budget: WorkBudget
+
+
 class _Candidate(msgspec.Struct, frozen=True):
     partition: int
     hit: Hit
-    cursor: Cursor
+    cursor: HitCursor
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
-class Search:
+class MessageSearch:
     """Search use case."""
 
     _engines: Sequence[Engine]
@@ -129,7 +148,7 @@ class Search:
 
     async def find(
         self, viewer: UserId, text: str, order: Order, limit: int, start: Position | None
-    ) -> tuple[list[Result], Position | None]:
+    ) -> tuple[list[FoundMessage], Position | None]:
         """Return results, and the `start` of the next page.
 
         Guarantees:
@@ -156,15 +175,9 @@ class Search:
                 budget = WorkBudget(SEARCH_S_MAX)
                 try:
                     chats = await self._list_chats(viewer, query)
-                    return await self._collect(
-                        viewer=viewer,
-                        query=query,
-                        chats=chats,
-                        order=order,
-                        limit=limit,
-                        start=start,
-                        budget=budget,
-                    )
+                    blocked = await self._blocks.list_blocked(viewer)
+                    request = _Request(viewer, query, order, chats, blocked, budget)
+                    return await self._collect(request, limit, start or Position({}, []))
                 finally:
                     budget.cancel()
 
@@ -180,37 +193,18 @@ class Search:
         return chats_by_partition
 
     async def _collect(
-        self,
-        viewer: UserId,
-        query: Query,
-        chats: Mapping[int, list[str]],
-        order: Order,
-        limit: int,
-        start: Position | None,
-        budget: WorkBudget,
-    ) -> tuple[list[Result], Position | None]:
-        blocked = await self._blocks.list_blocked(viewer)
-        results: list[Result] = []
-        position = start or Position({}, [])
+        self, request: _Request, limit: int, position: Position
+    ) -> tuple[list[FoundMessage], Position | None]:
+        results: list[FoundMessage] = []
         checked = size = 0
         while checked < CHECKED_MAX and len(results) < limit:
-            unfinished = [chat for chat in chats if chat not in position.ended]
+            unfinished = [chat for chat in request.chats if chat not in position.ended]
             if not unfinished:
                 return results, None
-            wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
-            by_partition = await self._query(
-                viewer=viewer,
-                query=query,
-                chats=chats,
-                partitions=unfinished,
-                order=order,
-                limit=wanted,
-                position=position,
-                budget=budget,
-            )
-            candidates, after = merge(by_partition, order, wanted)
-            hits = [selected.hit for selected in candidates]
-            matched = await self._check(viewer, query, blocked, hits, budget)
+            read_max = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
+            by_partition = await self._query(request, unfinished, read_max, position)
+            candidates, after = merge(by_partition, request.order, read_max)
+            matched = await self._check(request, [selected.hit for selected in candidates])
             for candidate, result in zip(candidates, matched, strict=False):
                 checked += 1
                 position = Position(
@@ -223,7 +217,7 @@ class Search:
                 size += len(result.json)
                 if len(results) == limit or size >= PAGE_BYTES_MAX:
                     return results, position
-            if len(matched) < len(candidates) or budget.matched_chars >= MATCHED_CHARS_MAX:
+            if len(matched) < len(candidates) or request.budget.matched_chars >= MATCHED_CHARS_MAX:
                 return results, position
             cursors = {
                 **position.cursors,
@@ -231,54 +225,47 @@ class Search:
             }
             ended = [*position.ended, *(n for n, cursor in after.items() if cursor is None)]
             position = Position(cursors, ended)
-        is_over = all(chat in position.ended for chat in chats)
+        is_over = all(chat in position.ended for chat in request.chats)
         return results, None if is_over else position
 
     async def _query(
-        self,
-        viewer: UserId,
-        query: Query,
-        chats: Mapping[int, list[str]],
-        partitions: Sequence[int],
-        order: Order,
-        limit: int,
-        position: Position,
-        budget: WorkBudget,
+        self, request: _Request, partitions: Sequence[int], limit: int, position: Position
     ) -> dict[int, HitPage]:
         now_s = int(self._clock.time())
 
         def find(partition: int) -> HitPage:
-            cursor = position.cursors.get(partition)
             with metrics.SEARCH_LATENCY.labels("index").time():
                 return self._engines[partition].find(
-                    query=query,
-                    chats=chats[partition],
-                    order=order,
-                    limit=limit,
-                    start=cursor,
-                    now_s=now_s,
-                    budget=budget,
+                    IndexQuery(
+                        query=request.query,
+                        chats=request.chats[partition],
+                        order=request.order,
+                        limit=limit,
+                        start=position.cursors.get(partition),
+                        now_s=now_s,
+                        budget=request.budget,
+                    )
                 )
 
         found = await asyncio.gather(
             *(
-                self._run(viewer, self._threads, budget, functools.partial(find, partition))
+                self._run(request, self._threads, functools.partial(find, partition))
                 for partition in partitions
             )
         )
         return dict(zip(partitions, found, strict=True))
 
     async def _run(
-        self, viewer: UserId, threads: ThreadPoolExecutor, budget: WorkBudget, work: Callable[[], T]
+        self, request: _Request, threads: ThreadPoolExecutor, work: Callable[[], T]
     ) -> T:
         """Run a part of a request in a thread. Raises Unavailable when the budget is over.
 
         The user is charged when the thread has stopped, also after a cancellation.
         """
-        loop = asyncio.get_running_loop()
+        loop, budget = asyncio.get_running_loop(), request.budget
         running = threads.submit(budget.run, work)
         running.add_done_callback(
-            lambda _: loop.call_soon_threadsafe(self._charge_work, viewer, budget)
+            lambda _: loop.call_soon_threadsafe(self._charge_work, request.viewer, budget)
         )
         try:
             async with asyncio.timeout(budget.left_s):
@@ -292,34 +279,29 @@ class Search:
         if cost:
             self._charge(viewer, cost)
 
-    async def _check(
-        self,
-        viewer: UserId,
-        query: Query,
-        blocked: set[UserId],
-        hits: Sequence[Hit],
-        budget: WorkBudget,
-    ) -> list[Result | None]:
+    async def _check(self, request: _Request, hits: Sequence[Hit]) -> list[FoundMessage | None]:
         """Return the results for the first hits; None for a message that must not be returned.
 
         There are fewer results than hits if the budget does not suffice for all of them.
         """
         read = await map_concurrently(
-            functools.partial(self._read, viewer),
+            functools.partial(self._read, request.viewer),
             hits,
             in_flight_max=READS_IN_FLIGHT_MAX,
             name="search-hit",
         )
 
-        def match_all() -> list[Result | None]:
-            matched: list[Result | None] = []
+        budget = request.budget
+
+        def match_all() -> list[FoundMessage | None]:
+            matched: list[FoundMessage | None] = []
             for hit, json in zip(hits, read, strict=True):
                 if matched and (budget.is_over() or budget.matched_chars >= MATCHED_CHARS_MAX):
                     break
-                matched.append(match_hit(query, blocked, hit, json, budget))
+                matched.append(match_hit(request, hit, json))
             return matched
 
-        return await self._run(viewer, self._matching_thread, budget, match_all)
+        return await self._run(request, self._matching_thread, match_all)
 
     async def _read(self, viewer: UserId, hit: Hit) -> bytes | None:
         """Return the JSON of a candidate's message; None if the viewer cannot read it now."""
@@ -332,20 +314,23 @@ class Search:
         return page.messages[0] if page.messages else None
 
 
-def match_hit(
-    query: Query, blocked: set[UserId], hit: Hit, json: bytes | None, budget: WorkBudget
-) -> Result | None:
+def match_hit(request: _Request, hit: Hit, json: bytes | None) -> FoundMessage | None:
     """Return the result for a candidate; None if its message must not be returned."""
     if json is None:
         return None
     message = codec.decode_message(json)
     is_same = message.seq == hit.seq and message.ts == hit.ts
-    if not is_same or message.deleted or not is_message(message) or message.sender in blocked:
+    if (
+        not is_same
+        or message.deleted
+        or not is_message(message)
+        or message.sender in request.blocked
+    ):
         return None
     text = normalize(message.body)
-    budget.matched_chars += len(text)
-    spans = match(query, message, text)
-    return None if spans is None else Result(json, make_snippet(text, spans))
+    request.budget.matched_chars += len(text)
+    spans = match(request.query, message, text)
+    return None if spans is None else FoundMessage(json, make_snippet(text, spans))
 
 
 def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, int]] | None:
@@ -368,7 +353,7 @@ def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, i
 
 def merge(
     results: Mapping[int, HitPage], order: Order, limit: int
-) -> tuple[list[_Candidate], dict[int, Cursor | None]]:
+) -> tuple[list[_Candidate], dict[int, HitCursor | None]]:
     """Merge candidates of all partitions; return the first `limit` and the partitions' cursors.
 
     A partition's cursor follows its last returned candidate; None if there are no more candidates.
@@ -395,7 +380,7 @@ def merge(
     else:
         candidates.sort(key=lambda candidate: (-candidate.hit.score, -candidate.hit.ts))
     best = candidates[:limit]
-    after: dict[int, Cursor | None] = {}
+    after: dict[int, HitCursor | None] = {}
     for partition, page in results.items():
         own = [candidate for candidate in best if candidate.partition == partition]
         if len(own) == len(page.hits):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -40,7 +41,7 @@ def find_spans(terms: Sequence[Term], text: str) -> list[Span] | None:
     offsets = list(itertools.accumulate((len(token.text) + 1 for token in tokens), initial=0))
     number = bisect.bisect_left(offsets, first)
     end = tokens[number].start + SNIPPET_CHARS
-    last = bisect.bisect_left(tokens, end, lo=number, key=_get_start)
+    last = bisect.bisect_left(tokens, end, lo=number, key=operator.attrgetter("start"))
     spans: list[Span] = []
     for term in terms:
         spans += _find_term(term, joined, offsets, tokens, (first, offsets[last]))
@@ -49,10 +50,6 @@ def find_spans(terms: Sequence[Term], text: str) -> list[Span] | None:
 
 def _build_pattern(term: Term) -> str:
     return f" {' '.join(term.tokens)}" + ("" if term.is_prefix else " ")
-
-
-def _get_start(token: Token) -> int:
-    return token.start
 
 
 def _find_term(

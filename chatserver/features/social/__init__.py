@@ -10,7 +10,6 @@ from chatserver.features.registry import Feature, Worker
 FEATURE = Feature(
     name="social",
     requests="chatserver.features.social.requests",
-    sample_items="chatserver.features.social.sample_items:sample_items",
     requires=("attachments",),
     routes=(
         "chatserver.features.social.routes:build_social_people_routes",

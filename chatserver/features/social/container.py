@@ -9,12 +9,12 @@ from chatserver.domain.ids import UserId
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.social.hot import CountQueue, PostWakeUp
+from chatserver.features.social.model import PostIds
 from chatserver.features.social.service.favorites import Favorites
 from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.service.pictures import SocialPictures, SpaceReaders
-from chatserver.features.social.service.social import Rows, Social
-from chatserver.features.social.service.timeline_backfill import Backfill, MergedAuthors
-from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.service.social import Social
+from chatserver.features.social.service.timelines import MergedAuthors, TimelineBackfill, Timelines
 from chatserver.features.social.settings import Timeline
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
@@ -54,7 +54,11 @@ class SocialContainer:
     @cached_property
     def social(self) -> Social:
         return Social(
-            rows=Rows(self.profiles, self.graph, self.posts, self.likes, self.favorite_rows),
+            profiles=self.profiles,
+            graph=self.graph,
+            posts=self.posts,
+            likes=self.likes,
+            favorites=self.favorite_rows,
             queue=self.queue,
             block_policy=self._core.block_policy,
             pictures=self.pictures,
@@ -74,7 +78,7 @@ class SocialContainer:
             graph=self.graph,
             profiles=self.profiles,
             queue=self.queue,
-            backfill=Backfill(
+            backfill=TimelineBackfill(
                 timeline_rows=self.timeline_rows,
                 posts=self.posts,
                 merged=self._merged,
@@ -91,7 +95,7 @@ class SocialContainer:
             social=self.social,
             messages=self._core.message_context,
             block_policy=self._core.block_policy,
-            clock=self._core.clock,
+            ids=PostIds(self._core.clock),
         )
 
     @cached_property

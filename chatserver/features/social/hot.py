@@ -33,9 +33,9 @@ _COUNTS: Final = {field.encode(): count for count, field in _FIELDS.items()}
 
 
 class CountEntry(NamedTuple):
-    """A queued count change. `place` is the entry id, zero-padded so that it sorts as text."""
+    """A queued count change. `position` is the entry id, zero-padded so that it sorts as text."""
 
-    place: str
+    position: str
     kind: Count
     subject: str  # a post, or a user
     change: int
@@ -83,12 +83,12 @@ class CountQueue:
 
     async def _iter_entries(self, subject: str) -> AsyncIterator[list[bytes]]:
         """Yield the ids of a post's or user's entries, page by page."""
-        start, wanted = "-", subject.encode()
+        start, expected = "-", subject.encode()
         while True:
             reply = await self._hot.call(
                 "XRANGE", self._get_key(subject), start, "+", "COUNT", PAGE
             )
-            if names := [name for name, fields in reply if fields[1] == wanted]:
+            if names := [name for name, fields in reply if fields[1] == expected]:
                 yield names
             if len(reply) < PAGE:
                 return
@@ -125,20 +125,20 @@ class CountBatches:
         waiting = []
         for name, fields in reply:
             ms, _, number = name.decode().partition("-")
-            place = f"{int(ms):016d}-{int(number):010d}"
+            position = f"{int(ms):016d}-{int(number):010d}"
             count, subject = _COUNTS[bytes(fields[0])], fields[1].decode()
-            waiting.append(CountEntry(place, count, subject, int(fields[3])))
+            waiting.append(CountEntry(position, count, subject, int(fields[3])))
         return waiting
 
     async def trim(self, upto: CountEntry) -> None:
         """Trim all entries up to and including `upto`. Idempotent."""
-        ms, _, number = upto.place.partition("-")
+        ms, _, number = upto.position.partition("-")
         await self._hot.call("XTRIM", self._key, "MINID", f"{int(ms)}-{int(number) + 1}")
 
 
 def get_age_s(oldest: CountEntry, now_s: float) -> float:
     """Return the age of an entry in seconds."""
-    return max(0.0, now_s - int(oldest.place.partition("-")[0]) / 1000)
+    return max(0.0, now_s - int(oldest.position.partition("-")[0]) / 1000)
 
 
 class PostWakeUp:

@@ -13,7 +13,7 @@ from typing import Final, Literal, NewType
 
 from ulid import ULID
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.domain.text_validation import BodyBounds, parse_body
 from chatserver.errors import BadRequest
@@ -44,7 +44,7 @@ class Info:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Counts:
+class UserCounts:
     """A user's follower, following and post counts."""
 
     followers: int = 0
@@ -88,7 +88,7 @@ class PostIds:
         self._newest = 0
 
     def next(self) -> PostId:
-        now_ms = int(self._clock.time() * 1000)
+        now_ms = get_now_ms(self._clock)
         if now_ms > self._newest >> _RANDOM_BITS:
             # The highest random bit stays 0, so that increments do not overflow into the timestamp.
             random = int.from_bytes(os.urandom(10), "big") >> 1

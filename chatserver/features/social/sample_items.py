@@ -39,7 +39,7 @@ def sample_items(table: TableSchema) -> Iterable[Item]:
         created = {FanoutField.CREATED: {"N": str(_MS)}}
         return [
             row_key(user_key("bob"), f"{social.LIKED_PREFIX}{ref.post}#{ref.author}"),
-            row_key(*job_key("post", ref)) | created | {FanoutField.PLACE: {"S": "u#bob"}},
+            row_key(*job_key("post", ref)) | created | {FanoutField.CHECKPOINT: {"S": "u#bob"}},
             row_key(*job_key("gone", PostRef(_OLD, "alice"))) | created,
             MERGED_ITEM.encode(Merged(_POST.id, _SECOND.id), author="alice"),
         ]
@@ -85,6 +85,6 @@ def _favorites() -> Iterable[Item]:
         ("posts", f"post#{_POST.id}#alice"),
         ("messages", f"message#g-team#{5:020d}"),
     ):
-        place = f"{kind}#{_SAVED}"
-        yield social.row_key(partition, place) | {Field.REF: {"S": ref}}
-        yield social.row_key(partition, ref) | {Field.PLACE: {"S": place}}
+        position = f"{kind}#{_SAVED}"
+        yield social.row_key(partition, position) | {Field.REF: {"S": ref}}
+        yield social.row_key(partition, ref) | {Field.PLACE: {"S": position}}

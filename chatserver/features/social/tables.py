@@ -10,7 +10,7 @@ class FanoutField:
 
     PK: Final = "PK"
     SK: Final = "SK"
-    PLACE: Final = "place"  # last follower processed
+    CHECKPOINT: Final = "place"  # last follower processed
     FIRST: Final = "first"  # authors whose posts are merged on read: id of the first such post
     LAST: Final = "last"  # authors whose posts are merged on read: id of the newest such post
     CREATED: Final = "created"  # milliseconds since 1970

@@ -18,6 +18,7 @@ import collections
 from collections.abc import Sequence
 from typing import Protocol
 
+import attrs
 import msgspec
 import structlog
 
@@ -52,28 +53,20 @@ class VerdictSource(Protocol):
         """Return the verdict. Raises ChatError if the request fails."""
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class BeforeSendCheck:
     """Requests verdicts; if a request fails, applies `before_send_policy` (accept or reject).
 
     One instance per process.
     """
 
-    def __init__(
-        self,
-        *,
-        verdicts: VerdictSource,
-        references: HotMembership,
-        settings: Webhooks,
-        clock: Clock,
-        body_bounds: BodyBounds = WIDEST,
-    ) -> None:
-        self.body_bounds = body_bounds
-        self._verdicts = verdicts
-        self._references = references
-        self._settings = settings
-        self._clock = clock
-        self._failures = 0
-        self._closed_until = float("-inf")
+    _verdicts: VerdictSource
+    _references: HotMembership
+    _settings: Webhooks
+    _clock: Clock
+    body_bounds: BodyBounds = WIDEST
+    _failures: int = attrs.field(default=0, init=False)
+    _closed_until: float = attrs.field(default=float("-inf"), init=False)
 
     async def check(self, question: messages.BeforeSend) -> str:
         """Return the text to commit.
@@ -92,8 +85,9 @@ class BeforeSendCheck:
                 return question.body
             raise Unavailable("the before-send check is not available; try again")
         if verdict.action == "refuse":
-            if await self._is_committed(question):
-                return question.body
+            chat, sender, ref = ChatId(question.chat), UserId(question.sender), Ref(question.ref)
+            if await self._references.find_digest(chat, sender, ref) is not None:
+                return question.body  # a retry of a committed message
             raise Forbidden(f"body: {verdict.why}" if verdict.why else REFUSED)
         if verdict.action == "change" and verdict.body is not None:
             return verdict.body
@@ -105,10 +99,6 @@ class BeforeSendCheck:
         question = messages.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
         return msgspec.structs.replace(frame, body=await self.check(question))
 
-    async def _is_committed(self, question: messages.BeforeSend) -> bool:
-        chat, sender = ChatId(question.chat), UserId(question.sender)
-        return await self._references.find_digest(chat, sender, Ref(question.ref)) is not None
-
     async def _find_verdict(self, question: messages.BeforeSend) -> messages.Verdict | None:
         """Return the verdict; None if the webhook failed or is skipped."""
         if self._clock.monotonic() < self._closed_until:
@@ -117,7 +107,8 @@ class BeforeSendCheck:
         try:
             async with asyncio.timeout(self._settings.before_send_timeout_s):
                 verdict = await self._verdicts.request_verdict(question)
-            _check(verdict, self.body_bounds)
+            if verdict.action == "change":
+                parse_body(verdict.body or "", self.body_bounds)
         except (ChatError, TimeoutError) as exc:
             self._record_failure(exc)
             return None
@@ -135,29 +126,15 @@ class BeforeSendCheck:
             log.error("before_send.skipped", for_s=BREAKER_S)
 
 
-def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
-    """Check that message text from the webhook is valid. Raises ChatError."""
-    if verdict.action == "change":
-        parse_body(verdict.body or "", bounds)
-
-
+@attrs.define(eq=False, repr=False)
 class _UncheckedMessage:
     """A message that waits for its verdict, then for the sender's earlier messages in the chat."""
 
-    __slots__ = ("attachments", "frame", "listener", "messaging", "outcome")
-
-    def __init__(
-        self,
-        messaging: MessageSender,
-        frame: frames.Send,
-        listener: SendListener,
-        attachments: Sequence[frames.Attachment],
-    ) -> None:
-        self.messaging = messaging
-        self.frame = frame
-        self.listener = listener
-        self.attachments = attachments
-        self.outcome: str | ChatError | None = None
+    messaging: MessageSender
+    frame: frames.Send
+    listener: SendListener
+    attachments: Sequence[frames.Attachment]
+    outcome: str | ChatError | None = None
 
 
 class BeforeSendQueue:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+import attrs
 import msgspec
 
 from chatserver.domain.clock import Clock
@@ -16,20 +17,18 @@ from chatserver.errors import Unavailable
 from chatserver.outbound.http_client import Answer, HttpClient
 from chatserver.protocol import webhook_messages as messages
 
-_EVENT_ANSWER_BYTES_MAX = 4096
+EVENT_ANSWER_BYTES_MAX = 4096
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Webhook:
     """One webhook URL of the host application."""
 
-    def __init__(
-        self, *, outbound: HttpClient, url: str, secret: str, timeout_s: float, clock: Clock
-    ) -> None:
-        self._outbound = outbound
-        self._url = url
-        self._secret = secret.encode()
-        self._timeout_s = timeout_s
-        self._clock = clock
+    _outbound: HttpClient
+    _url: str
+    _secret: str
+    _timeout_s: float
+    _clock: Clock
 
     async def request_verdict(self, request: messages.BeforeSend) -> messages.Verdict:
         """Request a verdict on a message.
@@ -38,8 +37,8 @@ class Webhook:
             BadRequest: outbound requests to the URL are not allowed.
             Unavailable: there was no valid response in time.
         """
-        response = await self._post(
-            messages.encode(request), "before_send", messages.ANSWER_BYTES_MAX
+        response = await self.call(
+            messages.encode(request), "before_send", bytes_max=messages.ANSWER_BYTES_MAX
         )
         if not response.is_ok:
             raise Unavailable(f"before_send returned status {response.status}")
@@ -51,33 +50,25 @@ class Webhook:
                 public="the before-send webhook failed; try again",
             ) from exc
 
-    async def deliver(self, event: bytes, name: str, event_id: str) -> int:
-        """Send an event; return the HTTP status.
+    async def call(
+        self, body: bytes, name: str, event_id: str = "", bytes_max: int = EVENT_ANSWER_BYTES_MAX
+    ) -> Answer:
+        """Send an event or a request; return the response, of at most `bytes_max`.
 
-        Raises:
-            BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: there was no response in time; the event may have been delivered.
-        """
-        response = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
-        return response.status
-
-    async def call(self, body: bytes, name: str, event_id: str, response_bytes_max: int) -> Answer:
-        """Send a request with `event_id` as its idempotency key; return the response.
+        `event_id` is the idempotency key.
 
         Guarantees:
             The request is not retried.
 
         Raises:
             BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: there was no response in time, or the response is too long.
+            Unavailable: there was no response in time, or the response is too long. The event may
+                have been delivered.
         """
-        return await self._post(body, name, response_bytes_max, event_id)
-
-    async def _post(self, body: bytes, name: str, bytes_max: int, event_id: str = "") -> Answer:
         headers = {
             "Content-Type": "application/json",
             "Chat-Event": name,
-            HEADER: sign(self._secret, self._clock.time(), body),
+            HEADER: sign(self._secret.encode(), self._clock.time(), body),
         }
         if event_id:
             headers["Chat-Event-Id"] = headers["Idempotency-Key"] = event_id
@@ -91,26 +82,11 @@ class Webhook:
 
 
 HEADER = "Chat-Signature"
-AGE_S_MAX = 300
 
 
 def sign(secret: bytes, now: float, body: bytes) -> str:
     """Return the value of the signature header for a body."""
     return f"t={int(now)},v1={_digest(secret, int(now), body)}"
-
-
-def is_signed(secret: bytes, header: str, body: bytes, now: float, age_s: int = AGE_S_MAX) -> bool:
-    """Return whether `header` is a valid signature of `body`, at most `age_s` old.
-
-    Guarantees:
-        Signatures are compared in constant time.
-    """
-    parts = dict(part.partition("=")[::2] for part in header.split(","))
-    time, signature = parts.get("t", ""), parts.get("v1", "")
-    if not (time.isascii() and time.isdigit() and len(time) <= 12 and signature.isascii()):
-        return False
-    wanted = _digest(secret, int(time), body)
-    return hmac.compare_digest(wanted, signature) and abs(now - int(time)) <= age_s
 
 
 def _digest(secret: bytes, time: int, body: bytes) -> str:

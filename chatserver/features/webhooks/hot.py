@@ -47,15 +47,15 @@ class PendingEvent(NamedTuple):
 
 
 class DeadEvent(NamedTuple):
-    """A dead letter. `place` is ``<partition>:<entry id>``; `why` is the reason for the failure."""
+    """A dead letter. `id` is ``<partition>:<entry id>``; `why` is the reason for the failure."""
 
-    place: str
+    id: str
     attempts: int
     why: str
     event: bytes
 
 
-class EventQueue:
+class WebhookQueue:
     """Webhook events of one partition."""
 
     def __init__(self, hot: HotClient, partition: int, pending_max: int) -> None:
@@ -169,7 +169,7 @@ class EventQueue:
 
     async def replay(self, dead: DeadEvent) -> None:
         """Queue a dead letter again, and reset its attempts."""
-        entry = dead.place.partition(":")[2]
+        entry = dead.id.partition(":")[2]
         if not entry:
             raise BadRequest("dead letter id: must be <partition>:<entry id>")
         await self._hot.transaction(
@@ -184,7 +184,7 @@ class WebhookEvents:
         self._is_on = settings.events_url is not None
         self._hot = hot
         self._partitions = [
-            EventQueue(hot, number, PENDING_MAX) for number in range(hot.keys.partitions)
+            WebhookQueue(hot, number, PENDING_MAX) for number in range(hot.keys.partitions)
         ]
 
     @property
@@ -192,7 +192,7 @@ class WebhookEvents:
         return self._is_on
 
     async def publish(self, user: UserId, event: messages.HookEvent) -> None:
-        """Queue an event about a user; see `EventQueue.append`."""
+        """Queue an event about a user; see `WebhookQueue.append`."""
         if self._is_on:
             partition = self._hot.keys.get_partition(user)
             await self._partitions[partition].append([messages.encode(event)])

@@ -26,7 +26,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.webhooks.client import Webhook
-from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
+from chatserver.features.webhooks.hot import PENDING_MAX, PendingEvent, WebhookQueue
 from chatserver.features.webhooks.settings import Webhooks
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import RpcQueue
@@ -96,7 +96,7 @@ class EventDeliverer:
     ) -> None:
         settings = container.settings.get(Webhooks)
         self._settings = settings
-        self._events = EventQueue(container.hot, partition, PENDING_MAX)
+        self._events = WebhookQueue(container.hot, partition, PENDING_MAX)
         self._lease = container.make_lease("webhooks", owner, LEASE_S, partition)
         self._webhook = Webhook(
             outbound=container.outbound,
@@ -108,11 +108,7 @@ class EventDeliverer:
         self._pause_s = 0.0  # delay before the next attempt while the endpoint is down; else 0
 
     async def run(self) -> None:
-        """Deliver events until cancelled.
-
-        Raises:
-            Unavailable: Redis is unavailable; restart the worker.
-        """
+        """Deliver events until cancelled; see `run_webhooks`."""
         async with self._lease.release_on_exit():
             try:
                 while True:
@@ -163,7 +159,7 @@ class EventDeliverer:
             await self._events.dead_letter(waiting, f"invalid event: {exc}")
             return True
         try:
-            status = await self._webhook.deliver(waiting.event, event.type, event.id)
+            status = (await self._webhook.call(waiting.event, event.type, event.id)).status
         except (BadRequest, Unavailable) as exc:
             await self._fail(waiting, exc.message)
             return False

@@ -16,9 +16,8 @@ from chatserver.domain.message_change_types import ChangeOutcome, MessageChange
 from chatserver.domain.messages import PendingDraft, compute_digest
 from chatserver.domain.presence import GatewayPresence, PresenceState
 from chatserver.errors import Unavailable
-from chatserver.features.attachments.hot import MediaJobs, SendableFiles
+from chatserver.features.attachments.hot import MediaJobs, SendableFiles, SlowImages
 from chatserver.features.attachments.model import File
-from chatserver.features.attachments.slow_images import SlowImages
 from chatserver.features.companions.hot.pending_responses import PendingMessage, PendingResponses
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -30,7 +29,7 @@ from chatserver.features.search.frames import Search
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
-from chatserver.features.webhooks.hot import EventQueue
+from chatserver.features.webhooks.hot import WebhookQueue
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 from chatserver.hot.bus.job_progress import JobProgress
@@ -198,7 +197,7 @@ async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> N
     """Restrict a chat, block a user, and queue webhook events in all states."""
     assert await HotMembership(hot).set_write_policy(chat, 99, ":s1")
     await HotBlocks(hot).add(users[0], users[1])
-    events = EventQueue(hot, hot.keys.get_partition(chat), 1000)
+    events = WebhookQueue(hot, hot.keys.get_partition(chat), 1000)
     await events.append([b"1", b"2", b"3", b"4"])
     first, second, third, _ = (await events.list_pending(100))[-4:]
     await events.postpone(first, 9_000_000_000_000)
@@ -350,7 +349,7 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     )
     await lease.claim()
     chats, push_state = DueChats(hot, lease), PushState(hot)
-    entries = await chats.list_after(await chats.get_checkpoint(), 10)
+    entries = await Backlog(hot, partition).list_after(await chats.get_checkpoint(), 10)
     assert await chats.schedule(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
     (due, _) = sorted(await chats.claim_due(10, 60), key=lambda one: one.chat != chat)
     await chats.finish(due, Seq(1))

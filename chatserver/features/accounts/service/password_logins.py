@@ -25,7 +25,7 @@ from chatserver.config import Auth
 from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.access.logins import BANNED, Login
 from chatserver.domain.client_addresses import get_network
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.domain.text_validation import parse_name
@@ -97,7 +97,7 @@ class PasswordLogins:
         display_name = None if name is None else parse_name(name)
         login = self._logins.new_login(user, _parse_device_name(device), key)
         hash_ = await self._passwords.hash(text, attempt)
-        created_ms = self._now_ms()
+        created_ms = get_now_ms(self._clock)
         try:
             await self._rows.create(user, display_name, created_ms, hash_, login)
         except Conflict:
@@ -158,7 +158,7 @@ class PasswordLogins:
         text = self.parse_password(user, password)
         await self._profiles.get(user)
         hash_ = await self._passwords.hash(text, LoginAttempt(user, "host", is_known=True))
-        await self._rows.set_hash(user, hash_, self._now_ms())
+        await self._rows.set_hash(user, hash_, get_now_ms(self._clock))
         await self._revocation.end_all(user, "the password was changed")
 
     async def log_in(
@@ -248,7 +248,7 @@ class PasswordLogins:
             raise Unauthenticated(WRONG_CREDENTIALS)
 
     async def change_password(
-        self, user: UserId, current: str, wanted: str, login: str | None
+        self, user: UserId, current: str, new_password: str, login: str | None
     ) -> None:
         """Change the password and end every other login.
 
@@ -267,10 +267,10 @@ class PasswordLogins:
         stored = await self._rows.find_credential(user)
         if stored is None:
             raise NotFound("password: this user has no password on this server")
-        text = self._passwords.parse(wanted, user)
+        text = self._passwords.parse(new_password, user)
         if await self._passwords.verify(stored.hash, current, attempt):
             hash_ = await self._passwords.hash(text, attempt)
-            if not await self._rows.put_hash(user, hash_, self._now_ms(), stored.hash):
+            if not await self._rows.put_hash(user, hash_, get_now_ms(self._clock), stored.hash):
                 raise Conflict("password: was changed by another request")
         elif not await self._passwords.verify(stored.hash, text, attempt):
             raise Forbidden("current: wrong password")
@@ -292,9 +292,6 @@ class PasswordLogins:
             raise Forbidden("password: wrong password")
         await self._attempts.return_token(attempt)
         return True
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)
 
 
 def _get_limit_subject(attempt: LoginAttempt) -> str:

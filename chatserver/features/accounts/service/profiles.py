@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.domain.text_validation import parse_name, parse_note
@@ -27,7 +27,7 @@ class Profiles:
         """
         display_name = None if name is None else parse_name(name)
         parse_person_id(user, "user")
-        await self._rows.create(user, display_name, int(self._clock.time() * 1000), None, None)
+        await self._rows.create(user, display_name, get_now_ms(self._clock), None, None)
 
     async def get(self, user: UserId) -> User:
         """Return the user's record. Raises NotFound."""
@@ -56,15 +56,15 @@ class Profiles:
             BadRequest, TooLarge: a value is not allowed.
             NotFound: the user does not exist.
         """
-        wanted: dict[str, str | None] = {}
+        desired: dict[str, str | None] = {}
         for field, text in changes.items():
-            wanted[field] = (
+            desired[field] = (
                 None
                 if not text
                 else parse_note(text, "about")
                 if field == "about"
                 else parse_name(text)
             )
-        if not wanted and is_discoverable is None:
+        if not desired and is_discoverable is None:
             return await self.get(user)
-        return await self._rows.put_profile(user, wanted, is_discoverable=is_discoverable)
+        return await self._rows.put_profile(user, desired, is_discoverable=is_discoverable)

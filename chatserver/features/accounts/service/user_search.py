@@ -38,10 +38,10 @@ class UserSearch:
         Raises:
             BadRequest: the text has no letter or digit.
         """
-        wanted = split_words(text)[:WORDS_MAX]
-        if not wanted:
+        prefixes = split_words(text)[:WORDS_MAX]
+        if not prefixes:
             raise BadRequest("q: must contain a letter or digit")
-        entries = await self._entries.find(wanted)
+        entries = await self._entries.find(prefixes)
         users = [user for user in dict.fromkeys(entry.user for entry in entries) if user != viewer]
         users = users[:CHECKED_MAX]
         if not users:
@@ -49,9 +49,9 @@ class UserSearch:
         blocked = await self._blocks.find_blocked(viewer, [UserId(user) for user in users])
         records = {record.user: record for record in await self._rows.list_users(users)}
         matches = [records[user] for user in users if user in records and user not in blocked]
-        return [record for record in matches if _may_be_found(record, wanted)][:limit]
+        return [record for record in matches if _may_be_found(record, prefixes)][:limit]
 
 
-def _may_be_found(record: User, wanted: list[str]) -> bool:
+def _may_be_found(record: User, prefixes: list[str]) -> bool:
     is_active = record.erased_ms is None and record.banned_ms is None
-    return is_active and is_match(wanted, record.words)
+    return is_active and is_match(prefixes, record.words)

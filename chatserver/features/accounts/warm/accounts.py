@@ -68,15 +68,15 @@ class AccountRows(Logins):
             Conflict: a user with this name exists.
             Unavailable: the user may have been created.
         """
-        wanted = [USER.encode(User(user, name, now_ms))]
+        items = [USER.encode(User(user, name, now_ms))]
         if hash_ is not None:
-            wanted.append(CREDENTIAL.encode(Credential(user, hash_, now_ms)))
+            items.append(CREDENTIAL.encode(Credential(user, hash_, now_ms)))
         if login is not None:
-            wanted.append(LOGIN.encode(login))
+            items.append(LOGIN.encode(login))
         is_new = Attr(Field.PK).is_absent
         try:
             await self._client.transact(
-                [self._table.put_action(item, if_=is_new) for item in wanted]
+                [self._table.put_action(item, if_=is_new) for item in items]
             )
         except ConditionFailed:
             login_row = None if login is None else await self.find_login(user, login.login)
@@ -102,12 +102,14 @@ class AccountRows(Logins):
             Unavailable: the profile may have changed.
         """
         fields = {"name": Field.NAME, "about": Field.ABOUT}
-        wanted = {fields[name]: text for name, text in changes.items()}
+        attributes = {fields[name]: text for name, text in changes.items()}
         for _ in range(PROFILE_TRIES_MAX):
             record = await self.find_user(user)
             if record is None:
                 raise NotFound(f"user {user}: does not exist")
-            actions = self._build_profile_actions(record, wanted, is_discoverable=is_discoverable)
+            actions = self._build_profile_actions(
+                record, attributes, is_discoverable=is_discoverable
+            )
             try:
                 await self._client.transact(actions, new_id())
                 break
@@ -122,27 +124,27 @@ class AccountRows(Logins):
         return stored
 
     def _build_profile_actions(
-        self, record: User, wanted: Mapping[str, str | None], *, is_discoverable: bool | None
+        self, record: User, attributes: Mapping[str, str | None], *, is_discoverable: bool | None
     ) -> list[Action]:
         """Return the transaction actions that change a profile.
 
         The transaction fails if the search words, or the name that they are built from, have
         changed since `record` was read.
         """
-        name = wanted.get(Field.NAME, record.name)
+        name = attributes.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
         words = list_search_words(record.user, name or "") if is_kept else ()
         is_unchanged = IS_ACTIVE & Attr(Field.WORDS).matches(record.words or None)
         # `words` are built from `record.name`: the transaction must fail if the name has changed.
-        if words and Field.NAME not in wanted:
+        if words and Field.NAME not in attributes:
             is_unchanged &= Attr(Field.NAME).matches(record.name)
         key: Key = (user_key(record.user), user_key(record.user))
-        changes = {**wanted, Field.WORDS: words or None}
+        changes = {**attributes, Field.WORDS: words or None}
         actions = [self._table.update_action(key, changes, if_=is_unchanged)]
-        if wanted:
+        if attributes:
             # `name` and `about` have the same attribute names in both tables.
             info = INFO_ITEM.key(user=record.user)
-            actions.append(self._social.update_action(info, wanted, if_=EXISTS))
+            actions.append(self._social.update_action(info, attributes, if_=EXISTS))
         return actions + self._entries.build_replace_actions(record.user, record.words, words)
 
     async def find_credential(self, user: str) -> Credential | None:

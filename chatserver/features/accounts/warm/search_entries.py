@@ -56,23 +56,23 @@ class SearchEntries:
             *(self._table.put_action(encode_entry(word, user, after)) for word in after),
         ]
 
-    async def find(self, wanted: list[str]) -> list[SearchEntry]:
-        """Return the entries of users who match all of `wanted`, sorted by word.
+    async def find(self, prefixes: list[str]) -> list[SearchEntry]:
+        """Return the entries of users who match all of `prefixes`, sorted by word.
 
-        The query uses the longest word of `wanted` as a prefix and reads the first `READ_MAX`
+        The query uses the longest word of `prefixes` as a prefix and reads the first `READ_MAX`
         entries of each partition. Eventually consistent.
         """
-        word = max(wanted, key=len)
-        parts = await asyncio.gather(*(self._read(word, part, wanted) for part in range(PARTS)))
+        word = max(prefixes, key=len)
+        parts = await asyncio.gather(*(self._read(word, part, prefixes) for part in range(PARTS)))
         return sorted(entry for part in parts for entry in part)
 
-    async def _read(self, word: str, part: int, wanted: list[str]) -> list[SearchEntry]:
+    async def _read(self, word: str, part: int, prefixes: list[str]) -> list[SearchEntry]:
         span = Span(DIRECTORY, _partition(word, part), prefix=PREFIX + word)
         items = await self._table.query(span, limit=READ_MAX, is_consistent=False)
         return [
             SearchEntry(*item[Field.SK]["S"].removeprefix(PREFIX).split("#"))
             for item in items
-            if is_match(wanted, find_texts(item, Field.WORDS))
+            if is_match(prefixes, find_texts(item, Field.WORDS))
         ]
 
     async def remove(self, user: str) -> int:

@@ -192,6 +192,8 @@ class Compactor:
 
     async def _run_move(self, move: _Move) -> bool:
         """Move the rows into the compacted file; return False if the move was cancelled."""
+        import pyarrow as pa
+
         from chatserver.features.analytics.parquet import encode
 
         frozen = []
@@ -203,7 +205,7 @@ class Compactor:
             return False
         contains = {get_file_id(kept_file.key) for kept_file in frozen}
         contains = contains.union(*(each.facts.contains for each in frozen))
-        rows = await asyncio.to_thread(_concat, [each.rows for each in frozen])
+        rows = await asyncio.to_thread(pa.concat_tables, [each.rows for each in frozen])
         data = await asyncio.to_thread(encode, rows, FileFacts(frozenset(contains)))
         failpoint("analytics.before_compacted")
         try:
@@ -258,9 +260,3 @@ def _choose(small: Sequence[StoredFile], facts: dict[str, FileFacts]) -> list[St
 
 def _get_prefix(file: StoredFile) -> str:
     return file.key.rpartition("/")[0] + "/"
-
-
-def _concat(tables: Sequence[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.concat_tables(tables)

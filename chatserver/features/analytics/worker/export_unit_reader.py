@@ -20,7 +20,7 @@ from chatserver.errors import NotFound, Unavailable
 from chatserver.features.analytics.model import (
     Changes,
     ChatFacts,
-    Row,
+    MessageRow,
     Unit,
     compute_digest,
     list_changes,
@@ -44,7 +44,7 @@ class UnitRows:
     """
 
     unit: Unit
-    rows: Sequence[Row]
+    rows: Sequence[MessageRow]
     sha256: str
     version: str
     changes: Changes
@@ -104,8 +104,8 @@ class ExportUnitReader:
         segments = await self._manifests.list_covering(unit.chat, unit.first, unit.last)
         if not segments or segments[-1].last < unit.last or segments[0].first > unit.first:
             return ""
-        places = [(segment.first, segment.last, segment.tag) for segment in segments]
-        return compute_digest((places, facts, self._with_bodies))
+        tags = [(segment.first, segment.last, segment.tag) for segment in segments]
+        return compute_digest((tags, facts, self._with_bodies))
 
     async def read(self, unit: Unit) -> list[Message]:
         """Return the entries in the range of a unit. Raises Unavailable if some cannot be read."""
@@ -122,8 +122,8 @@ class ExportUnitReader:
         entries: list[Message] = []
         ts: int | None = None
         while len(entries) < limit:
-            wanted = min(PAGE_MAX, limit - len(entries))
-            page = await self._tiers.list_after(chat, after, wanted, ts)
+            page_max = min(PAGE_MAX, limit - len(entries))
+            page = await self._tiers.list_after(chat, after, page_max, ts)
             if not page:
                 break
             entries += page

@@ -147,7 +147,11 @@ class Exporter:
         }
         failpoint("analytics.before_record")
         await _for_each(
-            [result for result in done.values() if _is_changed(result)],
+            [
+                result
+                for result in done.values()
+                if (result.sha256, result.version) != (result.unit.sha256, result.unit.version)
+            ],
             lambda result: self._state.record(result.unit, result.sha256, result.version),
         )
         failpoint("analytics.after_record")
@@ -171,19 +175,13 @@ class Exporter:
 
         dates = list_dates(row for written in units for row in written.rows)
         try:
-            places = dict(
-                await _for_each(
-                    dates, lambda date: _with_name(date, self._locations.locate(date, batch))
-                )
-            )
+            found = await _for_each(dates, lambda date: self._locations.locate(date, batch))
         except (Conflict, CorruptData) as exc:
             log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
             return set()
-        current = [
-            unit_result
-            for unit_result, is_current in await _for_each(units, self._check)
-            if is_current
-        ]
+        locations = dict(zip(dates, found, strict=True))
+        checks = await _for_each(units, self._is_current)
+        current = [unit for unit, is_current in zip(units, checks, strict=True) if is_current]
         if not current:
             return set()
         tables = await asyncio.to_thread(
@@ -192,7 +190,7 @@ class Exporter:
         parts = await asyncio.to_thread(split_by_date, tables)
 
         async def write(date: str) -> None:
-            await self._write_file(*places[date], current, parts[date])
+            await self._write_file(*locations[date], current, parts[date])
 
         try:
             await _for_each(list(parts), write, FILES_IN_FLIGHT_MAX)
@@ -202,9 +200,9 @@ class Exporter:
             return set()
         return {(unit_result.unit.chat, unit_result.unit.first) for unit_result in current}
 
-    async def _check(self, loaded: UnitRows) -> tuple[UnitRows, bool]:
+    async def _is_current(self, loaded: UnitRows) -> bool:
         version = await self._source.find_version(loaded.unit, loaded.changes)
-        return loaded, version == loaded.version
+        return version == loaded.version
 
     async def _write_file(
         self, key: str, etag: str | None, units: Sequence[UnitRows], rows: pa.Table
@@ -224,10 +222,6 @@ class Exporter:
         self.tally.bytes += len(data)
 
 
-def _is_changed(loaded: UnitRows) -> bool:
-    return (loaded.sha256, loaded.version) != (loaded.unit.sha256, loaded.unit.version)
-
-
 def _merge(earlier: Changes, added: Changes) -> Changes:
     """Merge two sets of changes. The entries for each message are unique and in seq order."""
     merged = {}
@@ -235,10 +229,6 @@ def _merge(earlier: Changes, added: Changes) -> Changes:
         by_seq = {entry.seq: entry for entry in (*earlier.get(seq, ()), *added.get(seq, ()))}
         merged[seq] = [by_seq[entry_seq] for entry_seq in sorted(by_seq)]
     return merged
-
-
-async def _with_name(name: str, value: Awaitable[T]) -> tuple[str, T]:
-    return name, await value
 
 
 async def _for_each(

@@ -11,7 +11,6 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import File, check_sendable
-from chatserver.features.attachments.settings import Attachments as Settings
 from chatserver.protocol import frames
 
 PER_MESSAGE_MAX = 10
@@ -36,7 +35,6 @@ class AttachmentResolver:
 
     _files: SendableFiles
     _load_file: Callable[[str], Awaitable[File | None]]
-    _settings: Settings
     _clock: Clock
 
     async def resolve(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import attrs
+
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership_periods import Reader
 from chatserver.errors import NotFound
@@ -46,16 +48,19 @@ class Link(NamedTuple):
     file: File
 
 
+async def make_link(objects: Files, file: File, *, is_thumb: bool) -> Link:
+    """Return a download URL for a file or its thumbnail, without any checks."""
+    return Link(await objects.sign_link(file, LINK_S, is_thumb=is_thumb), LINK_S, file)
+
+
+@attrs.define(eq=False, repr=False, kw_only=True)
 class DownloadLinks:
     """Download use case, for the HTTP API."""
 
-    def __init__(
-        self, *, rows: Attachments, objects: Files, readers: ReadAccess, pages: HistoryPages
-    ) -> None:
-        self._rows = rows
-        self._objects = objects
-        self._readers = readers
-        self._pages = pages
+    _rows: Attachments
+    _objects: Files
+    _readers: ReadAccess
+    _pages: HistoryPages
 
     async def get(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
         """Return a download URL for a file or its thumbnail.
@@ -72,9 +77,7 @@ class DownloadLinks:
             raise NotFound(NOT_READABLE)
         if not await self._is_visible(reader, file, seq):
             raise NotFound(NOT_READABLE)
-        lifetime_s = LINK_S
-        sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
-        return Link(await sign(file, lifetime_s), lifetime_s, file)
+        return await make_link(self._objects, file, is_thumb=is_thumb)
 
     async def _is_visible(self, reader: UserId, file: File, seq: int | None) -> bool:
         try:

@@ -27,8 +27,8 @@ from chatserver.features.attachments.file_types import RASTER_TYPES, parse_type
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.model import (
     NO_SUCH_FILE,
-    Bounds,
     File,
+    UploadBounds,
     Usage,
     check_size,
     parse_checksum,
@@ -78,10 +78,10 @@ class Uploads:
         ),
         init=False,
     )
-    _bounds: Bounds = attrs.field(init=False)
+    _bounds: UploadBounds = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._bounds = Bounds(
+        self._bounds = UploadBounds(
             self._settings.size_bytes_max, WAITING_MAX, self._settings.user_bytes_max
         )
 

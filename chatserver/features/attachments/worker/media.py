@@ -32,10 +32,9 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ClientError, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
-from chatserver.features.attachments.hot import Job, JobReader
+from chatserver.features.attachments.hot import JobReader, MediaJob, SlowImage
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
-from chatserver.features.attachments.slow_images import SlowImage
 from chatserver.features.attachments.worker import thumbnail_process
 from chatserver.features.attachments.worker.thumbnail_process import (
     Interrupted,
@@ -176,13 +175,9 @@ class MediaWorker:
         self._usage = usage
 
     async def run(self) -> None:
-        """Process images until cancelled.
-
-        Raises:
-            Unavailable: a data store is unavailable; restart the worker.
-        """
+        """Process images until cancelled; see `run_media`."""
         lease_s = thumbnail_process.WAIT_FACTOR * FAST_CPU_S + LEASE_MARGIN_S
-        async with self._jobs.make_reader(self._name, lease_s) as reader:
+        async with self._jobs.open_reader(self._name, lease_s) as reader:
             while True:
                 await self._run_one(reader)
 
@@ -207,7 +202,7 @@ class MediaWorker:
         else:
             await self._jobs.finish(job)
 
-    async def _move_to_slow_queue(self, job: Job, file: File) -> None:
+    async def _move_to_slow_queue(self, job: MediaJob, file: File) -> None:
         """Move a job. A crash may leave it in both queues, which is harmless."""
         await self._slow_images.add(file.id, file.owner)
         await self._jobs.finish(job)
@@ -221,11 +216,7 @@ class SlowMediaWorker:
         self._processor = ImageProcessor(container, usage)
 
     async def run(self) -> None:
-        """Process images until cancelled.
-
-        Raises:
-            Unavailable: a data store is unavailable; restart the worker.
-        """
+        """Process images until cancelled; see `run_media`."""
         cpu_s = thumbnail_process.THUMB_TIMEOUT_S
         lease_s = thumbnail_process.WAIT_FACTOR * cpu_s + LEASE_MARGIN_S
         while True:

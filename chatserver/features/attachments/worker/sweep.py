@@ -15,7 +15,6 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.container import AttachmentContainer
-from chatserver.features.attachments.settings import Attachments
 from chatserver.features.attachments.warm import SHARDS, DueFile
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.task_groups import open_task_group
@@ -38,7 +37,7 @@ class Sweeper:
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
-        self._settings = container.settings.get(Attachments)
+        self._attachments = container.get(AttachmentContainer)
         self.lease = container.make_lease("sweep", owner, LEASE_S)
 
     async def sweep(self) -> int:
@@ -50,9 +49,7 @@ class Sweeper:
         before = await self._find_cutoff()
         count = 0
         for shard in range(SHARDS):
-            while dues := await self._container.get(AttachmentContainer).rows.list_due(
-                shard, before, PAGE_MAX
-            ):
+            while dues := await self._attachments.rows.list_due(shard, before, PAGE_MAX):
                 removed = [await self._remove(due) for due in dues]
                 count += sum(removed)
                 if 0 < self.lease.left_s() < LEASE_S / 2:
@@ -72,15 +69,15 @@ class Sweeper:
 
     async def _remove(self, due: DueFile) -> bool:
         """Delete a file if its deletion time is still `due.at`; otherwise delete only `due`."""
-        file = await self._container.get(AttachmentContainer).rows.find_file(due.file)
+        file = await self._attachments.rows.find_file(due.file)
         if file is None or file.due != due.at:
-            await self._container.get(AttachmentContainer).rows.delete_due(due)
+            await self._attachments.rows.delete_due(due)
             return False
-        await self._container.get(AttachmentContainer).sendable.drop([file.id])
+        await self._attachments.sendable.drop([file.id])
         failpoint("sweep.before_objects")
-        await self._container.get(AttachmentContainer).objects.remove(file)
+        await self._attachments.objects.remove(file)
         failpoint("sweep.before_rows")
-        return await self._container.get(AttachmentContainer).rows.remove_file(file)
+        return await self._attachments.rows.remove_file(file)
 
 
 async def run_sweep(container: StorageContainer, owner: str) -> None:

@@ -168,8 +168,8 @@ def _shrink(image: Any, thumb_px: int) -> Any:
     from PIL import Image
 
     if image.mode.startswith("I") or image.mode == "F":
-        image = _reduce_depth(image)
-    elif _has_alpha(image):
+        image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")  # 16 bits
+    elif image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info:
         image = image if image.mode == "RGBA" else image.convert("RGBA")
     elif image.mode == "1":
         image = image.convert("L")
@@ -180,11 +180,6 @@ def _shrink(image: Any, thumb_px: int) -> Any:
     size = (max(1, round(width * share)), max(1, round(height * share)))
     # `resize` premultiplies alpha, so that transparent pixels do not bleed into others.
     return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=2.0)
-
-
-def _reduce_depth(image: Any) -> Any:
-    """Return an image with 16 bits per pixel as one with 8."""
-    return image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
 
 
 def _convert_to_srgb(image: Any, profile: bytes | None) -> Any:
@@ -198,10 +193,6 @@ def _convert_to_srgb(image: Any, profile: bytes | None) -> Any:
             target = ImageCms.createProfile("sRGB")
             return ImageCms.profileToProfile(image, source, target, outputMode=mode)
     return image.convert(mode)
-
-
-def _has_alpha(image: Any) -> bool:
-    return image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info
 
 
 def limit_resources(memory_bytes: int, cpu_s: int) -> None:

@@ -8,12 +8,14 @@ short of memory, and the same image may succeed later (`Interrupted`).
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import signal
 import sys
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
 import structlog
+from msgspec import Meta
 
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX
@@ -45,6 +47,18 @@ class ThumbResult(NamedTuple):
 
     thumb: Thumb | None
     cpu_s: float
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """The child's report. It is untrusted, because the child decodes untrusted images.
+
+    Without a valid report, there is no thumbnail, and the CPU time counts as the maximum.
+    """
+
+    width: Annotated[int, Meta(gt=0, lt=2**31)] = 0
+    height: Annotated[int, Meta(gt=0, lt=2**31)] = 0
+    error: str = ""
+    cpu_s: Annotated[float, Meta(ge=0)] = math.inf
 
 
 class TooSlow(Exception):
@@ -104,39 +118,26 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
     head, _, image = out.partition(b"\n")
     report = _parse_report(head)
     if child.returncode == 0:
-        return ThumbResult(_parse_thumb(report, image), _get_cpu_s(report, cpu_s))
-    reason = report.get("error") or error.decode(errors="replace")
+        return ThumbResult(_parse_thumb(report, image), min(report.cpu_s, cpu_s))
+    reason = report.error or error.decode(errors="replace")
     log.info(
         "media.image_rejected",
         file=name,
         code=child.returncode,
-        reason=str(reason)[:MESSAGE_BYTES_MAX],
+        reason=reason[:MESSAGE_BYTES_MAX],
     )
-    return ThumbResult(None, _get_cpu_s(report, cpu_s))
+    return ThumbResult(None, min(report.cpu_s, cpu_s))
 
 
-def _parse_report(head: bytes) -> dict[str, Any]:
-    """Parse the child's report. It is untrusted, because the child decodes untrusted images."""
+def _parse_report(head: bytes) -> _Report:
     try:
-        report = json.loads(head)
-    except ValueError:
-        return {}
-    return report if isinstance(report, dict) else {}
+        return msgspec.json.decode(head, type=_Report)
+    except msgspec.MsgspecError:
+        return _Report()
 
 
-def _parse_thumb(report: dict[str, Any], thumb: bytes) -> Thumb | None:
-    width, height = report.get("width"), report.get("height")
-    if not isinstance(width, int) or not isinstance(height, int):
+def _parse_thumb(report: _Report, thumb: bytes) -> Thumb | None:
+    is_webp = thumb[:4] == b"RIFF" and thumb[8:12] == b"WEBP" and len(thumb) <= THUMB_BYTES_MAX
+    if not (is_webp and report.width and report.height):
         return None
-    is_thumb = thumb[:4] == b"RIFF" and thumb[8:12] == b"WEBP" and len(thumb) <= THUMB_BYTES_MAX
-    if not is_thumb or not (0 < width < 2**31 and 0 < height < 2**31):
-        return None
-    return Thumb(width, height, thumb)
-
-
-def _get_cpu_s(report: dict[str, Any], cpu_s_max: int) -> float:
-    """Return the reported CPU time; the maximum if there is no valid report."""
-    cpu_s = report.get("cpu_s")
-    if not isinstance(cpu_s, float) or not 0 <= cpu_s <= cpu_s_max:
-        return float(cpu_s_max)
-    return cpu_s
+    return Thumb(report.width, report.height, thumb)

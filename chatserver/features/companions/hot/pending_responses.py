@@ -20,9 +20,9 @@ import msgspec
 from chatserver.domain.companion_ids import is_companion, is_session_chat
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.features.companions.keys import CompanionKeys
-from chatserver.hot.bus.stream_waiter import StreamWaiter
-from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
+from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry, HideEntry
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.worker_leases import Lease
 
@@ -112,8 +112,6 @@ class PendingResponses:
         self._hot = hot
         self._keys = CompanionKeys(hot.keys.partitions)
         self._partition = partition
-        self._backlog = hot.keys.backlog(partition)
-        self._entries = StreamWaiter(hot, self._backlog)
 
     # Scanning the backlog
 
@@ -121,24 +119,8 @@ class PendingResponses:
         """Return the id of the last backlog entry that any worker has scanned."""
         key = self._keys.checkpoint(self._partition)
         heard, done = await self._hot.call("HMGET", key, "heard", "id")
-        return _max_entry_id(heard, done)
-
-    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
-        """Return up to `limit` backlog entries after `entry_id`, oldest first."""
-        reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
-        return [parse_entry(name, fields) for name, fields in reply]
-
-    async def wait_after(self, entry_id: str, block_ms: int) -> None:
-        """Wait up to `block_ms` for a backlog entry after `entry_id`.
-
-        Raises:
-            Unavailable: Redis became unavailable.
-        """
-        await self._entries.wait_after(entry_id, block_ms)
-
-    async def close(self) -> None:
-        """Close the connection that `wait_after` uses."""
-        await self._entries.close()
+        entry_ids = [(name or b"0-0").decode() for name in (heard, done)]
+        return max(entry_ids, key=parse_entry_id)
 
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
         """Record the pending work from backlog entries; return how many messages were recorded.
@@ -265,9 +247,3 @@ class PendingResponses:
         """Return whether the user has stopped the response."""
         stop = await self._hot.call("HGET", self._keys.response(started.chat), "stop")
         return int(stop or 0) >= started.seq
-
-
-def _max_entry_id(*entry_ids: bytes | None) -> str:
-    places = [tuple(map(int, (name or b"0-0").split(b"-"))) for name in entry_ids]
-    ms, n = max(places)
-    return f"{ms}-{n}"

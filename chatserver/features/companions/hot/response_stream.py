@@ -92,10 +92,10 @@ class ResponseStream:
             return None
         index, text, end = 0, [], ""
         for name, (field, value) in reply[1:]:
-            place = int(name.partition(b"-")[0]) - 1
-            if place != index + 1:
+            position = int(name.partition(b"-")[0]) - 1
+            if position != index + 1:
                 break  # a delta was lost; return the text before the gap
-            index = place
+            index = position
             if field == b"t":
                 text.append(value.decode())
             else:

@@ -78,7 +78,7 @@ class TokenBudgets:
             {
                 "chat": chat,
                 "response": response_id,
-                "wanted": tokens,
+                "requested": tokens,
                 "responses_max": settings.responses_per_user_max,
                 "tokens_max": settings.tokens_per_day,
                 "hold_ms": int(RESPONSE_TIMEOUT_S * 2000),

@@ -21,7 +21,6 @@ from chatserver.aws_errors import translate_no_response
 from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
-    TOOL_INPUT_CHARS_MAX,
     Delta,
     End,
     Finish,
@@ -30,7 +29,6 @@ from chatserver.features.companions.providers.interface import (
     Piece,
     ToolCall,
 )
-from chatserver.features.companions.providers.tool_input import parse_input
 from chatserver.features.companions.settings import Companions
 
 CONNECT_TIMEOUT_S = 5.0
@@ -72,9 +70,7 @@ class Bedrock:
                 async for event in events:
                     if (delta := event.get("contentBlockDelta", {}).get("delta")) is not None:
                         if call is not None and "toolUse" in delta:
-                            call = _append_input(
-                                call, delta["toolUse"].get("input", ""), self._server
-                            )
+                            call = call.append(delta["toolUse"].get("input", ""), self._server)
                         # For a tool call or reasoning, yield an empty delta to reset the timeout.
                         yield Delta(delta.get("text", ""))
                     elif "contentBlockStart" in event:
@@ -165,7 +161,7 @@ def _build_content(message: ModelMessage, *, is_guarded: bool) -> list[dict[str,
         text = {"guardContent": {"text": {"text": message.text}}}
         blocks.append(text if is_guarded else {"text": message.text})
     for call in message.calls:
-        use = {"toolUseId": call.id, "name": call.name, "input": parse_input(call.input) or {}}
+        use = {"toolUseId": call.id, "name": call.name, "input": call.parse_input() or {}}
         blocks.append({"toolUse": use})
     for result in message.results:
         status = "error" if result.is_error else "success"
@@ -176,22 +172,9 @@ def _build_content(message: ModelMessage, *, is_guarded: bool) -> list[dict[str,
     return blocks
 
 
-def _append_input(call: ToolCall, fragment: str, server: str) -> ToolCall:
-    if len(call.input) + len(fragment) > TOOL_INPUT_CHARS_MAX:
-        raise Unavailable(
-            f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters",
-            public=MODEL_DOWN,
-        )
-    return ToolCall(call.id, call.name, call.input + fragment)
-
-
+@functools.cache
 def preload() -> aioboto3.Session:
     """Load the API description (which is slow) and return an SDK session. Thread-safe."""
-    return _session()
-
-
-@functools.cache
-def _session() -> aioboto3.Session:
     session = aioboto3.Session()
     loader = session._session.get_component("data_loader")  # caches what it loads
     for kind in ("service-2", "endpoint-rule-set-1"):

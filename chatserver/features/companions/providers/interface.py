@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncGenerator
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from chatserver.features.companions.companion_options import Options
+import msgspec
+
+from chatserver.errors import MODEL_DOWN, Unavailable
+from chatserver.features.companions.companion_options import CompanionOptions
 
 Purpose = Literal["response", "summary", "memory"]
 Role = Literal["user", "assistant"]
@@ -35,6 +38,24 @@ class ToolCall:
     id: str
     name: str
     input: str
+
+    def append(self, fragment: str, server: str) -> ToolCall:
+        """Return the call with more input. Raises Unavailable if the input becomes too long."""
+        if len(self.input) + len(fragment) > TOOL_INPUT_CHARS_MAX:
+            raise Unavailable(
+                f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters",
+                public=MODEL_DOWN,
+            )
+        return dataclasses.replace(self, input=self.input + fragment)
+
+    def parse_input(self) -> dict[str, Any] | None:
+        """Return the input; None if it is not a JSON object. Blank input is an empty object."""
+        if not self.input.strip():
+            return {}
+        try:
+            return msgspec.json.decode(self.input, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +95,7 @@ class ModelRequest:
     system: str
     messages: tuple[ModelMessage, ...]
     answer_tokens_max: int
-    options: Options
+    options: CompanionOptions
     purpose: Purpose = "response"
 
 
@@ -87,9 +108,12 @@ class Delta:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of a stream. The token counts are None if the provider reported none."""
+    """The end of a stream. The token counts are None if the provider reported none.
 
-    end: End
+    `model_call` adds the ends `broken` and `late`.
+    """
+
+    end: End | Literal["broken", "late"]
     tokens_in: int | None = None
     tokens_out: int | None = None
 
@@ -97,7 +121,7 @@ class Finish:
 Piece = Delta | ToolCall | Finish
 
 
-class Provider(Protocol):
+class ModelProvider(Protocol):
     """A service that runs models."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:

@@ -19,8 +19,8 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncGenerator
-from typing import Literal
 
+import attrs
 import structlog
 
 from chatserver.domain.clock import Clock
@@ -28,18 +28,27 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.domain.text.graphemes import truncate
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ChatError, Unavailable
+from chatserver.features.companions.companion_options import get_safety_options
+from chatserver.features.companions.model import RESPONSE_TIMEOUT_S, Companion
 from chatserver.features.companions.providers.interface import (
     Delta,
-    End,
     Finish,
+    ModelMessage,
+    ModelProvider,
     ModelRequest,
     Piece,
-    Provider,
+    Purpose,
     ToolCall,
 )
+from chatserver.features.companions.providers.registry import Providers
+from chatserver.features.companions.providers.token_estimates import estimate_tokens
 
 log = structlog.get_logger()
 
+FIRST_DELTA_S = 30.0  # maximum wait for the first delta
+BETWEEN_S = 20.0  # longest pause between two deltas
+ATTEMPTS_MAX = 3  # maximum attempts per model call; there is no retry after its first delta
+BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt
 BACKOFF_S_MAX = 8.0
 # No model averages this many bytes per token. A response is truncated if it exceeds this size
 # times its token limit.
@@ -57,32 +66,28 @@ class CallLimits:
     backoff_s: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResponseEnd:
-    """End of a response, and its token counts if the provider reported them."""
-
-    end: End | Literal["broken", "late"]
-    tokens_in: int | None = None
-    tokens_out: int | None = None
+def get_call_limits() -> CallLimits:
+    """Return the limits for calls of the companions' models."""
+    return CallLimits(FIRST_DELTA_S, BETWEEN_S, RESPONSE_TIMEOUT_S, ATTEMPTS_MAX, BACKOFF_S)
 
 
 async def stream_response(
-    provider: Provider,
+    provider: ModelProvider,
     request: ModelRequest,
     call_limits: CallLimits,
     bounds: BodyBounds,
     clock: Clock,
-) -> AsyncGenerator[Delta | ToolCall | ResponseEnd]:
-    """Yield the deltas and tool calls of a model's response, followed by one `ResponseEnd`.
+) -> AsyncGenerator[Piece]:
+    """Yield the deltas and tool calls of a model's response, followed by one `Finish`.
 
     Guarantees:
         Bounded: in time by `call_limits`, in length by `bounds` and `request.answer_tokens_max`.
         Failures before the first delta are retried, then raised. Later failures are reported in
-            the `ResponseEnd`.
+            the `Finish`.
         Cancelling or closing the generator ends the call to the provider.
 
     Raises:
-        Unavailable, Overloaded, ConfigError: as in `Provider.stream`; no delta has been yielded.
+        Unavailable, Overloaded, ConfigError: as in `ModelProvider.stream`; no delta was yielded.
     """
     until = clock.monotonic() + call_limits.answer_s
     room = RemainingLength(bounds, request.answer_tokens_max)
@@ -97,44 +102,64 @@ async def stream_response(
         )
         while True:
             if isinstance(piece, Finish):
-                yield ResponseEnd(piece.end, piece.tokens_in, piece.tokens_out)
+                yield piece
                 return
             if isinstance(piece, ToolCall):
                 yield piece
             elif text := room.truncate(piece.text):
                 yield Delta(text)
             if room.is_full:
-                yield ResponseEnd("length")
+                yield Finish("length")
                 return
             try:
                 piece = await _next(stream, min(call_limits.between_s, until - clock.monotonic()))
             except _TimedOut:
-                yield ResponseEnd("late")
+                yield Finish("late")
                 return
             except ChatError as exc:
                 log.warning("ai.stream_broken", model=request.model, error=exc.message)
-                yield ResponseEnd("broken")
+                yield Finish("broken")
                 return
 
 
-async def collect_response(
-    provider: Provider,
-    request: ModelRequest,
-    call_limits: CallLimits,
-    bounds: BodyBounds,
-    clock: Clock,
-) -> tuple[str, ResponseEnd]:
-    """Return the whole text of a model's response, and how it ended; see `stream_response`."""
-    text, end = "", ResponseEnd("broken")
-    async with contextlib.aclosing(
-        stream_response(provider, request, call_limits, bounds, clock)
-    ) as pieces:
-        async for piece in pieces:
-            if isinstance(piece, Delta):
-                text += piece.text
-            elif isinstance(piece, ResponseEnd):
-                end = piece
-    return text, end
+@attrs.define(eq=False, repr=False, kw_only=True)
+class ModelCaller:
+    """Calls the models of companions for other purposes than responses."""
+
+    _providers: Providers
+    _bounds: BodyBounds
+    _clock: Clock
+
+    async def ask(
+        self, persona: Companion, system: str, question: str, tokens_max: int, purpose: Purpose
+    ) -> tuple[str, Finish, int]:
+        """Return the whole text of a model's response, how it ended, and the tokens used.
+
+        The companion's guardrail and moderation model apply. If the provider reports no token
+        counts, they are estimated. For guarantees and errors, see `stream_response`.
+        """
+        request = ModelRequest(
+            model=persona.model,
+            system=system,
+            messages=(ModelMessage("user", question),),
+            answer_tokens_max=tokens_max,
+            options=get_safety_options(persona.options),
+            purpose=purpose,
+        )
+        provider = await self._providers.get_provider(persona.provider)
+        text, end = "", Finish("broken")
+        async with contextlib.aclosing(
+            stream_response(provider, request, get_call_limits(), self._bounds, self._clock)
+        ) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Delta):
+                    text += piece.text
+                elif isinstance(piece, Finish):
+                    end = piece
+        tokens_in, tokens_out = end.tokens_in, end.tokens_out
+        if tokens_in is None:
+            tokens_in = estimate_tokens(system) + estimate_tokens(question)
+        return text, end, tokens_in + (estimate_tokens(text) if tokens_out is None else tokens_out)
 
 
 class _TimedOut(Unavailable):
@@ -142,7 +167,7 @@ class _TimedOut(Unavailable):
 
 
 async def _begin(
-    provider: Provider,
+    provider: ModelProvider,
     request: ModelRequest,
     call_limits: CallLimits,
     until: float,

@@ -7,6 +7,7 @@ chunk. If a server sends no usage, the token counts are estimated.
 from __future__ import annotations
 
 import base64
+import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,7 +18,6 @@ import openai
 from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
-    TOOL_INPUT_CHARS_MAX,
     Delta,
     End,
     Finish,
@@ -178,13 +178,8 @@ def _append_part(call: ToolCall | None, part: Any, server: str) -> ToolCall:
     """Append a chunk of a streamed tool call to `call`, or start one if `call` is None."""
     function = part.function
     name, fragment = (function.name or "", function.arguments or "") if function else ("", "")
-    before = ToolCall("", "", "") if call is None else call
-    if len(before.input) + len(fragment) > TOOL_INPUT_CHARS_MAX:
-        raise Unavailable(
-            f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters",
-            public=MODEL_DOWN,
-        )
-    return ToolCall(part.id or before.id, before.name + name, before.input + fragment)
+    longer = (call or ToolCall("", "", "")).append(fragment, server)
+    return dataclasses.replace(longer, id=part.id or longer.id, name=longer.name + name)
 
 
 def translate(exc: Exception, server: str) -> ChatError:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from chatserver.errors import ConfigError
 from chatserver.extras import explain_missing
-from chatserver.features.companions.providers.interface import Provider
+from chatserver.features.companions.providers.interface import ModelProvider
 from chatserver.features.companions.providers.scripted import Scripted
 from chatserver.features.companions.settings import Companions
 
@@ -23,10 +23,10 @@ class Providers:
     def __init__(self, settings: Companions, stack: contextlib.AsyncExitStack) -> None:
         self._settings = settings
         self._stack = stack
-        self._open: dict[str, Provider] = {}
+        self._open: dict[str, ModelProvider] = {}
         self._opening = asyncio.Lock()
 
-    async def get_provider(self, name: str) -> Provider:
+    async def get_provider(self, name: str) -> ModelProvider:
         """Return a provider; open it on first use.
 
         Raises:
@@ -40,7 +40,7 @@ class Providers:
                     provider = self._open[name] = await self._make(name)
         return provider
 
-    async def _make(self, name: str) -> Provider:
+    async def _make(self, name: str) -> ModelProvider:
         match name:
             case "scripted":
                 return Scripted(SCRIPTED_DELTA_MS / 1000)

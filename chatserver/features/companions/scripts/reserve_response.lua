@@ -4,7 +4,7 @@
 -- key tokens        hash    day and tokens used on it; `t:<chat>`: <response>:<reserved>:<until ms>
 -- arg chat          string
 -- arg response      string  id of the AI response; empty: check only
--- arg wanted        integer tokens to reserve
+-- arg requested     integer tokens to reserve
 -- arg responses_max integer concurrent AI responses per user
 -- arg tokens_max    integer per day
 -- arg hold_ms       integer time after which an uncharged reservation counts as used

@@ -7,7 +7,11 @@ next version. An existing session keeps its companion version until the session 
 
 from __future__ import annotations
 
-from chatserver.domain.clock import Clock
+import dataclasses
+
+import attrs
+
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.companion_ids import (
     PREFIX,
     CompanionId,
@@ -26,9 +30,9 @@ from chatserver.features.companions.model import (
     MODEL_CHARS_MAX,
     NAME_CHARS_MAX,
     PROMPT_CHARS_MAX,
-    Changes,
     Companion,
     CompanionSession,
+    VersionChanges,
 )
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
@@ -42,7 +46,7 @@ class Companions:
         self._rows = rows
         self._clock = clock
 
-    async def create(self, id_: str | None, wanted: Changes) -> Companion:
+    async def create(self, id_: str | None, changes: VersionChanges) -> Companion:
         """Create a companion. If `id_` is None, an id is generated.
 
         Raises:
@@ -50,7 +54,7 @@ class Companions:
             Conflict: the id belongs to another companion, which may have been deleted.
         """
         companion = parse_companion_id(f"{PREFIX}{new_id().lower()}" if id_ is None else id_, "id")
-        checked = check(wanted)
+        checked = check(changes)
         if checked.name is None or checked.provider is None or checked.model is None:
             raise BadRequest("name, provider, model: are required")
         base = Companion(
@@ -64,13 +68,13 @@ class Companions:
             answer_tokens_max=1_024,
             created_ms=0,
         )
-        created = checked.apply(base, self._now_ms())
+        created = checked.apply(base, get_now_ms(self._clock))
         _check_together(created)
         await self._rows.create(created)
         return created
 
     async def update(
-        self, companion: CompanionId, wanted: Changes, before: int | None = None
+        self, companion: CompanionId, changes: VersionChanges, before: int | None = None
     ) -> Companion:
         """Create the next version of a companion. `before`, if given, must be the newest version.
 
@@ -79,12 +83,12 @@ class Companions:
             NotFound: there is no such companion.
             Conflict: the newest version is not `before`.
         """
-        checked = check(wanted)
-        if checked == Changes():
+        checked = check(changes)
+        if checked == VersionChanges():
             raise BadRequest("companion: at least one change is required")
         newest = await self._rows.get_newest(companion)
         _check_together(checked.apply(newest, 0))
-        return await self._rows.update(companion, checked, self._now_ms(), before)
+        return await self._rows.update(companion, checked, get_now_ms(self._clock), before)
 
     async def delete(self, companion: CompanionId) -> None:
         """Delete a companion: no new sessions can start. Idempotent. Raises NotFound.
@@ -92,7 +96,7 @@ class Companions:
         Existing messages remain. In active sessions, the response is "This companion no longer
         exists."
         """
-        await self._rows.delete(companion, self._now_ms())
+        await self._rows.delete(companion, get_now_ms(self._clock))
 
     async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
         """Return the given version of a companion, even if the companion has been deleted.
@@ -113,24 +117,26 @@ class Companions:
         """Return a page of companions, sorted by id, and the next page's `after`."""
         return await self._rows.list_page(limit=limit, after=after)
 
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)
 
-
+@attrs.define(eq=False, repr=False)
 class CompanionCatalog:
     """Finds companions by version, and sessions by chat."""
 
-    def __init__(self, rows: CompanionRows, sessions: SessionRows, members: Directory) -> None:
-        self._rows = rows
-        self._sessions = sessions
-        self._members = members
+    _rows: CompanionRows
+    _sessions: SessionRows
+    _members: Directory
+    _clock: Clock
 
-    async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return the given version of a companion, even if the companion has been deleted.
+    async def find_persona(self, session: CompanionSession) -> Companion | None:
+        """Return the version that responds in a session; None if the companion has been deleted.
 
-        Strongly consistent. Raises NotFound.
+        Strongly consistent.
         """
-        return await self._rows.get_companion(companion, version)
+        try:
+            persona = await self._rows.get_companion(session.companion, session.ai_version)
+        except NotFound:
+            return None
+        return None if persona.is_deleted else persona
 
     async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:
         """Return the session of a chat, active or ended; None if the chat is not a session.
@@ -155,34 +161,42 @@ class CompanionCatalog:
         companion = CompanionId(UserId(companions[0]))
         return await self._sessions.find(UserId(users[0]), companion, chat)
 
+    async def create_missing_chat(self, chat: ChatId) -> bool:
+        """Create the missing chat of a session; return False if no session has this chat id."""
+        session = await self.find_session_by_chat(chat)
+        if session is None:
+            return False
+        persona = await self._rows.get_companion(session.companion, session.ai_version)
+        await self._members.create_session_chat(
+            chat, session.user, session.companion, persona.name, self._clock.time()
+        )
+        return True
 
-def check(wanted: Changes) -> Changes:
+
+def check(changes: VersionChanges) -> VersionChanges:
     """Validate the fields of a new companion version; return them with normalized text.
 
     Raises:
         BadRequest, TooLarge: a field is out of bounds.
     """
     for field, text, chars_max in (
-        ("name", wanted.name, NAME_CHARS_MAX),
-        ("prompt", wanted.prompt, PROMPT_CHARS_MAX),
-        ("model", wanted.model, MODEL_CHARS_MAX),
+        ("name", changes.name, NAME_CHARS_MAX),
+        ("prompt", changes.prompt, PROMPT_CHARS_MAX),
+        ("model", changes.model, MODEL_CHARS_MAX),
     ):
         if text is not None and len(text) > chars_max:
             raise TooLarge(f"{field}: must be at most {chars_max} characters")
-    if wanted.model is not None and not (wanted.model.isascii() and wanted.model.isprintable()):
+    if changes.model is not None and not (changes.model.isascii() and changes.model.isprintable()):
         raise BadRequest("model: must be printable ASCII")
-    if wanted.model == "":
+    if changes.model == "":
         raise BadRequest("model: must not be empty")
-    _check_tokens("context_tokens_max", wanted.context_tokens_max, CONTEXT_TOKENS_MIN)
-    _check_tokens("answer_tokens_max", wanted.answer_tokens_max, 1, ANSWER_TOKENS_MAX)
-    return Changes(
-        name=None if wanted.name is None else parse_name(wanted.name),
-        prompt=None if wanted.prompt is None else wanted.prompt.strip(),
-        provider=wanted.provider,
-        model=wanted.model,
-        context_tokens_max=wanted.context_tokens_max,
-        answer_tokens_max=wanted.answer_tokens_max,
-        options=None if wanted.options is None else check_options(wanted.options),
+    _check_tokens("context_tokens_max", changes.context_tokens_max, CONTEXT_TOKENS_MIN)
+    _check_tokens("answer_tokens_max", changes.answer_tokens_max, 1, ANSWER_TOKENS_MAX)
+    return dataclasses.replace(
+        changes,
+        name=None if changes.name is None else parse_name(changes.name),
+        prompt=None if changes.prompt is None else changes.prompt.strip(),
+        options=None if changes.options is None else check_options(changes.options),
     )
 
 

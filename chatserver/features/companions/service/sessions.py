@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import attrs
 
-from chatserver.domain.clock import Clock
-from chatserver.domain.companion_ids import CompanionId, is_session_chat
+from chatserver.domain.clock import Clock, get_now_ms
+from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import Conflict, LostRace, NotFound
 from chatserver.features.companions.model import (
@@ -46,7 +46,6 @@ from chatserver.protocol import codec, frames
 from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.warm.chats.directory import Directory
 
 HOLD_S = 20.0  # the repair worker ignores a change record that is younger than this
 TRIES_MAX = 4
@@ -88,18 +87,18 @@ class CompanionSessions:
             Conflict: another session is already active; the error contains its chat.
         """
         persona = await self._companions.get_newest(companion)
-        wanted = self._make(user, persona, ref)
+        session = self._make(user, persona, ref)
         try:
-            await self._rows.create(wanted)
+            await self._rows.create(session)
         except Conflict:
             active = await self._rows.find_active(user, companion)
             if active is None:
                 raise LostRace(SESSION_CHANGED) from None
-            if not is_same_request(active.chat, wanted.chat):
+            if not is_same_request(active.chat, session.chat):
                 raise Conflict(describe_active(active)) from None
-            wanted = active
+            session = active
         failpoint("sessions.before_chat")
-        return await self._open(wanted)
+        return await self._open(session)
 
     async def get(self, user: UserId, companion: CompanionId) -> Opened:
         """Return the active session with a companion; create its chat if it is missing.
@@ -133,7 +132,7 @@ class CompanionSessions:
             chat = active.chat  # a session that a concurrent request starts is not ended
             record = await self._prepare_end(active)
             try:
-                old = await self._rows.delete(active, self._now_ms())
+                old = await self._rows.delete(active, get_now_ms(self._clock))
             except Conflict:
                 await self._hot_membership.end(record)
             else:
@@ -171,12 +170,12 @@ class CompanionSessions:
         persona = await self._companions.get_newest(companion)
         for number in range(TRIES_MAX):
             active = await self._get_active(user, companion)
-            following = self._make(user, persona, ref)
-            if is_same_request(active.chat, following.chat):
+            successor = self._make(user, persona, ref)
+            if is_same_request(active.chat, successor.chat):
                 return await self._open(active)
             record = await self._prepare_end(active)
             try:
-                await self._rows.renew(active, following)
+                await self._rows.renew(active, successor)
             except Conflict:
                 await self._hot_membership.end(record)
                 now = await self._rows.find_active(user, companion)
@@ -189,7 +188,7 @@ class CompanionSessions:
                 await self._close(active)
                 await self._hot_membership.end(record)
                 failpoint("sessions.before_chat")
-                return await self._open(following)
+                return await self._open(successor)
         raise LostRace(SESSION_CHANGED)
 
     async def update_version(
@@ -216,22 +215,22 @@ class CompanionSessions:
         return await self._rows.update_version(session, version)
 
     async def list_page(
-        self, user: UserId, companion: CompanionId | None, place: Token | None, limit: int
+        self, user: UserId, companion: CompanionId | None, start: Token | None, limit: int
     ) -> tuple[list[CompanionSession], Token | None]:
-        """Return a page of a user's sessions, and the `place` at which the next page starts.
+        """Return a page of a user's sessions, and the `start` at which the next page starts.
 
         Without `companion`: first active sessions, then ended ones, sorted by companion and time.
         With `companion`: first the active session, then ended ones, newest first.
         """
         if companion is None:
-            page = await self._rows.list_all(user, limit=limit, start=place)
+            page = await self._rows.list_all(user, limit=limit, start=start)
             return page.items, page.next
         first: list[CompanionSession] = []
-        if place is None:
+        if start is None:
             active = await self._rows.find_active(user, companion)
             first = [] if active is None else [active]
         # An empty token continues with the first ended session.
-        start = place or None
+        start = start or None
         if len(first) == limit:
             page = await self._rows.list_old(user, companion, limit=1, start=start)
             return first, {} if page.items else None
@@ -246,7 +245,7 @@ class CompanionSessions:
 
     def _make(self, user: UserId, persona: Companion, ref: Ref) -> CompanionSession:
         chat = session_chat_id(user, persona.id, ref, self._clock.time())
-        return CompanionSession(user, persona.id, chat, persona.version, self._now_ms())
+        return CompanionSession(user, persona.id, chat, persona.version, get_now_ms(self._clock))
 
     async def _open(self, session: CompanionSession) -> Opened:
         """Create the session's chat if it is missing, and notify the user's devices."""
@@ -255,12 +254,12 @@ class CompanionSessions:
             session.chat, session.user, session.companion, persona.name
         )
         body = codec.encode_chat_event_body(info)
-        places = await self._inboxes.append_event(
+        positions = await self._inboxes.append_event(
             [session.user], session.chat, body, is_listed=True
         )
-        for place in places:
-            if place.appended:
-                self._delivery.notify_seq(place.user, place.seq, place.gateways)
+        for position in positions:
+            if position.appended:
+                self._delivery.notify_seq(position.user, position.seq, position.gateways)
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:
@@ -278,29 +277,3 @@ class CompanionSessions:
         """Apply the end of a session in Redis, and queue it for the assistant worker."""
         await self._propagation.finish(old.chat)
         await self._record_ended(old.chat)
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class SessionOpener:
-    """Creates a session's chat if it is missing."""
-
-    _catalog: CompanionCatalog
-    _companions: CompanionRows
-    _directory: Directory
-    _clock: Clock
-
-    async def create_missing_chat(self, chat: ChatId) -> bool:
-        """Create the missing chat of a session; return False if no session has this chat id."""
-        if not is_session_chat(chat):
-            return False
-        session = await self._catalog.find_session_by_chat(chat)
-        if session is None:
-            return False
-        persona = await self._companions.get_companion(session.companion, session.ai_version)
-        await self._directory.create_session_chat(
-            chat, session.user, session.companion, persona.name, self._clock.time()
-        )
-        return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound
@@ -49,19 +49,19 @@ class Memories:
 
     async def delete_all(self, user: UserId, companion: CompanionId) -> None:
         """Delete all entries, and create none from messages before this call. Idempotent."""
-        now_ms = self._now_ms()
+        now_ms = get_now_ms(self._clock)
         await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
 
     async def set_enabled(self, user: UserId, companion: CompanionId, *, is_on: bool) -> UserMemory:
         """Turn memory on or off. While it is off, entries are kept but not used."""
-        now_ms = self._now_ms()
+        now_ms = get_now_ms(self._clock)
         return await self._update(
             user, companion, lambda stored: set_enabled(stored, is_on, now_ms)
         )
 
     async def close(self, user: UserId, companion: CompanionId) -> None:
         """Delete all entries of an erased user and turn memory off. Idempotent."""
-        now_ms = self._now_ms()
+        now_ms = get_now_ms(self._clock)
 
         def change(stored: UserMemory) -> UserMemory:
             if not stored.is_on and not stored.entries:
@@ -72,7 +72,7 @@ class Memories:
 
     def list_current(self, memory: UserMemory) -> list[Entry]:
         """Return the entries that have not expired, newest first."""
-        return memory.list_current(self._now_ms())
+        return memory.list_current(get_now_ms(self._clock))
 
     async def _update(
         self, user: UserId, companion: CompanionId, change: Callable[[UserMemory], UserMemory]
@@ -82,6 +82,3 @@ class Memories:
             # memories remain, and users can still change them.
             await self._companions.get_newest(companion)
         return await self._rows.update(user, companion, change)
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)

@@ -27,11 +27,12 @@ from chatserver.features.companions.companion_options import (
     encode_options,
     parse_options,
 )
-from chatserver.features.companions.model import NO_COMPANION, Changes, Companion
+from chatserver.features.companions.model import NO_COMPANION, Companion, VersionChanges
 from chatserver.features.companions.tables import CompanionField as Field
+from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, StoredField
-from chatserver.warm.dynamo.conditions import Attr, Condition, Default
+from chatserver.warm.dynamo.conditions import Attr, Condition, Default, encode_item
 from chatserver.warm.dynamo.item_attributes import get_number, get_text
 from chatserver.warm.dynamo.optimistic_writes import retry_lost_races
 from chatserver.warm.dynamo.paging import QueryPage, Span, read_page
@@ -60,24 +61,6 @@ VERSION: Final = Codec(
     answer_tokens_max=Field.ANSWER_TOKENS,
     options=StoredField(Field.OPTIONS, NO_OPTIONS, parse_options, encode_options),
 )
-# Encodes the head item, given the newest version.
-HEAD: Final = Codec(
-    Companion,
-    PARTITION,
-    HEAD_PREFIX + "{id}",
-    omitted=(
-        "answer_tokens_max",
-        "context_tokens_max",
-        "is_deleted",
-        "model",
-        "options",
-        "prompt",
-        "provider",
-    ),
-    name=Field.NAME,
-    version=Field.VERSION,
-    created_ms=Field.CREATED,
-)
 _IS_NEW: Final = Attr(DirectoryField.PK).is_absent
 
 
@@ -105,7 +88,11 @@ class CompanionRows:
                 ) from None
 
     async def update(
-        self, companion: CompanionId, changes: Changes, now_ms: int, before: int | None = None
+        self,
+        companion: CompanionId,
+        changes: VersionChanges,
+        now_ms: int,
+        before: int | None = None,
     ) -> Companion:
         """Write the next version of a companion and return it.
 
@@ -127,23 +114,23 @@ class CompanionRows:
                 raise Conflict(f"version: is outdated; the newest is {newest.version}")
             if newest.version >= VERSIONS_MAX:
                 raise BadRequest(f"companion: has the maximum of {VERSIONS_MAX} versions")
-            following = changes.apply(newest, now_ms)
+            successor = changes.apply(newest, now_ms)
             is_newest = Attr(Field.VERSION) == newest.version
             try:
-                await self._write(following, is_newest & Attr(DirectoryField.ENDED).is_absent)
+                await self._write(successor, is_newest & Attr(DirectoryField.ENDED).is_absent)
             except ConditionFailed:
-                # If the stored version equals `following`, an earlier attempt wrote it, and its
+                # If the stored version equals `successor`, an earlier attempt wrote it, and its
                 # reply was lost. An equal version from another request is just as good.
-                if await self._find_version(companion, following.version) != following:
+                if await self._find_version(companion, successor.version) != successor:
                     raise
-            return following
+            return successor
 
         error = Unavailable(f"companion {companion}: too many concurrent changes; try again")
         return await retry_lost_races(attempt, error, attempts_max=TRIES_MAX)
 
     async def delete(self, companion: CompanionId, now_ms: int) -> None:
         """Mark a companion as deleted; its versions remain. Idempotent. Raises NotFound."""
-        key, changes = HEAD.key(id=companion), {DirectoryField.ENDED: Default(now_ms)}
+        key, changes = _head_key(companion), {DirectoryField.ENDED: Default(now_ms)}
         try:
             await self._table.update(key, changes, if_=Attr(DirectoryField.PK).exists)
         except ConditionFailed:
@@ -155,7 +142,7 @@ class CompanionRows:
         Raises:
             NotFound: there is no such companion, or it has been deleted.
         """
-        head = await self._table.find(HEAD.key(id=companion))
+        head = await self._table.find(_head_key(companion))
         if head is None or DirectoryField.ENDED in head:
             raise NotFound(NO_COMPANION)
         version = await self._find_version(companion, get_number(head, Field.VERSION))
@@ -168,7 +155,7 @@ class CompanionRows:
 
         Strongly consistent. Raises NotFound.
         """
-        keys = [HEAD.key(id=companion), VERSION.key(id=companion, version=version)]
+        keys = [_head_key(companion), VERSION.key(id=companion, version=version)]
         items = await self._table.get_items(keys)
         by_partition = {item[DirectoryField.PK]["S"]: item for item in items}
         head, row = by_partition.get(PARTITION), by_partition.get(HEAD_PREFIX + companion)
@@ -189,7 +176,7 @@ class CompanionRows:
         span = Span(DIRECTORY, PARTITION, prefix=HEAD_PREFIX)
         start = None
         if after is not None:
-            start = dict(zip(DIRECTORY.key.names, HEAD.key(id=after), strict=True))
+            start = dict(zip(DIRECTORY.key.names, _head_key(after), strict=True))
 
         async def load(rows: list[Item]) -> list[Companion | None]:
             active = [row for row in rows if DirectoryField.ENDED not in row]
@@ -206,15 +193,15 @@ class CompanionRows:
         page: QueryPage[Companion] = await read_page(
             self._table.client, span, self._table.build_query(span), load, limit=limit, start=start
         )
-        following = None
+        next_after = None
         if page.next is not None:
             name = str(page.next[DirectoryField.SK]).removeprefix(HEAD_PREFIX)
-            following = CompanionId(UserId(name))
-        return page.items, following
+            next_after = CompanionId(UserId(name))
+        return page.items, next_after
 
     async def _write(self, companion: Companion, if_: Condition) -> None:
         actions = [
-            self._table.put_action(HEAD.encode(companion), if_=if_),
+            self._table.put_action(encode_head(companion), if_=if_),
             self._table.put_action(VERSION.encode(companion), if_=_IS_NEW),
         ]
         await self._table.client.transact(actions)
@@ -226,3 +213,18 @@ class CompanionRows:
 
 def _get_id(head: Item) -> CompanionId:
     return CompanionId(UserId(get_text(head, DirectoryField.SK).removeprefix(HEAD_PREFIX)))
+
+
+def encode_head(newest: Companion) -> Item:
+    """Return the head item of a companion, given its newest version."""
+    return row_key(*_head_key(newest.id)) | encode_item(
+        {
+            Field.NAME: newest.name,
+            Field.VERSION: newest.version,
+            Field.CREATED: newest.created_ms,
+        }
+    )
+
+
+def _head_key(companion: CompanionId) -> tuple[str, str]:
+    return PARTITION, HEAD_PREFIX + companion

@@ -146,8 +146,8 @@ class SessionRows:
         delete = self._table.delete_action(_active_row(active), if_=_is_unchanged(active))
         return await self._end(old, delete)
 
-    async def renew(self, active: CompanionSession, following: CompanionSession) -> None:
-        """End the session that was read as `active` and start `following`.
+    async def renew(self, active: CompanionSession, successor: CompanionSession) -> None:
+        """End the session that was read as `active` and start `successor`.
 
         Guarantees:
             Atomic, like `delete`: there is exactly one active session at any moment.
@@ -156,11 +156,11 @@ class SessionRows:
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
         """
-        old = dataclasses.replace(active, delete_time=following.create_time)
+        old = dataclasses.replace(active, delete_time=successor.create_time)
         update = self._table.update_action(
-            _active_row(active), _list_changes(following), if_=_is_unchanged(active)
+            _active_row(active), _list_changes(successor), if_=_is_unchanged(active)
         )
-        await self._end(old, update, following)
+        await self._end(old, update, successor)
 
     async def update_version(self, active: CompanionSession, version: int) -> CompanionSession:
         """Change which version of the companion responds from now on.
@@ -242,7 +242,12 @@ class SessionRows:
         query = self._table.build_query(span, is_newest_first=is_newest_first)
 
         async def load(rows: list[Item]) -> list[CompanionSession | None]:
-            return [decode_session(row) if _is_session(row) else None for row in rows]
+            return [
+                decode_session(row)
+                if ACTIVE_PREFIX in (sort := get_text(row, Field.SK)) or OLD in sort
+                else None
+                for row in rows
+            ]
 
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
@@ -250,7 +255,7 @@ class SessionRows:
         self,
         old: CompanionSession,
         change: Action,
-        following: CompanionSession | None = None,
+        successor: CompanionSession | None = None,
     ) -> CompanionSession:
         """Write the ended item and apply `change` to the active item, in one transaction."""
         put = self._table.put_action(encode_session(old))
@@ -264,9 +269,9 @@ class SessionRows:
             if earlier != old:
                 raise LostRace(SESSION_CHANGED) from None
             # Another request may have ended the session with the same end time (ms). In that case,
-            # `following` has not been stored.
-            if following is not None and (
-                await self.find(old.user, old.companion, following.chat) is None
+            # `successor` has not been stored.
+            if successor is not None and (
+                await self.find(old.user, old.companion, successor.chat) is None
             ):
                 raise LostRace(SESSION_CHANGED) from None
         return old
@@ -284,11 +289,6 @@ class SessionRows:
     async def _find(self, user: UserId, sort: str) -> CompanionSession | None:
         item = await self._table.find((user, sort))
         return None if item is None else decode_session(item)
-
-
-def _is_session(row: Item) -> bool:
-    sort = get_text(row, Field.SK)
-    return sort.startswith(ACTIVE_PREFIX) or OLD in sort
 
 
 def _active_row(active: CompanionSession) -> Key:

@@ -24,36 +24,23 @@ import functools
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId, GatewayId
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId
 from chatserver.domain.jitter import add_jitter
-from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
-from chatserver.features.attachments.container import AttachmentContainer
+from chatserver.errors import ChatError, ClientError, CorruptData, Unavailable
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
-from chatserver.features.companions.hot.response_stream import ResponseStream
-from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.model import Companion, CompanionSession
-from chatserver.features.companions.providers.registry import Providers, open_models
+from chatserver.features.companions.model import CompanionSession
+from chatserver.features.companions.providers.registry import load_sdk, open_models
 from chatserver.features.companions.settings import Companions
-from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
-from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.responder import (
-    LeaseLost,
     Responder,
     ResponderContext,
+    ResponderLeaseLost,
     RetryLater,
-    get_call_limits,
 )
-from chatserver.features.companions.worker.session_summaries import SessionSummaries
-from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
-from chatserver.hot.chats.membership import HotMembership, MemberCheck
-from chatserver.hot.chats.message_changes import HiddenMessages
-from chatserver.service.history.history_pages import HistoryPages
-from chatserver.service.history.reader_views import ReaderViews
-from chatserver.service.messaging.message_sender import MessageSender
+from chatserver.hot.bus.stream_waiter import StreamWaiter
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_partitions
@@ -69,38 +56,21 @@ UNKNOWN_TRIES_MAX = 8  # maximum retries to find the session item of a chat
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
 BROKEN_TRIES_MAX = 5  # maximum retries after an unexpected exception
-
-
-class ResponseSlots:
-    """Counts the responses in progress in this process, across partitions."""
-
-    def __init__(self, responses_max: int) -> None:
-        self._max = responses_max
-        self.count = 0
-
-    @property
-    def room(self) -> int:
-        """The number of further responses that this process can start now."""
-        return self._max - self.count
+PRELOAD_PAGE = 100
+PRELOAD_PAGES_MAX = 20  # SDKs of further companions are loaded on first use
 
 
 class AssistantWorker:
     """Responds in the companion sessions of one partition."""
 
-    def __init__(
-        self,
-        *,
-        container: StorageContainer,
-        context: ResponderContext,
-        running: ResponseSlots,
-        partition: int,
-        owner: str,
-    ) -> None:
-        self._container = container
+    def __init__(self, context: ResponderContext, partition: int, owner: str) -> None:
+        self._container = container = context.container
         self._context = context
-        self._running = running
+        self._responses_max = container.settings.get(Companions).responses_max
         self._lease = container.make_lease("assistant", owner, LEASE_S, partition)
         self._pending = PendingResponses(container.hot, partition)
+        self._backlog = Backlog(container.hot, partition)
+        self._entries = StreamWaiter(container.hot, container.hot.keys.backlog(partition))
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -119,7 +89,7 @@ class AssistantWorker:
                     await self._process_partition()
             finally:
                 await self._stop_all()
-                await self._pending.close()
+                await self._entries.close()
 
     async def _stop_all(self) -> None:
         tasks = list(self._tasks.values())
@@ -130,34 +100,34 @@ class AssistantWorker:
     async def _process_partition(self) -> None:
         checkpoint = await self._pending.get_checkpoint()
         while await self._lease.hold():
-            entries = await self._pending.list_after(checkpoint, READ_MAX)
+            entries = await self._backlog.list_after(checkpoint, READ_MAX)
             if entries:
                 await self._pending.record(entries)
                 failpoint("assistant.after_record")
                 checkpoint = entries[-1].id
             is_pending = await self._start_due()
             if len(entries) < READ_MAX:
-                await self._pending.wait_after(checkpoint, WAIT_MS if is_pending else IDLE_MS)
+                await self._entries.wait_after(checkpoint, WAIT_MS if is_pending else IDLE_MS)
 
     async def _start_due(self) -> bool:
         """Start pending sessions, unless they wait for a retry; return False if none is pending.
 
         The number of sessions in progress is limited per process.
         """
-        room = self._running.room
+        room = self._responses_max - self._context.running_count
         if room <= 0:
             return True
         due, is_pending = await self._pending.list_due(room + len(self._tasks))
         for chat in due:
-            if chat not in self._tasks and self._running.room > 0:
-                self._running.count += 1
+            if chat not in self._tasks and self._context.running_count < self._responses_max:
+                self._context.running_count += 1
                 task = asyncio.create_task(self._process_session(chat), name=f"session-{chat}")
                 self._tasks[chat] = task
                 task.add_done_callback(functools.partial(self._remove_task, chat))
         return is_pending
 
     def _remove_task(self, chat: ChatId, _: asyncio.Task[None]) -> None:
-        self._running.count -= 1
+        self._context.running_count -= 1
         del self._tasks[chat]
 
     async def _process_session(self, chat: ChatId) -> None:
@@ -176,7 +146,7 @@ class AssistantWorker:
         except RetryLater as exc:
             await self._schedule_retry(started, exc.wait_s)
             return False
-        except LeaseLost:
+        except ResponderLeaseLost:
             return False
         except Unavailable as exc:
             log.warning("assistant.rescheduled", chat=started.chat, error=exc.message)
@@ -211,13 +181,11 @@ class AssistantWorker:
 
     async def _schedule_retry(self, started: StartedResponse, wait_s: float) -> None:
         metrics.RESPONSES.labels("again").inc()
-        due_ms = await self._now_ms() + int(add_jitter(wait_s) * 1000)
-        await self._pending.schedule_retry(started, due_ms)
-
-    async def _now_ms(self) -> int:
-        """Return the Redis server's time, which determines when a retry starts."""
         hot = self._container.hot
-        return await hot.get_time_ms(hot.keys.checkpoint(self._lease.partition))
+        # The time of the Redis server determines when a retry starts.
+        now_ms = await hot.get_time_ms(hot.keys.checkpoint(self._lease.partition))
+        due_ms = now_ms + int(add_jitter(wait_s) * 1000)
+        await self._pending.schedule_retry(started, due_ms)
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False
@@ -237,7 +205,7 @@ class AssistantWorker:
             await self._make_responder(session, started).run()
         if session.is_active and not (was_dropped and not started.seq):
             return
-        persona = await self._find_persona(session)
+        persona = await self._context.catalog.find_persona(session)
         if persona is None:
             return
         if session.is_active:
@@ -245,77 +213,28 @@ class AssistantWorker:
         else:
             await self._context.memory_extractor.finish(session, persona, started.tries)
 
-    async def _find_persona(self, session: CompanionSession) -> Companion | None:
+
+async def preload_sdks(container: StorageContainer) -> None:
+    """Load the SDK of each provider that a companion uses, in a thread.
+
+    Otherwise the first response would be delayed for seconds. Failures are only logged, because
+    each response that uses the provider reports them again.
+    """
+    companions, providers = container.get(CompanionContainer).companions, set[str]()
+    after: CompanionId | None = None
+    try:
+        for _ in range(PRELOAD_PAGES_MAX):
+            page, after = await companions.list_page(after, PRELOAD_PAGE)
+            providers.update(companion.provider for companion in page)
+            if after is None:
+                break
+    except ChatError as exc:
+        log.warning("assistant.preload_failed", error=exc.message)
+    for name in sorted(providers):
         try:
-            persona = await self._context.catalog.get_companion(
-                session.companion, session.ai_version
-            )
-        except NotFound:
-            return None
-        return None if persona.is_deleted else persona
-
-
-def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
-    settings, hot, clock = container.settings, container.hot, container.clock
-    nobody = GatewayId("-")  # a worker is not a gateway: it has no connected devices
-    poster, chat_log = RemoteDelivery(container.gateway_stream_writer, nobody), ChatLog(hot)
-    body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-    members = MemberCheck(hot, container.audiences)
-    history = HistoryPages(
-        log=chat_log,
-        older=container.older_tiers,
-        members=members,
-        clock=clock,
-        views=ReaderViews(chat_log, HiddenMessages(hot)),
-        pages=pages,
-    )
-    budgets = TokenBudgets(hot, settings.get(Companions))
-    companions = container.get(CompanionContainer)
-    files = container.get(AttachmentContainer)
-    return ResponderContext(
-        settings=settings,
-        clock=clock,
-        catalog=companions.catalog,
-        providers=providers,
-        history=history,
-        messaging=MessageSender(
-            commits=PartitionedCommit(hot, nobody),
-            audiences=container.audiences,
-            inboxes=container.inboxes,
-            undelivered=container.undelivered_chats,
-            devices=poster,
-            large_chats=LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
-            clock=clock,
-            body_bounds=body,
-        ),
-        references=HotMembership(hot),
-        budgets=budgets,
-        deltas=ResponseStream(hot),
-        inboxes=container.inboxes,
-        poster=poster,
-        session_memory=SessionSummaries(
-            settings=settings,
-            clock=clock,
-            call_limits=get_call_limits(),
-            providers=providers,
-            summaries=companions.summaries,
-            history=history,
-            budgets=budgets,
-        ),
-        images=PromptImages(files.rows, files.objects),
-        outbound=container.outbound,
-        memory_extractor=MemoryExtractor(
-            settings=settings,
-            clock=clock,
-            call_limits=get_call_limits(),
-            providers=providers,
-            rows=companions.memory_rows,
-            sessions=companions.session_rows,
-            history=history,
-            budgets=budgets,
-            pending=PendingResponses(hot, 0),
-        ),
-    )
+            await asyncio.to_thread(load_sdk, name)
+        except ChatError as exc:
+            log.warning("assistant.sdk_missing", provider=name, error=exc.message)
 
 
 async def run_assistant(container: StorageContainer, owner: str) -> None:
@@ -324,17 +243,10 @@ async def run_assistant(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    running = ResponseSlots(container.settings.get(Companions).responses_max)
     async with open_models(container.settings.get(Companions)) as providers:
-        context = build_context(container, providers)
-
-        async def answer(partition: int) -> None:
-            await AssistantWorker(
-                container=container,
-                context=context,
-                running=running,
-                partition=partition,
-                owner=owner,
-            ).run()
-
-        await run_partitions(container.hot, "assistant", answer)
+        context = ResponderContext(container, providers)
+        await run_partitions(
+            container.hot,
+            "assistant",
+            lambda partition: AssistantWorker(context, partition, owner).run(),
+        )

@@ -20,26 +20,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import attrs
 import msgspec
 import structlog
 
-from chatserver.config import Settings
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.errors import MODEL_DOWN, ChatError, LostRace, RateLimited, Unavailable
-from chatserver.features.companions.companion_options import get_safety_options
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
-from chatserver.features.companions.providers.interface import ModelMessage, ModelRequest
-from chatserver.features.companions.providers.model_call import (
-    CallLimits,
-    collect_response,
-)
-from chatserver.features.companions.providers.registry import Providers
+from chatserver.features.companions.providers.model_call import ModelCaller
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.features.companions.user_memory import (
     CHANGES_MAX,
@@ -51,9 +43,9 @@ from chatserver.features.companions.user_memory import (
     UserMemory,
     apply_changes,
     drop_changed,
-    finish,
     parse_changes,
     render_notes,
+    set_cursor,
 )
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.features.companions.warm.user_memories import MemoryRows
@@ -106,22 +98,12 @@ EXTRACT = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Unread:
-    """Messages after the cursor, oldest first, and their earliest expiry (ms; 0: none expires)."""
-
-    messages: list[PromptMessage]
-    bound_ms: int
-
-
 @attrs.define(eq=False, repr=False, kw_only=True)
 class MemoryExtractor:
     """Reads and writes what companions remember about users."""
 
-    _settings: Settings
     _clock: Clock
-    _call_limits: CallLimits
-    _providers: Providers
+    _models: ModelCaller
     _rows: MemoryRows
     _sessions: SessionRows
     _history: HistoryPages
@@ -204,7 +186,7 @@ class MemoryExtractor:
         except ChatError as exc:
             log.warning("assistant.memory_given_up", chat=session.chat, error=exc.message)
         try:
-            await self._write(session, lambda stored: finish(stored, session.chat))
+            await self._write(session, lambda stored: set_cursor(stored, session.chat, FINISHED))
         except LostRace as exc:  # too many concurrent writes, or the user has been erased
             if tries < TRIES_MAX:
                 raise Unavailable(
@@ -232,17 +214,18 @@ class MemoryExtractor:
         async with asyncio.timeout(EXTRACTION_S_MAX):
             await self._budgets.check(session.user, session.chat)
             memory = await self._rows.get(session.user, session.companion)
-            unread = await self._read(session, memory)
+            unread, bound_ms = await self._read(session, memory)
             room = min(PART_TOKENS_MAX, persona.context_tokens_max // 2)
-            for part in split_parts(unread.messages, room)[:PARTS_MAX]:
+            for part in split_parts(unread, room)[:PARTS_MAX]:
                 if all(message.role == "assistant" for message in part):
                     continue
-                memory = await self._extract_from_part(
-                    session, persona, memory, part, unread.bound_ms
-                )
-            return any(message.role == "user" for message in unread.messages)
+                memory = await self._extract_from_part(session, persona, memory, part, bound_ms)
+            return any(message.role == "user" for message in unread)
 
-    async def _read(self, session: CompanionSession, memory: UserMemory) -> _Unread:
+    async def _read(
+        self, session: CompanionSession, memory: UserMemory
+    ) -> tuple[list[PromptMessage], int]:
+        """Return the messages after the cursor, and their earliest expiry (ms; 0: none expires)."""
         after = memory.get_cursor(session.chat)
         entries: list[frames.Message] = []
         for _ in range(PAGES_MAX):
@@ -269,7 +252,7 @@ class MemoryExtractor:
             for message in build_prompt_messages(entries, session.companion)
             if not {message.seq, message.reply_to} & left_out
         ]
-        return _Unread(prompt_messages, min(bounds, default=0))
+        return prompt_messages, min(bounds, default=0)
 
     async def _extract_from_part(
         self,
@@ -279,7 +262,7 @@ class MemoryExtractor:
         part: Sequence[PromptMessage],
         bound_ms: int,
     ) -> UserMemory:
-        now_ms = int(self._clock.time() * 1000)
+        now_ms = get_now_ms(self._clock)
         notes = memory.list_current(now_ms)
         failpoint("memory.before_model")
         text = await self._call_model(session, persona, notes, part)
@@ -315,21 +298,8 @@ class MemoryExtractor:
         """Call the model, and charge the tokens to the user. Return the model's text."""
         system = EXTRACT.format(changes=CHANGES_MAX, chars=ENTRY_CHARS_MAX)
         question = _encode_question(notes, part, persona.context_tokens_max // 2)
-        request = ModelRequest(
-            persona.model,
-            system,
-            (ModelMessage("user", question),),
-            CHANGES_TOKENS_MAX,
-            get_safety_options(persona.options),
-            purpose="memory",
-        )
-        bounds = self._settings.chats.body_bounds
-        provider = await self._providers.get_provider(persona.provider)
-        text, outcome = await collect_response(
-            provider, request, self._call_limits, bounds, self._clock
-        )
-        tokens = (outcome.tokens_in or estimate_tokens(system + question)) + (
-            outcome.tokens_out or estimate_tokens(text)
+        text, outcome, tokens = await self._models.ask(
+            persona, system, question, CHANGES_TOKENS_MAX, "memory"
         )
         with contextlib.suppress(ChatError):
             await self._budgets.charge(session.user, session.chat, "", tokens)

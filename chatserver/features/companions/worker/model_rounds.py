@@ -26,18 +26,15 @@ from chatserver.errors import ChatError
 from chatserver.features.companions.model import Companion
 from chatserver.features.companions.providers.interface import (
     Delta,
+    Finish,
     Image,
     ModelMessage,
+    ModelProvider,
     ModelRequest,
-    Provider,
     ToolCall,
     ToolResult,
 )
-from chatserver.features.companions.providers.model_call import (
-    CallLimits,
-    ResponseEnd,
-    stream_response,
-)
+from chatserver.features.companions.providers.model_call import get_call_limits, stream_response
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.worker.prompt_context import Context
 from chatserver.features.companions.worker.response_publisher import ResponsePublisher
@@ -56,7 +53,7 @@ class _Round:
 
     text: str
     calls: tuple[ToolCall, ...]
-    end: ResponseEnd
+    end: Finish
 
 
 class ModelRounds:
@@ -67,23 +64,22 @@ class ModelRounds:
         *,
         settings: Settings,
         clock: Clock,
-        call_limits: CallLimits,
         providers: Providers,
         persona: Companion,
         tools: ToolRunner,
         publisher: ResponsePublisher,
     ) -> None:
         self._clock = clock
-        self._call_limits = call_limits
+        self._call_limits = get_call_limits()
         self._providers = providers
         self._persona = persona
         self._tools = tools
         self._publisher = publisher
         self._bounds = settings.chats.body_bounds
-        self._until = clock.monotonic() + call_limits.answer_s
+        self._until = clock.monotonic() + self._call_limits.answer_s
         self._tokens: list[tuple[int | None, int | None]] = []
 
-    async def run(self, context: Context, images: Mapping[str, Image]) -> ResponseEnd | ChatError:
+    async def run(self, context: Context, images: Mapping[str, Image]) -> Finish | ChatError:
         """Generate the response. Return a ChatError if the model fails before yielding any text."""
         messages = context.build_messages(images)
         try:
@@ -95,7 +91,7 @@ class ModelRounds:
                 results = [await self._run_tool(call) for call in done.calls]
                 failpoint("assistant.after_tool")
                 if len(self._publisher.text) >= self._bounds.chars_max:
-                    return self._add_token_counts(ResponseEnd("length"))
+                    return self._add_token_counts(Finish("length"))
                 messages = (
                     *messages,
                     ModelMessage("assistant", done.text, calls=done.calls),
@@ -103,21 +99,19 @@ class ModelRounds:
                 )
         except ChatError as exc:
             log.warning("assistant.response_failed", companion=self._persona.id, error=exc.message)
-            return (
-                exc if not self._publisher.text else self._add_token_counts(ResponseEnd("broken"))
-            )
+            return exc if not self._publisher.text else self._add_token_counts(Finish("broken"))
         log.warning("assistant.too_many_tool_calls", companion=self._persona.id)
-        return self._add_token_counts(ResponseEnd("done"))
+        return self._add_token_counts(Finish("done"))
 
     async def _run_round(
-        self, provider: Provider, system: str, messages: tuple[ModelMessage, ...]
+        self, provider: ModelProvider, system: str, messages: tuple[ModelMessage, ...]
     ) -> _Round:
         persona, began = self._persona, self._clock.monotonic()
         request = ModelRequest(
             persona.model, system, messages, persona.answer_tokens_max, persona.options
         )
         call_limits = dataclasses.replace(self._call_limits, answer_s=max(0.0, self._until - began))
-        text, calls, end = "", list[ToolCall](), ResponseEnd("broken")
+        text, calls, end = "", list[ToolCall](), Finish("broken")
         bounds = _subtract_text(self._bounds, self._publisher.text)
         pieces = stream_response(provider, request, call_limits, bounds, self._clock)
         async with contextlib.aclosing(pieces):
@@ -131,7 +125,7 @@ class ModelRounds:
                         failpoint("assistant.mid_answer")
                     case ToolCall():
                         calls.append(piece)
-                    case ResponseEnd():
+                    case Finish():
                         end = piece
         self._tokens.append((end.tokens_in, end.tokens_out))
         return _Round(text, tuple(calls), end)
@@ -140,12 +134,12 @@ class ModelRounds:
         self._publisher.show_tool(call.name)
         return await self._tools.run(call)
 
-    def _add_token_counts(self, end: ResponseEnd) -> ResponseEnd:
+    def _add_token_counts(self, end: Finish) -> Finish:
         """Return `end` with the total token counts, if each model call reported its counts."""
         counts = [sum(filter(None, column)) for column in zip(*self._tokens, strict=True)]
         if not counts or any(None in pair for pair in self._tokens):
-            return ResponseEnd("done" if end.end == "tools" else end.end)
-        return ResponseEnd("done" if end.end == "tools" else end.end, counts[0], counts[1])
+            return Finish("done" if end.end == "tools" else end.end)
+        return Finish("done" if end.end == "tools" else end.end, counts[0], counts[1])
 
 
 def _subtract_text(bounds: BodyBounds, text: str) -> BodyBounds:

@@ -92,34 +92,23 @@ def build_prompt_messages(
     messages = [entry for entry in messages if is_message(entry) and not entry.deleted]
     answers = _Answers(messages, companion)
     messages = [message for message in messages if not answers.is_left_out(message)]
-    images_by_message = _choose_images(messages, companion, images_max)
+    image_ids = _choose_images(messages, companion, images_max)
     for message in messages:
         text = message.body or "".join(f"[file: {file.name}]" for file in message.attachments)
         if not text.strip():
             continue
-        if message.sender == companion:
-            prompt_messages.append(
-                PromptMessage(
-                    message.seq,
-                    "assistant",
-                    text,
-                    message.reply_to or 0,
-                    expires_at=message.expires_at,
-                )
+        is_response = message.sender == companion
+        prompt_messages.append(
+            PromptMessage(
+                seq=message.seq,
+                role="assistant" if is_response else "user",
+                text=text,
+                reply_to=(message.reply_to or 0) if is_response else 0,
+                images=tuple(file.id for file in message.attachments if file.id in image_ids),
+                is_checked=not is_response and answers.is_checked(message),
+                expires_at=message.expires_at,
             )
-        else:
-            prompt_messages.append(
-                PromptMessage(
-                    message.seq,
-                    "user",
-                    text,
-                    images=tuple(
-                        file.id for file in message.attachments if file.id in images_by_message
-                    ),
-                    is_checked=answers.is_checked(message),
-                    expires_at=message.expires_at,
-                )
-            )
+        )
     return prompt_messages
 
 

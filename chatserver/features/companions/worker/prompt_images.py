@@ -66,7 +66,7 @@ class PromptImages:
             if fits:
                 content = await self._objects.read(file, IMAGE_BYTES_MAX)
             elif file.has_thumb:
-                content = await self._objects.read_thumb(file, THUMB_BYTES_MAX)
+                content = await self._objects.read(file, THUMB_BYTES_MAX, is_thumb=True)
             else:
                 return None
         except (ObjectMissing, TooLarge):

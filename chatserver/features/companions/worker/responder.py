@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import attrs
 import structlog
 
-from chatserver.config import Settings
-from chatserver.domain.clock import Clock
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.clock import get_now_ms
 from chatserver.domain.ids import Ref, new_id
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.text_validation import clean_body, is_blank
 from chatserver.errors import ChatError, Conflict, Forbidden, NotFound, RateLimited, Unavailable
+from chatserver.features.attachments.container import AttachmentContainer
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyResponses
@@ -39,13 +41,11 @@ from chatserver.features.companions.model import (
     CompanionSession,
     SessionSummary,
 )
-from chatserver.features.companions.providers.model_call import (
-    CallLimits,
-    ResponseEnd,
-)
+from chatserver.features.companions.providers.interface import Finish
+from chatserver.features.companions.providers.model_call import ModelCaller
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
-from chatserver.features.companions.service.companions import CompanionCatalog
+from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.user_memory import UserMemory
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor, render_memory
 from chatserver.features.companions.worker.model_rounds import ModelRounds
@@ -61,22 +61,13 @@ from chatserver.features.companions.worker.response_publisher import ResponsePub
 from chatserver.features.companions.worker.session_summaries import SessionSummaries
 from chatserver.features.companions.worker.tool_calls import ToolRunner
 from chatserver.features.webhooks.settings import Webhooks
-from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.membership import HotMembership
-from chatserver.hot.users.inbox import Inboxes
-from chatserver.outbound.http_client import HttpClient
 from chatserver.protocol import codec, frames
-from chatserver.service.history.history_pages import HistoryPages
-from chatserver.service.messaging.message_sender import Draft, MessageSender
+from chatserver.service.messaging.message_sender import Draft
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-FIRST_DELTA_S = 30.0  # maximum wait for the first delta
-BETWEEN_S = 20.0  # longest pause between two deltas
-ATTEMPTS_MAX = 3  # maximum attempts per model call; there is no retry after its first delta
-BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt
 FLUSH_MS = 100  # the first delta is sent immediately; later text is collected for this time
 JOIN_S = 120  # devices can read the text of a finished response for this time
 
@@ -104,29 +95,41 @@ class RetryLater(Exception):  # a request to retry, not an error
         self.wait_s = wait_s
 
 
-class LeaseLost(Unavailable):
+class ResponderLeaseLost(Unavailable):
     """Another worker holds the lease of this partition."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class ResponderContext:
-    """The dependencies of responders."""
+    """The dependencies of responders, and the number of responses in progress in this process."""
 
-    settings: Settings
-    clock: Clock
-    catalog: CompanionCatalog
-    providers: Providers
-    history: HistoryPages
-    messaging: MessageSender
-    references: HotMembership
-    budgets: TokenBudgets
-    deltas: ResponseStream
-    inboxes: Inboxes
-    poster: RemoteDelivery
-    session_memory: SessionSummaries
-    memory_extractor: MemoryExtractor
-    images: PromptImages
-    outbound: HttpClient
+    def __init__(self, container: StorageContainer, providers: Providers) -> None:
+        companions, files = container.get(CompanionContainer), container.get(AttachmentContainer)
+        bounds, clock = container.settings.chats.body_bounds, container.clock
+        models = ModelCaller(providers=providers, bounds=bounds, clock=clock)
+        self.container = container
+        self.providers = providers
+        self.catalog = companions.catalog
+        self.budgets = TokenBudgets(container.hot, container.settings.get(Companions))
+        self.deltas = ResponseStream(container.hot)
+        self.images = PromptImages(files.rows, files.objects)
+        self.session_memory = SessionSummaries(
+            bounds=bounds,
+            clock=clock,
+            models=models,
+            summaries=companions.summaries,
+            history=container.history,
+            budgets=self.budgets,
+        )
+        self.memory_extractor = MemoryExtractor(
+            clock=clock,
+            models=models,
+            rows=companions.memory_rows,
+            sessions=companions.session_rows,
+            history=container.history,
+            budgets=self.budgets,
+            pending=PendingResponses(container.hot, 0),
+        )
+        self.running_count = 0
 
 
 class _SessionPage(NamedTuple):
@@ -141,25 +144,20 @@ class _SessionPage(NamedTuple):
     context: Context
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Responder:
     """Creates one response. `is_held`: whether this worker still holds the partition's lease."""
 
-    def __init__(
-        self,
-        *,
-        context: ResponderContext,
-        pending: PendingResponses,
-        session: CompanionSession,
-        started: StartedResponse,
-        is_held: Callable[[], bool],
-    ) -> None:
-        self._context = context
-        self._pending = pending
-        self._session = session
-        self._started = started
-        self._is_held = is_held
-        self._response_id = new_id()
-        self._ref = Ref(f"ai-{started.seq}")
+    _context: ResponderContext
+    _pending: PendingResponses
+    _session: CompanionSession
+    _started: StartedResponse
+    _is_held: Callable[[], bool]
+    _response_id: str = attrs.field(factory=new_id, init=False)
+
+    @property
+    def _ref(self) -> Ref:
+        return Ref(f"ai-{self._started.seq}")
 
     async def run(self) -> None:
         """Create and commit the response.
@@ -175,11 +173,11 @@ class Responder:
             Unavailable: a tier is down; nothing has been committed, or the outcome is unknown.
         """
         session = self._session
-        place = (session.chat, session.companion, self._ref)
-        if await self._context.references.find_digest(*place) is not None:
+        references = self._context.container.hot_membership
+        if await references.find_digest(session.chat, session.companion, self._ref) is not None:
             metrics.RESPONSES.labels("none").inc()
             return  # a worker has committed the response, but crashed before recording that
-        persona = await self._find_persona()
+        persona = await self._context.catalog.find_persona(session)
         if persona is None:
             await self._fail("", "not_found", FAILED["not_found"])
             return
@@ -208,23 +206,13 @@ class Responder:
         """Commit a message that reports an internal failure. Guarantees and errors: see `run`."""
         await self._fail("", "internal", FAILED["internal"])
 
-    async def _find_persona(self) -> Companion | None:
-        session = self._session
-        try:
-            companion = await self._context.catalog.get_companion(
-                session.companion, session.ai_version
-            )
-        except NotFound:
-            return None
-        return None if companion.is_deleted else companion
-
     async def _load(self, persona: Companion) -> _SessionPage | None:
         session, limit = self._session, CONTEXT_MESSAGES_MAX
         summary, page = await asyncio.gather(
             self._context.session_memory.find(session.chat),
             # Read the history as this user, so that messages that the user has deleted for
             # themselves only are not sent to the model.
-            self._context.history.get_page(
+            self._context.container.history.get_page(
                 session.user, frames.History(0, session.chat, limit=limit)
             ),
         )
@@ -232,14 +220,14 @@ class Responder:
         if messages and messages[0].seq > self._started.seq:
             # Many messages have followed the answered message, which is therefore on an older page.
             request = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
-            page = await self._context.history.get_page(session.user, request)
+            page = await self._context.container.history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
         prompt_messages = build_prompt_messages(
             messages, session.companion, persona.options.images_max
         )
         is_first = summary is None and all(message.role == "user" for message in prompt_messages)
         user_memory = await self._context.memory_extractor.load(session, persona, is_first=is_first)
-        now_ms = int(self._context.clock.time() * 1000)
+        now_ms = get_now_ms(self._context.container.clock)
         notes = render_memory(user_memory, persona, now_ms)
         context = build_context(persona, summary, prompt_messages, self._started.seq, notes)
         if context is None:
@@ -252,8 +240,8 @@ class Responder:
         """Stream the model's response and commit it; return how many tokens were used."""
         publisher = ResponsePublisher(
             deltas=self._context.deltas,
-            inboxes=self._context.inboxes,
-            delivery=self._context.poster,
+            inboxes=self._context.container.inboxes,
+            delivery=self._context.container.device_delivery,
             session=self._session,
             seq=self._started.seq,
             response_id=self._response_id,
@@ -289,7 +277,7 @@ class Responder:
 
     async def _generate_until_stopped(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
-    ) -> ResponseEnd | ChatError | None:
+    ) -> Finish | ChatError | None:
         """Publish the response until it ends, fails or is stopped.
 
         Return a ChatError if the model failed, or None if the user stopped the response.
@@ -313,19 +301,18 @@ class Responder:
 
     async def _generate(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
-    ) -> ResponseEnd | ChatError:
+    ) -> Finish | ChatError:
         tools = ToolRunner(
-            outbound=self._context.outbound,
-            secret=self._context.settings.get(Webhooks).secret.get_secret_value(),
-            clock=self._context.clock,
+            outbound=self._context.container.outbound,
+            secret=self._context.container.settings.get(Webhooks).secret.get_secret_value(),
+            clock=self._context.container.clock,
             session=self._session,
             persona=persona,
             seq=self._started.seq,
         )
         generation = ModelRounds(
-            settings=self._context.settings,
-            clock=self._context.clock,
-            call_limits=get_call_limits(),
+            settings=self._context.container.settings,
+            clock=self._context.container.clock,
             providers=self._context.providers,
             persona=persona,
             tools=tools,
@@ -351,7 +338,7 @@ class Responder:
         persona: Companion,
         context: Context,
         publisher: ResponsePublisher,
-        outcome: ResponseEnd | ChatError | None,
+        outcome: Finish | ChatError | None,
     ) -> frames.Ai:
         """Commit the response as a message; return the message's `ai` field."""
         text = publisher.text
@@ -360,7 +347,7 @@ class Responder:
             ai = frames.Ai(persona.model, "failed", code=code)
             await self._commit(FAILED[code], ai)
             return ai
-        body = clean_body(text, self._context.settings.chats.body_bounds)
+        body = clean_body(text, self._context.container.settings.chats.body_bounds)
         tokens_in = None if outcome is None else outcome.tokens_in
         tokens_out = None if outcome is None else outcome.tokens_out
         ai = frames.Ai(
@@ -382,15 +369,15 @@ class Responder:
 
     async def _commit(self, body: str, ai: frames.Ai) -> None:
         """Commit a message from the companion, with the `ref` derived from the answered message."""
-        session = self._session
+        session, messaging = self._session, self._context.container.messaging
         frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._started.seq)
         wait_s = 0.1
         for attempts_left in reversed(range(COMMIT_TRIES_MAX)):
             if not self._is_held():
-                raise LeaseLost("another worker holds the lease")
+                raise ResponderLeaseLost("another worker holds the lease")
             try:
                 async with asyncio.timeout(COMMIT_S_MAX):
-                    await self._context.messaging.send(Draft(session.companion, frame, ai=ai))
+                    await messaging.send(Draft(session.companion, frame, ai=ai))
             except Conflict:
                 return  # another worker committed a different response
             except (Forbidden, NotFound) as exc:
@@ -408,14 +395,3 @@ class Responder:
                 wait_s = min(2 * wait_s, 2.0)
             else:
                 return
-
-
-def get_call_limits() -> CallLimits:
-    """Return the timeouts and retry limits for model calls."""
-    return CallLimits(
-        FIRST_DELTA_S,
-        BETWEEN_S,
-        RESPONSE_TIMEOUT_S,
-        ATTEMPTS_MAX,
-        BACKOFF_S,
-    )

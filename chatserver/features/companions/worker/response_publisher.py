@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import attrs
 from msgspec import UNSET
 
 from chatserver.domain.ids import GatewayId, Seq
@@ -27,35 +28,25 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ResponsePublisher:
     """Publishes one response in progress."""
 
-    def __init__(
-        self,
-        *,
-        deltas: ResponseStream,
-        inboxes: Inboxes,
-        delivery: RemoteDelivery,
-        session: CompanionSession,
-        seq: Seq,
-        response_id: str,
-        flush_s: float,
-    ) -> None:
-        self._deltas = deltas
-        self._inboxes = inboxes
-        self._delivery = delivery
-        self._session = session
-        self._seq = seq
-        self._response_id = response_id
-        self._flush_s = flush_s
-        self._gateways: tuple[GatewayId, ...] = ()
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._buffer: list[str] = []
-        self._streamed: list[str] = []
-        self._tools: list[str] = []
-        self._flushed_at = 0.0
-        self.index = 0
+    _deltas: ResponseStream
+    _inboxes: Inboxes
+    _delivery: RemoteDelivery
+    _session: CompanionSession
+    _seq: Seq
+    _response_id: str
+    _flush_s: float
+    _gateways: tuple[GatewayId, ...] = attrs.field(default=(), init=False)
+    _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop, init=False)
+    _timer: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
+    _buffer: list[str] = attrs.field(factory=list, init=False)
+    _streamed: list[str] = attrs.field(factory=list, init=False)
+    _tools: list[str] = attrs.field(factory=list, init=False)
+    _flushed_at: float = attrs.field(default=0.0, init=False)
+    index: int = attrs.field(default=0, init=False)
 
     @property
     def text(self) -> str:
@@ -107,20 +98,15 @@ class ResponsePublisher:
     def show_tool(self, name: str) -> None:
         """Publish that the model is calling a tool."""
         self._tools.append(name)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._send()
+        self.flush()
         if self.index < DELTAS_MAX - 2:
             self.index += 1
             self._deltas.append(self._session.chat, self.index, "")
             self._send_signal("", tool=name)
 
     def flush(self) -> None:
-        """Publish the buffered text. Do not call `append` afterward."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Publish the buffered text now."""
+        self.cancel()
         self._send()
 
     async def end(self, reason: str, ttl_s: float) -> None:

@@ -17,21 +17,14 @@ from collections.abc import Sequence
 import attrs
 import structlog
 
-from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.text_validation import clean_body
+from chatserver.domain.text_validation import BodyBounds, clean_body
 from chatserver.errors import ChatError, RateLimited
-from chatserver.features.companions.companion_options import get_safety_options
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary
-from chatserver.features.companions.providers.interface import ModelMessage, ModelRequest
-from chatserver.features.companions.providers.model_call import (
-    CallLimits,
-    collect_response,
-)
-from chatserver.features.companions.providers.registry import Providers
-from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
+from chatserver.features.companions.providers.model_call import ModelCaller
+from chatserver.features.companions.providers.token_estimates import cut_to_tokens
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.companions.worker.prompt_context import (
     CONTEXT_MESSAGES_MAX,
@@ -67,10 +60,9 @@ BEFORE = "What you wrote down so far:\n{text}\n\nWhat was said since:\n"
 class SessionSummaries:
     """Creates, reads and drops session summaries."""
 
-    _settings: Settings
+    _bounds: BodyBounds
     _clock: Clock
-    _call_limits: CallLimits
-    _providers: Providers
+    _models: ModelCaller
     _summaries: Summaries
     _history: HistoryPages
     _budgets: TokenBudgets
@@ -205,27 +197,13 @@ class SessionSummaries:
         moderation model refuses to summarize the part.
         """
         tokens_max = SUMMARY_TOKENS_MAX
-        words = int(tokens_max * WORDS_PER_TOKEN)
         lines = "\n".join(f"{message.role}: {message.text}" for message in part)
         question = (BEFORE.format(text=before) if before else "") + lines
-        request = ModelRequest(
-            persona.model,
-            SUMMARIZE.format(words=words),
-            (ModelMessage("user", question),),
-            tokens_max,
-            get_safety_options(persona.options),
-            purpose="summary",
+        system = SUMMARIZE.format(words=int(tokens_max * WORDS_PER_TOKEN))
+        text, outcome, tokens = await self._models.ask(
+            persona, system, question, tokens_max, "summary"
         )
-        bounds = self._settings.chats.body_bounds
-        provider = await self._providers.get_provider(persona.provider)
-        text, outcome = await collect_response(
-            provider, request, self._call_limits, bounds, self._clock
-        )
-        text = cut_to_tokens(clean_body(text, bounds).strip(), tokens_max)
-        tokens_in, tokens_out = outcome.tokens_in, outcome.tokens_out
-        if tokens_in is None:
-            tokens_in = estimate_tokens(request.system) + estimate_tokens(question)
-        tokens = tokens_in + (estimate_tokens(text) if tokens_out is None else tokens_out)
+        text = cut_to_tokens(clean_body(text, self._bounds).strip(), tokens_max)
         if outcome.end == "refused":
             log.info("assistant.summary_refused", seq=part[0].seq, upto=part[-1].seq)
             return before, tokens

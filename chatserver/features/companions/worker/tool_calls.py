@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final, NamedTuple
 
+import attrs
 import msgspec
 import structlog
 
@@ -19,7 +20,6 @@ from chatserver.errors import ChatError
 from chatserver.features.companions.companion_options import Tool
 from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.interface import ToolCall, ToolResult
-from chatserver.features.companions.providers.tool_input import parse_input
 from chatserver.features.webhooks.client import Webhook
 from chatserver.outbound.http_client import HttpClient
 from chatserver.telemetry import metrics
@@ -52,27 +52,17 @@ class _Outcome(NamedTuple):
     is_error: bool = False
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ToolRunner:
     """Runs the tool calls of one response, up to `CALLS_MAX`."""
 
-    def __init__(
-        self,
-        *,
-        outbound: HttpClient,
-        secret: str,
-        clock: Clock,
-        session: CompanionSession,
-        persona: Companion,
-        seq: Seq,
-    ) -> None:
-        self._outbound = outbound
-        self._secret = secret
-        self._clock = clock
-        self._session = session
-        self._persona = persona
-        self._seq = seq
-        self._tools = {tool.name: tool for tool in persona.options.tools}
-        self.count = 0
+    _outbound: HttpClient
+    _secret: str
+    _clock: Clock
+    _session: CompanionSession
+    _persona: Companion
+    _seq: Seq
+    count: int = attrs.field(default=0, init=False)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Run a call and return its result.
@@ -90,7 +80,8 @@ class ToolRunner:
         self.count += 1
         if number >= CALLS_MAX:
             return self._fail(call, f"at most {CALLS_MAX} calls per response are allowed")
-        tool, arguments = self._tools.get(call.name), parse_input(call.input)
+        tools = {tool.name: tool for tool in self._persona.options.tools}
+        tool, arguments = tools.get(call.name), call.parse_input()
         if tool is None:
             return self._fail(call, "there is no such tool")
         if arguments is None:

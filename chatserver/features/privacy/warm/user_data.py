@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from chatserver.config import Warm
 from chatserver.domain.archive_segments import TRAIL_PREFIX
 from chatserver.protocol.frames import Message
 from chatserver.warm.chats.directory_items import chat_key, member_key, user_key
@@ -37,9 +36,7 @@ class PersonalRows:
 
     def __init__(
         self,
-        *,
         client: DynamoClient,
-        settings: Warm,
         shards: ShardedChats | None = None,
         bodies: Bodies | None = None,
     ) -> None:

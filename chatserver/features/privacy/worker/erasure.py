@@ -23,14 +23,14 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.container.storage_feature_ports import ERASE_INDEXED, REWRITE_EXPORTED
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.worker.personal_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
-from chatserver.features.privacy.model import ReceiptLine
-from chatserver.features.privacy.settings import Privacy
+from chatserver.features.privacy.model import Line, ReceiptLine
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.job_worker import (
@@ -71,10 +71,13 @@ class Erasure:
     def __init__(self, container: StorageContainer, claimed: ClaimedJob) -> None:
         self._container = container
         self._privacy = container.get(PrivacyContainer)
-        self._settings = container.settings.get(Privacy)
+        self._attachments = container.get(AttachmentContainer)
+        self._companions = container.get(CompanionContainer)
+        self._rewrite_exported = container.get_port(REWRITE_EXPORTED)
+        self._erase_indexed = container.get_port(ERASE_INDEXED)
         self._claimed = claimed
         self._user = UserId(claimed.job.user)
-        self._steps: dict[str, Callable[[], Awaitable[list[ReceiptLine]]]] = {
+        self._steps: dict[str, Callable[[], Awaitable[list[Line]]]] = {
             "sessions": self._end_sessions,
             "chats": self._leave_chats,
             "messages": self._erase_messages,
@@ -104,7 +107,7 @@ class Erasure:
             if name in done:
                 continue
             failpoint(f"erasure.before_{name}")
-            lines += await step()
+            lines += [ReceiptLine(name, *line) for line in await step()]
             failpoint(f"erasure.after_{name}")
             progress = 100 * number // len(self._steps)
             await self._claimed.update(steps=lines, progress=progress, why="")
@@ -113,8 +116,8 @@ class Erasure:
 
     # Steps
 
-    async def _end_sessions(self) -> list[ReceiptLine]:
-        user, step = self._user, "sessions"
+    async def _end_sessions(self) -> list[Line]:
+        user = self._user
         devices = await self._privacy.lockout.end_access(user)
         password = await self._privacy.accounts.remove_credential(user)
         entries = await self._privacy.search_entries.remove(user)
@@ -122,14 +125,14 @@ class Erasure:
             user, self._container.clock.time()
         )
         return [
-            ReceiptLine(step, DIRECTORY, "profile", 1),
-            ReceiptLine(step, DIRECTORY, "entries of the user search", entries),
-            ReceiptLine(step, DIRECTORY, "passwords", int(password)),
-            ReceiptLine(step, f"{DIRECTORY}, {REDIS}", "logins ended", devices),
-            ReceiptLine(step, DIRECTORY, "push subscriptions", pushes),
+            (DIRECTORY, "profile", 1),
+            (DIRECTORY, "entries of the user search", entries),
+            (DIRECTORY, "passwords", int(password)),
+            (f"{DIRECTORY}, {REDIS}", "logins ended", devices),
+            (DIRECTORY, "push subscriptions", pushes),
         ]
 
-    async def _leave_chats(self) -> list[ReceiptLine]:
+    async def _leave_chats(self) -> list[Line]:
         groups = directs = 0
         start = None
         while True:
@@ -146,9 +149,8 @@ class Erasure:
             if start is None:
                 break
         return [
-            ReceiptLine("chats", f"{DIRECTORY}, {REDIS}", "groups left", groups),
-            ReceiptLine(
-                "chats",
+            (f"{DIRECTORY}, {REDIS}", "groups left", groups),
+            (
                 f"{DIRECTORY}, {REDIS}",
                 "direct chats closed, kept for the other member",
                 directs,
@@ -171,7 +173,7 @@ class Erasure:
         )
         await self._privacy.rows.remove_membership_settings(chat, self._user)
 
-    async def _erase_messages(self) -> list[ReceiptLine]:
+    async def _erase_messages(self) -> list[Line]:
         """Delete the user's messages until no more are found.
 
         The `sender` index is eventually consistent, so the last search starts at least `SETTLE_S`
@@ -188,8 +190,8 @@ class Erasure:
             if remaining == 0 and number > 0:
                 chats = await self._rewrite_archive()
                 return [
-                    ReceiptLine("messages", TIERS, "messages whose text was deleted", total),
-                    ReceiptLine("messages", BUCKET, "chats deleted from the archive", chats),
+                    (TIERS, "messages whose text was deleted", total),
+                    (BUCKET, "chats deleted from the archive", chats),
                 ]
         raise Unavailable(
             "erasure: new messages from the user are still being written; the worker will retry"
@@ -235,13 +237,13 @@ class Erasure:
                     raise Unavailable("a chat's archive keeps changing; try again") from exc
                 await asyncio.sleep(0.1)
 
-    async def _erase_companions(self) -> list[ReceiptLine]:
+    async def _erase_companions(self) -> list[Line]:
         """Delete the text of companions' messages to the user, the summaries and the memories.
 
         `_check_erased` deletes the session items.
         """
         responses = sessions = 0
-        memories = self._container.get(CompanionContainer).memories
+        memories = self._companions.memories
         async for session in iter_sessions(self._container, self._user):
             sessions += 1
             await memories.close(self._user, session.companion)
@@ -251,22 +253,20 @@ class Erasure:
                         responses += await self._privacy.eraser.erase(session.companion, entry)
         await wait_until_persisted(self._container)
         async for session in iter_sessions(self._container, self._user):
-            await self._container.get(CompanionContainer).summaries.drop(session.chat)
+            await self._companions.summaries.drop(session.chat)
             await self._privacy.redis_data.remove_response_parts(session.chat)
             await self._rewrite_chat(session.chat)
         return [
-            ReceiptLine(
-                "companions", TIERS, "companion responses whose text was deleted", responses
-            ),
-            ReceiptLine("companions", SESSIONS, "sessions with companions", sessions),
+            (TIERS, "companion responses whose text was deleted", responses),
+            (SESSIONS, "sessions with companions", sessions),
         ]
 
-    async def _erase_copies(self) -> list[ReceiptLine]:
-        count = await self._privacy.rewrite_exported(await self._list_chats())
-        indexes = await self._privacy.erase_indexed(self._user)
+    async def _erase_copies(self) -> list[Line]:
+        count = await self._rewrite_exported(await self._list_chats())
+        indexes = await self._erase_indexed(self._user)
         return [
-            ReceiptLine("copies", BUCKET, "analytics files rewritten", count),
-            ReceiptLine("copies", INDEX, "partitions of the search index compacted", indexes),
+            (BUCKET, "analytics files rewritten", count),
+            (INDEX, "partitions of the search index compacted", indexes),
         ]
 
     async def _list_chats(self) -> set[ChatId]:
@@ -286,29 +286,29 @@ class Erasure:
             if start is None:
                 return chats
 
-    async def _remove_files(self) -> list[ReceiptLine]:
+    async def _remove_files(self) -> list[Line]:
         names = await self._privacy.rows.list_names(self._user, FILE_PREFIX)
         for name in names:
             await self._remove_file(name)
-        return [ReceiptLine("files", f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
+        return [(f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
 
     async def _remove_file(self, name: str) -> None:
-        await self._container.get(AttachmentContainer).sendable.drop([name])
+        await self._attachments.sendable.drop([name])
         for _ in range(REMOVE_TRIES_MAX):
-            file = await self._container.get(AttachmentContainer).rows.find_file(name)
+            file = await self._attachments.rows.find_file(name)
             if file is None:
                 await self._privacy.rows.remove_row(self._user, FILE_PREFIX + name)
                 return
-            await self._container.get(AttachmentContainer).objects.remove(file)
+            await self._attachments.objects.remove(file)
             failpoint("erasure.in_files")
-            if await self._container.get(AttachmentContainer).rows.remove_file(file):
+            if await self._attachments.rows.remove_file(file):
                 return
         raise Unavailable(
             f"file {name}: too many concurrent changes; try again",
             public="a file keeps changing; try again",
         )
 
-    async def _remove_exports(self) -> list[ReceiptLine]:
+    async def _remove_exports(self) -> list[Line]:
         names = await self._privacy.rows.list_names(self._user, EXPORT_PREFIX)
         for name in names:
             job = await self._privacy.jobs.find(name)
@@ -322,19 +322,16 @@ class Erasure:
                     await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
             await self._privacy.exports.remove(name)
             await self._privacy.rows.remove_row(self._user, EXPORT_PREFIX + name)
-        return [ReceiptLine("exports", f"{BUCKET}, {DIRECTORY}", "exports", len(names))]
+        return [(f"{BUCKET}, {DIRECTORY}", "exports", len(names))]
 
-    async def _remove_report_reasons(self) -> list[ReceiptLine]:
+    async def _remove_report_reasons(self) -> list[Line]:
         names = await self._privacy.rows.list_names(self._user, REPORTED_PREFIX)
         for name in names:
             await self._privacy.rows.remove_report_reason(name, self._user)
-        return [ReceiptLine("reports", DIRECTORY, "reports; the reporter's id is kept", len(names))]
+        return [(DIRECTORY, "reports; the reporter's id is kept", len(names))]
 
-    async def _remove_traces(self) -> list[ReceiptLine]:
-        return [
-            ReceiptLine("traces", REDIS, label, count)
-            for label, count in (await self._delete_from_redis()).items()
-        ]
+    async def _remove_traces(self) -> list[Line]:
+        return [(REDIS, label, count) for label, count in (await self._delete_from_redis()).items()]
 
     async def _delete_from_redis(self) -> dict[str, int]:
         traces, user = self._privacy.redis_data, self._user
@@ -347,15 +344,15 @@ class Erasure:
             "stored answers": await self._container.idempotent_answers.remove_all(user),
         }
 
-    async def _remove_rows(self) -> list[ReceiptLine]:
+    async def _remove_rows(self) -> list[Line]:
         count = await self._privacy.rows.remove_rows(self._user)
-        return [ReceiptLine("rows", DIRECTORY, "remaining rows: devices, blocks and others", count)]
+        return [(DIRECTORY, "remaining rows: devices, blocks and others", count)]
 
-    async def _remove_keys(self) -> list[ReceiptLine]:
+    async def _remove_keys(self) -> list[Line]:
         count = await self._privacy.redis_data.remove_keys(self._user)
-        return [ReceiptLine("keys", REDIS, "keys", count)]
+        return [(REDIS, "keys", count)]
 
-    async def _check_erased(self) -> list[ReceiptLine]:
+    async def _check_erased(self) -> list[Line]:
         """Wait for operations in progress and repeat the deletion until no more data is found."""
         webhooks = self._container.settings.get(Webhooks)
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
@@ -364,18 +361,18 @@ class Erasure:
             remaining, _ = await self._run_erasure_pass(1)
             remaining += sum((await self._delete_from_redis()).values())
             remaining += sum(
-                done.count for done in await SocialData(self._container, self._user).erase()
+                count for *_, count in await SocialData(self._container, self._user).erase()
             )
             remaining += await self._privacy.rows.remove_rows(self._user)
             await self._privacy.redis_data.remove_keys(self._user)
             if remaining == 0:
                 await self._rewrite_archive()
-                await self._privacy.rewrite_exported(await self._list_chats())
-                await self._privacy.erase_indexed(self._user)
+                await self._rewrite_exported(await self._list_chats())
+                await self._erase_indexed(self._user)
                 await self._privacy.rows.remove_archive_pointers(self._user)
                 # Delete the sessions last, because they point to the companions' messages.
-                await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
-                return [ReceiptLine("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
+                await self._companions.session_rows.remove_all(self._user)
+                return [(f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
         raise Unavailable(
             "erasure: new data for the user is still being written; the worker will retry"

@@ -312,13 +312,12 @@ async def _iter_one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
 
 
 def make_export_worker(container: StorageContainer, owner: str) -> JobWorker:
-    tries_max = EXPORT_ATTEMPTS_MAX
     return JobWorker(
         container=container,
         owner=owner,
         kind="export",
         work=ExportWorker(container).build,
-        tries_max=tries_max,
+        tries_max=EXPORT_ATTEMPTS_MAX,
     )
 
 
@@ -328,12 +327,12 @@ async def run_exports(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: a data store is unavailable; restart the worker.
     """
-    worker, interval_s = ExportWorker(container), SWEEP_INTERVAL_S
+    worker = ExportWorker(container)
 
     async def remove_expired() -> None:
         while True:
             await worker.remove_expired()
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(SWEEP_INTERVAL_S)
 
     async with open_task_group() as group:
         group.create_task(make_export_worker(container, owner).run(), name="exports")

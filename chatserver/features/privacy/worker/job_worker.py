@@ -22,6 +22,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import sleep_aligned
+from chatserver.domain.clock import get_now_ms
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
@@ -53,12 +54,9 @@ class ClaimedJob:
         self._rows = container.get(PrivacyContainer).jobs
         self._hold_ms = int(LEASE_S * 1000)
 
-    def now_ms(self) -> int:
-        return int(self._container.clock.time() * 1000)
-
     async def update(self, **changes: Any) -> None:
         """Update the job and renew its lease. Raises JobLost."""
-        now_ms = self.now_ms()
+        now_ms = get_now_ms(self._container.clock)
         changes |= {"until_ms": now_ms + self._hold_ms, "changed_ms": now_ms}
         if not await self._rows.update(self.job, **changes):
             raise JobLost(f"job {self.job.id}: claimed by another worker")
@@ -71,12 +69,14 @@ class ClaimedJob:
 
     async def finish(self, **changes: Any) -> None:
         """Store the final state of the job. Raises JobLost."""
-        if not await self._rows.finish(self.job, **changes, changed_ms=self.now_ms()):
+        if not await self._rows.finish(
+            self.job, **changes, changed_ms=get_now_ms(self._container.clock)
+        ):
             raise JobLost(f"job {self.job.id}: claimed by another worker, or deleted")
 
     async def fail(self, reason: str) -> None:
         """Mark the job as failed, with a reason. Raises JobLost."""
-        expires_at = self.now_ms() // 1000 + FAILED_RETENTION_S
+        expires_at = get_now_ms(self._container.clock) // 1000 + FAILED_RETENTION_S
         await self.finish(state="failed", why=reason[:500], expires_at=expires_at)
 
     async def release(self) -> None:
@@ -86,7 +86,7 @@ class ClaimedJob:
     async def postpone(self, reason: str) -> None:
         """Release the job for a retry, with exponential backoff."""
         pause_s = add_jitter(min(BACKOFF_S_MAX, 0.5 * 2 ** min(self.job.tries, 10)))
-        until_ms = self.now_ms() + int(pause_s * 1000)
+        until_ms = get_now_ms(self._container.clock) + int(pause_s * 1000)
         await self._rows.update(self.job, until_ms=until_ms, why=reason[:500])
 
 
@@ -114,7 +114,7 @@ class JobWorker:
         """Claim and run one job; return False if none is available."""
         rows = self._container.get(PrivacyContainer).jobs
         for id_ in await rows.list_waiting(self._kind):
-            now_ms = int(self._container.clock.time() * 1000)
+            now_ms = get_now_ms(self._container.clock)
             job = await rows.claim(id_, self._owner, now_ms, int(LEASE_S * 1000))
             if job is not None:
                 await self._run_job(ClaimedJob(self._container, job))

@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.clock import get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.features.privacy.container import PrivacyContainer
-from chatserver.features.privacy.model import ReceiptLine
+from chatserver.features.privacy.model import Line
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import Post, PostRef
 from chatserver.features.social.warm.likes import parse_link
 from chatserver.features.social.warm.social_items import LIKED_PREFIX
 from chatserver.telemetry.failpoints import failpoint
 
-STEP = "social"
 TABLE, QUEUE = "DynamoDB social", "DynamoDB social, Redis"
 POSTS_PAGE = 100
 
@@ -34,7 +34,7 @@ class SocialData:
 
     # Erasure
 
-    async def erase(self) -> list[ReceiptLine]:
+    async def erase(self) -> list[Line]:
         """Erase all social data of the user; return the receipt lines. Idempotent.
 
         Raises:
@@ -49,12 +49,12 @@ class SocialData:
         rows = await self._social.profiles.remove(self._user)
         await self._social.queue.remove(self._user)
         return [
-            ReceiptLine(STEP, TABLE, "followed users and followers", edges),
-            ReceiptLine(STEP, TABLE, "posts", posts),
-            ReceiptLine(STEP, QUEUE, "likes", likes),
-            ReceiptLine(STEP, TABLE, "favorites", favorites),
-            ReceiptLine(STEP, TABLE, "timeline rows", lines),
-            ReceiptLine(STEP, TABLE, "profile and counts", rows),
+            (TABLE, "followed users and followers", edges),
+            (TABLE, "posts", posts),
+            (QUEUE, "likes", likes),
+            (TABLE, "favorites", favorites),
+            (TABLE, "timeline rows", lines),
+            (TABLE, "profile and counts", rows),
         ]
 
     async def _delete_follows(self) -> int:
@@ -69,7 +69,7 @@ class SocialData:
         return count
 
     async def _delete_posts(self) -> int:
-        count, now_ms = 0, int(self._container.clock.time() * 1000)
+        count, now_ms = 0, get_now_ms(self._container.clock)
         async for page in self._iter_posts():
             for post in page:
                 count += await self._social.posts.delete_post(self._user, post.id, now_ms)

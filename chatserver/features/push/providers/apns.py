@@ -16,6 +16,7 @@ import json
 import re
 from typing import Any, Final
 
+import attrs
 import jwt
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -23,11 +24,11 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from chatserver.domain.clock import Clock
 from chatserver.errors import BadRequest, ConfigError, Unavailable
-from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.model import Notice, Subscription, encode_payload
 from chatserver.features.push.providers.interface import (
     TIMEOUT_S,
     TTL_S,
-    Outcome,
+    PushOutcome,
     SendResult,
     classify,
     classify_failure,
@@ -90,11 +91,13 @@ def is_apns_configured(settings: Notify) -> bool:
 
 
 def check_apns(settings: Notify) -> None:
-    """Check the APNs settings. Call this if any of them is present.
+    """Check the APNs settings, if any of them is present.
 
     Raises:
         ConfigError: lists all problems, without the key.
     """
+    if not is_apns_configured(settings):
+        return
     problems = []
     text = settings.apns_key.get_secret_value()
     if not text:
@@ -139,19 +142,17 @@ def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class ProviderToken:
     """Provider token, which authenticates this server to Apple; renewed every `RENEW_S`."""
 
-    def __init__(
-        self, *, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
-    ) -> None:
-        self._key = key
-        self._key_id = key_id
-        self._team_id = team_id
-        self._clock = clock
-        self._token = ""
-        self._made_at = 0.0
-        self._forced_at: float | None = None
+    _key: ec.EllipticCurvePrivateKey
+    _key_id: str
+    _team_id: str
+    _clock: Clock
+    _token: str = attrs.field(default="", init=False)
+    _made_at: float = attrs.field(default=0.0, init=False)
+    _forced_at: float | None = attrs.field(default=None, init=False)
 
     def get(self) -> str:
         """Return the token; sign a new one if it is older than `RENEW_S`."""
@@ -190,9 +191,6 @@ class Apns:
         )
         self._host = parse_origin(settings.apns_url).authority
         self._topic = settings.apns_topic
-        self._sound = SOUND
-        self._timeout_s = TIMEOUT_S
-        self._ttl_s = TTL_S
         self._warned: dict[str, float] = {}
 
     def get_host(self, subscription: Subscription) -> str:
@@ -202,7 +200,7 @@ class Apns:
         """Send a notice; see `Provider`."""
         token = self._token.get()
         # If `apns-expiration` is 0, Apple drops the push when the device is offline.
-        expires = int(self._clock.time()) + self._ttl_s if self._ttl_s else 0
+        expires = int(self._clock.time()) + TTL_S if TTL_S else 0
         headers = {
             "authorization": f"bearer {token}",
             "apns-topic": self._topic,
@@ -217,7 +215,7 @@ class Apns:
                 f"/3/device/{subscription.target}",
                 body=self.build_payload(notice),
                 headers=headers,
-                timeout_s=self._timeout_s,
+                timeout_s=TIMEOUT_S,
                 response_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
@@ -232,8 +230,8 @@ class Apns:
         }
         if notice.badge is not None:
             aps["badge"] = notice.badge
-        if self._sound:
-            aps["sound"] = self._sound
+        if SOUND:
+            aps["sound"] = SOUND
         fields = {
             "aps": aps,
             "v": 1,
@@ -243,28 +241,27 @@ class Apns:
             "sender": notice.sender,
             "unread": notice.unread,
         }
-        encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-        if len(encoded) > PAYLOAD_BYTES_MAX:
-            raise AssertionError("the encoded push is larger than PAYLOAD_BYTES_MAX")
-        return encoded
+        return encode_payload(fields, PAYLOAD_BYTES_MAX)
 
     def _classify(self, response: Answer, token: str) -> SendResult:
         if response.is_ok:
-            return SendResult(Outcome.SENT)
+            return SendResult(PushOutcome.SENT)
         reason, at_ms = _read(response)
         label = reason if reason in REASONS else "other"
         PUSH_REFUSALS.labels("apns", label).inc()
         detail = f"status {response.status} {label}"
         if reason in GONE or response.status == 410:
-            return SendResult(Outcome.GONE, reason=detail, gone_ms=at_ms)
+            return SendResult(PushOutcome.GONE, reason=detail, gone_ms=at_ms)
         if reason == "ExpiredProviderToken":
             self._token.expire(token)
-            return SendResult(Outcome.DOWN, reason=detail)  # a retry with a new token may succeed
+            return SendResult(
+                PushOutcome.DOWN, reason=detail
+            )  # a retry with a new token may succeed
         result = classify(response)
-        if result.outcome is Outcome.GONE:
+        if result.outcome is PushOutcome.GONE:
             # Apple does not know the path or topic. The device may be valid: keep the subscription.
-            result = SendResult(Outcome.REFUSED)
-        if result.outcome is Outcome.REFUSED:
+            result = SendResult(PushOutcome.REFUSED)
+        if result.outcome is PushOutcome.REFUSED:
             self._warn(label, response.status)
         is_device_only = reason == "TooManyRequests"
         return SendResult(

@@ -18,7 +18,9 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import BadRequest, ConfigError, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
-    Outcome,
+    TIMEOUT_S,
+    TTL_S,
+    PushOutcome,
     SendResult,
     classify,
     classify_failure,
@@ -66,21 +68,12 @@ class Fcm:
     """`Provider` for applications that use FCM."""
 
     def __init__(
-        self,
-        *,
-        outbound: HttpClient,
-        account: ServiceAccount,
-        clock: Clock,
-        url: str,
-        timeout_s: float,
-        ttl_s: int,
+        self, *, outbound: HttpClient, account: ServiceAccount, clock: Clock, url: str
     ) -> None:
         self._outbound = outbound
         self._account = account
         self._clock = clock
         self._url = f"{url.rstrip('/')}/v1/projects/{account.project}/messages:send"
-        self._timeout_s = timeout_s
-        self._ttl_s = ttl_s
         self._token = ""
         self._token_until = 0.0
         self._token_lock = asyncio.Lock()
@@ -93,7 +86,7 @@ class Fcm:
         try:
             token = await self._get_token()
         except (BadRequest, Unavailable) as exc:
-            return SendResult(Outcome.DOWN, reason=exc.message)  # the push was not sent
+            return SendResult(PushOutcome.DOWN, reason=exc.message)  # the push was not sent
         body = json.dumps(self.build_message(subscription, notice), ensure_ascii=False).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
@@ -101,7 +94,7 @@ class Fcm:
                 self._url,
                 body=body,
                 headers=headers,
-                timeout_s=self._timeout_s,
+                timeout_s=TIMEOUT_S,
                 response_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
@@ -113,7 +106,7 @@ class Fcm:
         aps: dict[str, Any] = {"sound": "default", "thread-id": notice.chat}
         if notice.badge is not None:
             android["notification_count"] = aps["badge"] = notice.badge
-        expires = int(self._clock.time()) + self._ttl_s
+        expires = int(self._clock.time()) + TTL_S
         message = {
             "token": subscription.target,
             "notification": {
@@ -124,7 +117,7 @@ class Fcm:
             "android": {
                 "collapse_key": notice.topic,
                 "priority": "HIGH",
-                "ttl": f"{self._ttl_s}s",
+                "ttl": f"{TTL_S}s",
                 "notification": android,
             },
             "apns": {
@@ -142,13 +135,13 @@ class Fcm:
         result = classify(response)
         code = _find_error_code(response)
         if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
-            return SendResult(Outcome.GONE, reason=code)
-        if result.outcome is Outcome.GONE:
+            return SendResult(PushOutcome.GONE, reason=code)
+        if result.outcome is PushOutcome.GONE:
             # Google does not know the project. The device may be valid: keep the subscription.
-            return SendResult(Outcome.REFUSED, reason=code or result.reason)
+            return SendResult(PushOutcome.REFUSED, reason=code or result.reason)
         if response.status == 401:
             self._token = ""
-            return SendResult(Outcome.DOWN, reason="access token was rejected")
+            return SendResult(PushOutcome.DOWN, reason="access token was rejected")
         return result
 
     async def _get_token(self) -> str:
@@ -164,7 +157,7 @@ class Fcm:
                 self._account.token_url,
                 body=urlencode(form).encode(),
                 headers={"Content-Type": "application/x-www-form-urlencoded"},
-                timeout_s=self._timeout_s,
+                timeout_s=TIMEOUT_S,
                 response_bytes_max=ANSWER_BYTES_MAX,
             )
             fields = _decode_fields(response)

@@ -22,7 +22,7 @@ TTL_S = 86_400  # after this time, push services drop an undelivered push
 RETRY_AFTER_S_MAX = 3_600.0
 
 
-class Outcome(enum.Enum):
+class PushOutcome(enum.Enum):
     """Outcome of a push."""
 
     SENT = "sent"
@@ -37,14 +37,14 @@ class Outcome(enum.Enum):
 class SendResult:
     """Outcome of a push, with the retry delay and the reason to log."""
 
-    outcome: Outcome
+    outcome: PushOutcome
     retry_after_s: float = 0.0
     reason: str = ""
     gone_ms: int | None = None  # time of the unregistration; a later registration is valid
     is_device_only: bool = False  # the error affects this device, not the whole service
 
 
-class Provider(Protocol):
+class PushProvider(Protocol):
     """A push service."""
 
     def get_host(self, subscription: Subscription) -> str:
@@ -62,23 +62,25 @@ def classify(response: Answer) -> SendResult:
     """Classify a response by its status."""
     status, reason = response.status, f"status {response.status}"
     if response.is_ok:
-        return SendResult(Outcome.SENT)
+        return SendResult(PushOutcome.SENT)
     if status in (404, 410):
-        return SendResult(Outcome.GONE, reason=reason)
+        return SendResult(PushOutcome.GONE, reason=reason)
     if status == 429:
-        return SendResult(Outcome.BUSY, read_retry_after(response), reason)
+        return SendResult(PushOutcome.BUSY, read_retry_after(response), reason)
     if status == 503:
-        return SendResult(Outcome.DOWN, read_retry_after(response), reason)
+        return SendResult(PushOutcome.DOWN, read_retry_after(response), reason)
     # After any 5xx status except 503, the push may have been accepted.
-    return SendResult(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, reason=reason)
+    return SendResult(PushOutcome.UNKNOWN if status >= 500 else PushOutcome.REFUSED, reason=reason)
 
 
 def classify_failure(failure: BadRequest | Unavailable) -> SendResult:
     """Classify a call that got no response."""
     if isinstance(failure, BadRequest):
-        return SendResult(Outcome.REFUSED, reason=failure.message)
+        return SendResult(PushOutcome.REFUSED, reason=failure.message)
     is_unreached = isinstance(failure, NotReached)
-    return SendResult(Outcome.DOWN if is_unreached else Outcome.UNKNOWN, reason=failure.message)
+    return SendResult(
+        PushOutcome.DOWN if is_unreached else PushOutcome.UNKNOWN, reason=failure.message
+    )
 
 
 def read_retry_after(response: Answer) -> float:

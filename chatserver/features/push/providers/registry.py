@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 
 from chatserver.config import Settings
@@ -11,7 +12,7 @@ from chatserver.errors import ConfigError
 from chatserver.features.push.model import Kind
 from chatserver.features.push.providers.apns import Apns, check_apns, is_apns_configured
 from chatserver.features.push.providers.fcm import Fcm, ServiceAccount
-from chatserver.features.push.providers.interface import TIMEOUT_S, TTL_S, Provider
+from chatserver.features.push.providers.interface import PushProvider
 from chatserver.features.push.providers.vapid import VapidSigner, check_vapid_pair
 from chatserver.features.push.providers.webpush import WebPush
 from chatserver.features.push.settings import Notify
@@ -27,28 +28,29 @@ def check_providers(settings: Notify) -> None:
     Raises:
         ConfigError: lists all problems.
     """
-    problems: list[str] = []
-    try:
+
+    def check_vapid() -> None:
         if private := settings.vapid_private.get_secret_value():
             check_vapid_pair(private, settings.vapid_public, settings.subject)
-    except ConfigError as exc:
-        problems += exc.problems
-    try:
+
+    def check_fcm() -> None:
         if account := settings.fcm_account.get_secret_value():
             ServiceAccount(account)
-    except ConfigError as exc:
-        problems += exc.problems
-    try:
-        if is_apns_configured(settings):
-            check_apns(settings)
-    except ConfigError as exc:
-        problems += exc.problems
+
+    problems: list[str] = []
+    for check in (check_vapid, check_fcm, functools.partial(check_apns, settings)):
+        try:
+            check()
+        except ConfigError as exc:
+            problems += exc.problems
     if problems:
         raise ConfigError(*problems)
 
 
 @contextlib.asynccontextmanager
-async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict[Kind, Provider]]:
+async def open_providers(
+    settings: Settings, clock: Clock
+) -> AsyncIterator[dict[Kind, PushProvider]]:
     """Open the push providers that have a key in the settings.
 
     Raises:
@@ -56,22 +58,18 @@ async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict
     """
     notify = settings.get(Notify)
     check_providers(notify)
-    providers: dict[Kind, Provider] = {}
+    providers: dict[Kind, PushProvider] = {}
     async with contextlib.AsyncExitStack() as stack:
         outbound = await stack.enter_async_context(open_outbound(settings.outbound))
         if private := notify.vapid_private.get_secret_value():
             signer = VapidSigner(private, notify.subject, clock)
-            providers["web"] = WebPush(
-                outbound=outbound, signer=signer, timeout_s=TIMEOUT_S, ttl_s=TTL_S
-            )
+            providers["web"] = WebPush(outbound=outbound, signer=signer)
         if account := notify.fcm_account.get_secret_value():
             providers["fcm"] = Fcm(
                 outbound=outbound,
                 account=ServiceAccount(account),
                 clock=clock,
                 url=FCM_URL,
-                timeout_s=TIMEOUT_S,
-                ttl_s=TTL_S,
             )
         if is_apns_configured(notify):
             server = await stack.enter_async_context(open_http2(notify.apns_url, settings.outbound))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import attrs
 from pywebpush import WebPusher  # type: ignore[import-untyped]  # no type information
 
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
-    Outcome,
+    TIMEOUT_S,
+    TTL_S,
+    PushOutcome,
     SendResult,
     classify,
     classify_failure,
@@ -20,16 +23,12 @@ from chatserver.outbound.http_client import HttpClient
 ANSWER_BYTES_MAX = 4_096
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class WebPush:
     """Sends pushes to browsers; implements `Provider`."""
 
-    def __init__(
-        self, *, outbound: HttpClient, signer: VapidSigner, timeout_s: float, ttl_s: int
-    ) -> None:
-        self._outbound = outbound
-        self._signer = signer
-        self._timeout_s = timeout_s
-        self._ttl_s = ttl_s
+    _outbound: HttpClient
+    _signer: VapidSigner
 
     def get_host(self, subscription: Subscription) -> str:
         """Return the host of the browser's push service."""
@@ -42,12 +41,12 @@ class WebPush:
         try:
             body = bytes(pusher.encode(notice.encode(), "aes128gcm")["body"])
         except ValueError:
-            return SendResult(Outcome.GONE, reason="invalid subscription keys")
+            return SendResult(PushOutcome.GONE, reason="invalid subscription keys")
         headers = {
             "Authorization": self._signer.authorize(subscription.target),
             "Content-Encoding": "aes128gcm",
             "Content-Type": "application/octet-stream",
-            "TTL": str(self._ttl_s),
+            "TTL": str(TTL_S),
             "Topic": notice.topic,
             "Urgency": "high",
         }
@@ -56,7 +55,7 @@ class WebPush:
                 subscription.target,
                 body=body,
                 headers=headers,
-                timeout_s=self._timeout_s,
+                timeout_s=TIMEOUT_S,
                 response_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:

@@ -15,7 +15,7 @@ start; otherwise its subscription expires after `SUBSCRIPTION_TTL_S`.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Final
@@ -24,6 +24,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import CorruptData, NotFound, Unavailable
 from chatserver.features.push.model import Subscription
 from chatserver.features.push.tables import PushField as Field
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, StoredField
@@ -175,12 +176,14 @@ class PushSubscriptions:
             for subscription in await self.list_for_user(user, now)
             if is_match(subscription)
         ]
-        for start in range(0, len(matching), _REMOVALS_AT_ONCE):
-            batch = matching[start : start + _REMOVALS_AT_ONCE]
-            removals = [self.remove(user, subscription.id) for subscription in batch]
-            for outcome in await asyncio.gather(*removals, return_exceptions=True):
-                if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
-                    raise outcome
+
+        async def remove(subscription: Subscription) -> None:
+            with contextlib.suppress(NotFound):
+                await self.remove(user, subscription.id)
+
+        await map_concurrently(
+            remove, matching, in_flight_max=_REMOVALS_AT_ONCE, name="remove-subscription"
+        )
         return len(matching)
 
 

@@ -32,22 +32,17 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.message_change_types import NOTHING_HIDDEN
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import ChatError, NotFound
-from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
-from chatserver.features.push.mentions import find_mentions
-from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.container import PushContainer
+from chatserver.features.push.hot import ChatFields, DuePush, PushNeed
+from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.settings import Notify
-from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.push.worker.push_sender import PushSender
-from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.message_changes import HiddenMessages
-from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import is_message
 from chatserver.service.history.reader_views import View
 from chatserver.task_groups import open_task_group
-from chatserver.warm.chats.muted_chats import MutedChats
 
 log = structlog.get_logger()
 
@@ -64,7 +59,7 @@ PUSHED_MAX = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Progress:
+class PushProgress:
     """Push progress of a chat.
 
     `next_seq`: the first message that may still need a push. `recheck_after_s`: delay until members
@@ -78,25 +73,17 @@ class Progress:
 class PushDispatcher:
     """Sends the pushes for a chat to its members."""
 
-    def __init__(
-        self,
-        *,
-        container: StorageContainer,
-        push_state: PushState,
-        subscriptions: PushSubscriptions,
-        muted_chats: MutedChats,
-        sender: PushSender,
-    ) -> None:
+    def __init__(self, container: StorageContainer, sender: PushSender) -> None:
         self._container = container
         self._settings = container.settings.get(Notify)
-        self._push_state = push_state
-        self._subscriptions = subscriptions
-        self._muted_chats = muted_chats
+        push = container.get(PushContainer)
+        self._push_state, self._subscriptions = push.state, push.subscriptions
+        self._muted_chats = push.muted_chats
         self._sender = sender
-        self._log = ChatLog(container.hot)
+        self._log = container.chat_log
         self._unread_counts = container.unread_counts
-        self._blocks = HotBlocks(container.hot)
-        self._hidden = HiddenMessages(container.hot)
+        self._blocks = container.blocks
+        self._hidden = container.hidden_messages
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
         # The newest seq that this process has pushed to a member. Later checks of the chat push
@@ -106,7 +93,7 @@ class PushDispatcher:
         )
         self._recheck_ages_s = _compute_recheck_ages(container.settings)
 
-    async def dispatch(self, due: DueChat) -> Progress:
+    async def dispatch(self, due: DuePush) -> PushProgress:
         """Send pushes for messages from seq `due.since` on to members without a foreground client.
 
         A push counts as sent after the first attempt, even if that attempt fails.
@@ -121,12 +108,12 @@ class PushDispatcher:
         """
         chat_fields = await self._get_chat(due.chat)
         messages = await self._list_new(due, chat_fields)
-        done = Progress(Seq(chat_fields.top + 1))
+        done = PushProgress(Seq(chat_fields.top + 1))
         if not messages:
             return done
         joined = await self._list_candidates(due.chat, chat_fields, messages)
         needs = await self._push_state.find_needs(due.chat, list(joined))
-        wanted: dict[UserId, Message] = {}
+        newest_by_user: dict[UserId, Message] = {}
         foreground: list[Message] = []
         for user, (need, read) in needs.items():
             newest = _find_newest(user, messages, max(read, joined[user] - 1))
@@ -135,8 +122,8 @@ class PushDispatcher:
             if need is PushNeed.FOREGROUND:
                 foreground.append(newest)
             elif self._pushed.get((due.chat, user), 0) < newest.seq:
-                wanted[user] = newest
-        await self._push(due.chat, wanted, needs, chat_fields)
+                newest_by_user[user] = newest
+        await self._push(due.chat, newest_by_user, needs, chat_fields)
         return self._find_next_check(due, foreground) or done
 
     async def is_current(self, user: UserId, notice: Notice) -> bool:
@@ -162,7 +149,7 @@ class PushDispatcher:
             return False
         return notice.sender not in await self._blocks.list_blocked(user)
 
-    def _find_next_check(self, due: DueChat, foreground: Sequence[Message]) -> Progress | None:
+    def _find_next_check(self, due: DuePush, foreground: Sequence[Message]) -> PushProgress | None:
         """Return when to check foreground members again; None if no check is needed.
 
         `foreground` has the newest unread message of each member in the foreground.
@@ -173,23 +160,23 @@ class PushDispatcher:
             later = [settled_s - age_s for settled_s in self._recheck_ages_s if settled_s > age_s]
             if later:
                 waits[message.seq] = later[0]
-        return Progress(Seq(min(waits)), min(waits.values())) if waits else None
+        return PushProgress(Seq(min(waits)), min(waits.values())) if waits else None
 
     async def _push(
         self,
         chat: ChatId,
-        wanted: Mapping[UserId, Message],
+        newest_by_user: Mapping[UserId, Message],
         needs: Mapping[UserId, tuple[PushNeed, Seq]],
         chat_fields: ChatFields,
     ) -> None:
         unmuted = await self._muted_chats.find_unmuted(
-            chat, list(wanted), self._container.clock.time()
+            chat, list(newest_by_user), self._container.clock.time()
         )
         async with open_task_group() as group:
             for user in unmuted:
-                work = self._notify_user(user, needs[user][0], wanted[user], chat_fields)
+                work = self._notify_user(user, needs[user][0], newest_by_user[user], chat_fields)
                 group.create_task(work, name=f"push-{user}")
-        for user, message in wanted.items():
+        for user, message in newest_by_user.items():
             self._pushed[chat, user] = message.seq
             self._pushed.move_to_end((chat, user))
         while len(self._pushed) > PUSHED_MAX:
@@ -204,7 +191,7 @@ class PushDispatcher:
             raise NotFound(f"chat {chat}: does not exist")
         return chat_fields
 
-    async def _list_new(self, due: DueChat, chat_fields: ChatFields) -> list[Message]:
+    async def _list_new(self, due: DuePush, chat_fields: ChatFields) -> list[Message]:
         """Return the newest messages since `due.since`, with edits applied, oldest first."""
         newest = await self._log.list_before(due.chat, Seq(chat_fields.top + 1), MESSAGES_MAX)
         return await self._render(due.chat, [entry for entry in newest if entry.seq >= due.since])

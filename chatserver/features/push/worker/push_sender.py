@@ -28,7 +28,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError
 from chatserver.features.push.model import Kind, Notice, Subscription
-from chatserver.features.push.providers.interface import Outcome, Provider, SendResult
+from chatserver.features.push.providers.interface import PushOutcome, PushProvider, SendResult
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.metrics import PUSH_NOTICES
 
@@ -63,9 +63,9 @@ class _Service:
     def record(self, result: SendResult, now: float) -> None:
         """Update the circuit breaker with the result of a call."""
         match result.outcome:
-            case Outcome.BUSY if not result.is_device_only:
+            case PushOutcome.BUSY if not result.is_device_only:
                 self.block(now + max(result.retry_after_s, BACKOFF_S))
-            case Outcome.DOWN | Outcome.UNKNOWN:
+            case PushOutcome.DOWN | PushOutcome.UNKNOWN:
                 self.failures += 1
                 if result.retry_after_s:
                     self.block(now + result.retry_after_s)
@@ -87,7 +87,7 @@ class PushSender:
     renewed since a given time (ms since 1970).
     """
 
-    _providers: Mapping[Kind, Provider]
+    _providers: Mapping[Kind, PushProvider]
     _clock: Clock
     _claim: Claim
     _remove: RemoveSubscription
@@ -157,7 +157,7 @@ class PushSender:
 
     async def _deliver(
         self,
-        provider: Provider,
+        provider: PushProvider,
         service: _Service,
         subscription: Subscription,
         notice: Notice,
@@ -178,7 +178,7 @@ class PushSender:
             finally:
                 service.slots.release()
                 _resolve(attempted)
-            if result.outcome not in (Outcome.BUSY, Outcome.DOWN):
+            if result.outcome not in (PushOutcome.BUSY, PushOutcome.DOWN):
                 await self._record_result(subscription, result)
                 return
             wait_s = max(
@@ -207,7 +207,7 @@ class PushSender:
 
     async def _send_once(
         self,
-        provider: Provider,
+        provider: PushProvider,
         subscription: Subscription,
         notice: Notice,
         *,
@@ -228,7 +228,7 @@ class PushSender:
 
     async def _record_result(self, subscription: Subscription, result: SendResult) -> None:
         PUSH_NOTICES.labels(result.outcome.value).inc()
-        if result.outcome is Outcome.SENT:
+        if result.outcome is PushOutcome.SENT:
             return
         log.info(
             "push.send_failed",
@@ -237,7 +237,7 @@ class PushSender:
             outcome=result.outcome.value,
             reason=result.reason,
         )
-        if result.outcome is Outcome.GONE:
+        if result.outcome is PushOutcome.GONE:
             # Keep a device that registered again while this push was in progress.
             until_ms = subscription.created_ms if result.gone_ms is None else result.gone_ms
             await self._remove(subscription, until_ms)

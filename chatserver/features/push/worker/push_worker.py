@@ -28,13 +28,14 @@ from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
 from chatserver.features.push.container import PushContainer
-from chatserver.features.push.hot import DueChat, DueChats, PushState
+from chatserver.features.push.hot import DueChats, DuePush
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import check_providers, open_providers
 from chatserver.features.push.settings import Notify
-from chatserver.features.push.worker.push_dispatcher import FRESH_S, Progress, PushDispatcher
+from chatserver.features.push.worker.push_dispatcher import FRESH_S, PushDispatcher, PushProgress
 from chatserver.features.push.worker.push_sender import PushSender
-from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry
+from chatserver.hot.bus.stream_waiter import StreamWaiter
+from chatserver.hot.chats.persist_backlog import Backlog, BacklogEntry, CommitEntry
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_partitions
 
@@ -64,6 +65,8 @@ class PushWorker:
         self._dispatcher = dispatcher
         self._lease = container.make_lease("notify", owner, LEASE_S, partition)
         self._chats = DueChats(container.hot, self._lease)
+        self._backlog = Backlog(container.hot, partition)
+        self._entries = StreamWaiter(container.hot, container.hot.keys.backlog(partition))
         self._dispatches: set[asyncio.Task[None]] = set()
         self._recorded_at = -math.inf
 
@@ -86,18 +89,18 @@ class PushWorker:
                         position = await self.read_backlog()
                         await self.dispatch_due()
                         if not await self._chats.has_any():
-                            await self._chats.wait_after(position, IDLE_MS)
+                            await self._entries.wait_after(position, IDLE_MS)
                     await sleep_aligned(POLL_MS / 1000)
             finally:
                 for task in list(self._dispatches):
                     task.cancel()
-                await self._chats.close()
+                await self._entries.close()
 
     async def read_backlog(self) -> str:
         """Schedule the chats with new messages; return the id of the last backlog entry read."""
         hot, position = self._container.hot, await self._chats.get_checkpoint()
         while True:
-            entries = await self._chats.list_after(position, READ_MAX)
+            entries = await self._backlog.list_after(position, READ_MAX)
             now = self._container.clock.monotonic()
             # Report the position even without new entries: after a minute without a report, the
             # backlog is trimmed without waiting for this worker.
@@ -141,13 +144,13 @@ class PushWorker:
             self._dispatches.add(task)
             task.add_done_callback(self._dispatches.discard)
 
-    async def _dispatch(self, due: DueChat) -> None:
+    async def _dispatch(self, due: DuePush) -> None:
         try:
             async with asyncio.timeout(CHAT_S_MAX):
                 progress = await self._dispatcher.dispatch(due)
         except (NotFound, CorruptData) as exc:
             log.warning("notify.chat_skipped", chat=due.chat, error=exc.message)
-            progress = Progress(Seq(2**53))
+            progress = PushProgress(Seq(2**53))
         except (ChatError, TimeoutError) as exc:
             log.warning("notify.failed", chat=due.chat, error=str(exc) or "timed out")
             return  # the claim expires, and the chat is dispatched again
@@ -167,7 +170,7 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
         ConfigError: a key of a push provider is invalid.
         Unavailable: all of Redis is unavailable; restart the worker.
     """
-    push_state, settings = PushState(container.hot), container.settings
+    push_state = container.get(PushContainer).state
     subscriptions = container.get(PushContainer).subscriptions
 
     async def claim(subscription: Subscription, notice: Notice, is_retry: bool) -> bool:
@@ -184,7 +187,7 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
         except ChatError as exc:
             log.info("notify.delete_failed", subscription=subscription.id, error=exc.message)
 
-    async with open_providers(settings, container.clock) as providers:
+    async with open_providers(container.settings, container.clock) as providers:
         if not providers:
             log.info("notify.disabled")
             await asyncio.Event().wait()
@@ -194,13 +197,7 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
             claim=claim,
             remove=remove_subscription,
         )
-        dispatcher = PushDispatcher(
-            container=container,
-            push_state=push_state,
-            subscriptions=subscriptions,
-            muted_chats=container.get(PushContainer).muted_chats,
-            sender=sender,
-        )
+        dispatcher = PushDispatcher(container, sender)
 
         async def notify(partition: int) -> None:
             await PushWorker(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -30,36 +30,35 @@ from lancedb.query import FullTextQuery
 from chatserver.config import Cold
 from chatserver.errors import LostRace
 from chatserver.features.search.engines.lance_table import (
+    LanceRow,
     LanceTable,
     Match,
-    Row,
     is_in,
     match_all,
     match_phrase,
     match_word,
     quote_sql,
 )
-from chatserver.features.search.engines.query_limits import (
-    MATCHES_MAX,
-    PREFIX_CHARS_MAX,
-    RANKED_MAX,
-    WINDOWS_MAX,
-)
 from chatserver.features.search.model import (
-    Changes,
-    Cursor,
     Document,
     DocumentRef,
     Hit,
+    HitCursor,
     HitPage,
+    IndexChanges,
+    IndexerState,
+    IndexQuery,
     Order,
-    State,
     Stats,
 )
 from chatserver.features.search.query import Query, Term
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.telemetry.failpoints import failpoint
 
+RANKED_MAX: Final = 500  # maximum matches of a search sorted by relevance
+MATCHES_MAX: Final = 1_000  # maximum matches per table query
+WINDOWS_MAX: Final = 12  # maximum table queries to find the newest matches
+PREFIX_CHARS_MAX: Final = 8  # maximum characters of a prefix in a query
 STATE_ID: Final = "#state"  # document ids contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
 UNINDEXED_ROWS_MAX: Final = 20_000  # after this many changed rows, `maintain` ignores the interval
@@ -76,19 +75,19 @@ class LanceEngine:
 
     # state
 
-    def load(self) -> State:
+    def load(self) -> IndexerState:
         """See `Engine`."""
         self._table.create()
         return self._load()
 
-    def _load(self) -> State:
+    def _load(self) -> IndexerState:
         rows = self._table.list_rows(f"id = {quote_sql(STATE_ID)}", 1)
         stored = rows[0].state if rows else None
-        return State() if stored is None else msgspec.json.decode(stored, type=State)
+        return IndexerState() if stored is None else msgspec.json.decode(stored, type=IndexerState)
 
     # changes
 
-    def apply(self, changes: Changes, state: State) -> None:
+    def apply(self, changes: IndexChanges, state: IndexerState) -> None:
         """See `Engine`."""
         self._table.create()
         if self._load().token > state.token:
@@ -98,11 +97,11 @@ class LanceEngine:
             failpoint("search.in_apply")
         rows = [_build_row(document, state.generation) for document in changes.documents.values()]
         rows += self._list_edited(changes.edits)
-        rows.append(Row(STATE_ID, state=msgspec.json.encode(state).decode()))
+        rows.append(LanceRow(STATE_ID, state=msgspec.json.encode(state).decode()))
         self._table.upsert(rows)
         self._changed += len(rows) - 1
 
-    def _list_edited(self, edits: dict[DocumentRef, str]) -> list[Row]:
+    def _list_edited(self, edits: dict[DocumentRef, str]) -> list[LanceRow]:
         if not edits:
             return []
         tokens = {_build_id(ref): text for ref, text in edits.items()}
@@ -141,30 +140,22 @@ class LanceEngine:
 
     # queries
 
-    def find(
-        self,
-        query: Query,
-        chats: Collection[str],
-        order: Order,
-        limit: int,
-        start: Cursor | None,
-        now_s: int,
-        budget: WorkBudget,
-    ) -> HitPage:
+    def find(self, request: IndexQuery) -> HitPage:
         """See `Engine`."""
+        query = request.query
         conditions = [
-            is_in("chat", chats),
-            f"(expires_at = 0 OR expires_at > {now_s})",
+            is_in("chat", request.chats),
+            f"(expires_at = 0 OR expires_at > {request.now_s})",
             f"ts >= {query.after_ts or 0}",
         ]
         if query.sender is not None:
             conditions.append(f"sender = {quote_sql(query.sender)}")
         if query.has_file:
             conditions.append("has_file")
-        search = _Search(self._table, query, conditions, budget)
-        if order is Order.RELEVANCE and query.terms:
-            return search.list_ranked(limit, start)
-        return search.list_newest(limit, start)
+        search = _Search(self._table, query, conditions, request.budget)
+        if request.order is Order.RELEVANCE and query.terms:
+            return search.list_ranked(request.limit, request.start)
+        return search.list_newest(request.limit, request.start)
 
     def measure(self) -> Stats:
         """See `Engine`."""
@@ -184,7 +175,6 @@ class _Search:
     ) -> None:
         self._table = table
         self._budget = budget
-        self._query = query
         self._conditions = conditions
         self._words = _build_full_text_query(query.terms)
         self._high = query.before_ts if query.before_ts is not None else (1 << 62)
@@ -211,29 +201,29 @@ class _Search:
             hits = self._read(low, high)
         return hits, low == 0
 
-    def list_newest(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_newest(self, limit: int, start: HitCursor | None) -> HitPage:
         high = self._high if start is None else min(self._high, start.ts + 1)
         skipped = 0 if start is None else start.offset
         hits, is_all = self._list_window(high, limit + skipped)
         hits.sort(key=lambda hit: (-hit.ts, hit.id))
         page = hits[skipped : skipped + limit]
-        cursors: list[Cursor] = []
+        cursors: list[HitCursor] = []
         for index, match in enumerate(page, skipped):
             same = sum(1 for hit in hits[: index + 1] if hit.ts == match.ts)
-            cursors.append(Cursor(match.ts, same))
+            cursors.append(HitCursor(match.ts, same))
         has_more = bool(page) and (not is_all or len(hits) > skipped + limit)
         return HitPage(
             [_build_hit(hit) for hit in page], cursors, cursors[-1] if has_more else None
         )
 
-    def list_ranked(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_ranked(self, limit: int, start: HitCursor | None) -> HitPage:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts)
         ranked = self._read(0, high, RANKED_MAX)[:RANKED_MAX]
         top = max((match.ts for match in ranked), default=0) + 1 if start is None else start.ts
         ranked.sort(key=lambda match: (-match.score, -match.ts, match.id))
         page = ranked[skipped : skipped + limit]
-        cursors = [Cursor(top, skipped + index + 1) for index in range(len(page))]
+        cursors = [HitCursor(top, skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
         hits = [_build_hit(match)._replace(score=match.score) for match in page]
         return HitPage(hits, cursors, cursors[-1] if has_more else None)
@@ -246,7 +236,7 @@ def _build_full_text_query(terms: Sequence[Term]) -> FullTextQuery | None:
         if len(whole) == 1:
             parts.append(match_word(whole[0], "body"))
         elif whole:
-            parts.append(match_phrase(whole, "body"))
+            parts.append(match_phrase(" ".join(whole), "body"))
         if term.is_prefix:
             parts.append(match_word(term.tokens[-1][:PREFIX_CHARS_MAX], "prefixes"))
     return match_all(parts)
@@ -256,8 +246,8 @@ def _build_hit(match: Match) -> Hit:
     return Hit(match.chat, match.seq, match.ts)
 
 
-def _build_row(document: Document, generation: int) -> Row:
-    return Row(
+def _build_row(document: Document, generation: int) -> LanceRow:
+    return LanceRow(
         id=_build_id(DocumentRef(document.chat, document.seq)),
         chat=document.chat,
         seq=document.seq,

@@ -41,14 +41,14 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 # The type stubs of LanceDB declare optional arguments as required.
-_match_query: Callable[..., FullTextQuery] = lance_query.MatchQuery
-_phrase_query: Callable[..., FullTextQuery] = lance_query.PhraseQuery
+match_word: Callable[..., FullTextQuery] = lance_query.MatchQuery
+match_phrase: Callable[..., FullTextQuery] = lance_query.PhraseQuery
 _boolean_query: Callable[..., FullTextQuery] = lance_query.BooleanQuery
 
 os.environ.setdefault("LANCE_LOG", "error")
 
 
-class Row(msgspec.Struct, frozen=True):
+class LanceRow(msgspec.Struct, frozen=True):
     """A row of the table: a document, or the state of the indexer."""
 
     id: str
@@ -80,7 +80,8 @@ class LanceTable:
     def __init__(self, settings: Cold, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._url = f"s3://{settings.bucket}/{_get_folder(settings)}"
+        tenant = f"{settings.tenant}/" if settings.tenant else ""
+        self._url = f"s3://{settings.bucket}/{tenant}{PREFIX}"
         self._table: Table | None = None
         self._lock = threading.Lock()
 
@@ -110,7 +111,7 @@ class LanceTable:
 
     # writes: one commit each
 
-    def upsert(self, rows: Sequence[Row]) -> None:
+    def upsert(self, rows: Sequence[LanceRow]) -> None:
         """Insert rows, or replace existing rows with the same id."""
         with _translate_errors():
             data = pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows], _SCHEMA)
@@ -142,11 +143,11 @@ class LanceTable:
 
     # reads
 
-    def list_rows(self, condition: str, limit: int) -> list[Row]:
+    def list_rows(self, condition: str, limit: int) -> list[LanceRow]:
         """Return the rows that meet a condition, with all columns."""
         with _translate_errors():
             query = self._open().search().where(condition).select(_SCHEMA.names).limit(limit)
-            return msgspec.convert(query.to_list(), list[Row])
+            return msgspec.convert(query.to_list(), list[LanceRow])
 
     def find(
         self, words: FullTextQuery | None, condition: str, limit: int, time_s_max: float
@@ -176,16 +177,6 @@ class LanceTable:
 
 
 # full-text queries
-
-
-def match_word(word: str, column: str) -> FullTextQuery:
-    """Return a query for one token."""
-    return _match_query(word, column)
-
-
-def match_phrase(words: Iterable[str], column: str) -> FullTextQuery:
-    """Return a query for consecutive tokens."""
-    return _phrase_query(" ".join(words), column)
 
 
 def match_all(parts: Sequence[FullTextQuery]) -> FullTextQuery | None:
@@ -222,10 +213,6 @@ def _create_indexes(table: Table) -> None:
             ascii_folding=False,
         )
         table.create_index(column, config=words, replace=True)
-
-
-def _get_folder(settings: Cold) -> str:
-    return f"{settings.tenant}/{PREFIX}" if settings.tenant else PREFIX
 
 
 def _build_storage_options(settings: Cold) -> dict[str, str]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,15 +38,14 @@ from chatserver.features.search.engines.sqlite_query import (
     find_number,
 )
 from chatserver.features.search.model import (
-    Changes,
-    Cursor,
     Document,
     HitPage,
+    IndexChanges,
+    IndexerState,
+    IndexQuery,
     Order,
-    State,
     Stats,
 )
-from chatserver.features.search.query import Query
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.telemetry.failpoints import failpoint
 
@@ -147,7 +146,7 @@ class SqliteEngine:
 
     # state
 
-    def load(self) -> State:
+    def load(self) -> IndexerState:
         """See `Engine`."""
         connection = self._connect()
         with _translate_errors(self._path):
@@ -155,7 +154,7 @@ class SqliteEngine:
 
     # changes
 
-    def apply(self, changes: Changes, state: State) -> None:
+    def apply(self, changes: IndexChanges, state: IndexerState) -> None:
         """See `Engine`. Uses one transaction."""
         with self._write() as connection:
             stored = _load(connection)
@@ -236,35 +235,19 @@ class SqliteEngine:
 
     # queries
 
-    def find(
-        self,
-        query: Query,
-        chats: Collection[str],
-        order: Order,
-        limit: int,
-        start: Cursor | None,
-        now_s: int,
-        budget: WorkBudget,
-    ) -> HitPage:
+    def find(self, request: IndexQuery) -> HitPage:
         """See `Engine`. SQLite interrupts the query when the budget is over."""
         connection = self._connect()
-        with _translate_errors(self._path), _interrupt_when_over(connection, budget):
-            numbers = find_chat_numbers(connection, chats, self._local.chats)
-            scopes = build_scopes(connection, query, numbers)
+        with _translate_errors(self._path), _interrupt_when_over(connection, request.budget):
+            numbers = find_chat_numbers(connection, request.chats, self._local.chats)
+            scopes = build_scopes(connection, request.query, numbers)
             if not numbers or scopes is None:
                 return HitPage([], [], None)
-            match = " AND ".join([*build_terms(query), *scopes]) or None
-            search = SqliteSearch(
-                connection=connection,
-                match=match,
-                numbers=numbers,
-                query=query,
-                now_s=now_s,
-                budget=budget,
-            )
-            if order is Order.RELEVANCE:
-                return search.list_ranked(limit, start)
-            return search.list_newest(limit, start)
+            match = " AND ".join([*build_terms(request.query), *scopes]) or None
+            search = SqliteSearch(connection, request, match, numbers)
+            if request.order is Order.RELEVANCE:
+                return search.list_ranked(request.limit, request.start)
+            return search.list_newest(request.limit, request.start)
 
     def measure(self) -> Stats:
         """See `Engine`."""
@@ -299,9 +282,9 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _load(connection: sqlite3.Connection) -> State:
+def _load(connection: sqlite3.Connection) -> IndexerState:
     row = connection.execute("SELECT value FROM state").fetchone()
-    return State() if row is None else msgspec.json.decode(row[0], type=State)
+    return IndexerState() if row is None else msgspec.json.decode(row[0], type=IndexerState)
 
 
 class _Names:

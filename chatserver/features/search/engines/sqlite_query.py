@@ -12,11 +12,12 @@ from typing import Final
 
 import msgspec
 
-from chatserver.features.search.engines.query_limits import RANKED_MAX, SCAN_SIZES, SCOPED_CHATS_MAX
-from chatserver.features.search.model import Cursor, Hit, HitPage
+from chatserver.features.search.model import Hit, HitCursor, HitPage, IndexQuery
 from chatserver.features.search.query import Query, Term
-from chatserver.features.search.work_budget import WorkBudget
 
+RANKED_MAX: Final = 500  # matches sorted by relevance: the newest ones
+SCOPED_CHATS_MAX: Final = 64  # with more chats, the FTS5 query has no chat filter
+SCAN_SIZES: Final = (512, 2_048, 8_192)  # matches read per query without a chat filter
 KNOWN_CHATS_MAX: Final = 100_000  # maximum chats in a connection's cache of the table `name`
 SCORED_AT_ONCE: Final = 32  # texts read into memory at once for the order by relevance
 SLOTS: Final = 1024  # maximum number of documents with the same `ts`
@@ -35,20 +36,18 @@ class SqliteSearch:
     def __init__(
         self,
         connection: sqlite3.Connection,
+        request: IndexQuery,
         match: str | None,
         numbers: dict[int, str],
-        query: Query,
-        now_s: int,
-        budget: WorkBudget,
     ) -> None:
+        query = request.query
         self._connection = connection
-        self._budget = budget
+        self._budget = request.budget
         self._match = match
         self._numbers = numbers
-        self._now_s = now_s
+        self._now_s = request.now_s
         self._low = (query.after_ts or 0) * SLOTS
-        before = query.before_ts
-        self._high = (1 << 62) if before is None else before * SLOTS
+        self._high = (1 << 62) if query.before_ts is None else query.before_ts * SLOTS
         self._words = query.terms
         self._is_scoped = len(numbers) <= SCOPED_CHATS_MAX
         self._chats = msgspec.json.encode(list(numbers)).decode()
@@ -99,14 +98,16 @@ class SqliteSearch:
         rows = sorted(msgspec.json.decode(matches, type=list[Row]), reverse=True)
         return rows, count, last
 
-    def list_newest(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_newest(self, limit: int, start: HitCursor | None) -> HitPage:
         high = self._high if start is None else min(self._high, start.offset)
         rows, last = self._read(limit, high)
         hits = [self._build_hit(row) for row in rows]
-        cursors = [Cursor(row[0] // SLOTS, offset=row[0]) for row in rows]
-        return HitPage(hits, cursors, None if last is None else Cursor(last // SLOTS, offset=last))
+        cursors = [HitCursor(row[0] // SLOTS, offset=row[0]) for row in rows]
+        return HitPage(
+            hits, cursors, None if last is None else HitCursor(last // SLOTS, offset=last)
+        )
 
-    def list_ranked(self, limit: int, start: Cursor | None) -> HitPage:
+    def list_ranked(self, limit: int, start: HitCursor | None) -> HitPage:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts * SLOTS)
         rows, _ = self._read(RANKED_MAX, high)
@@ -120,7 +121,7 @@ class SqliteSearch:
             scored += [(score(self._words, bodies[row[0]]), row) for row in part]
         ranked = sorted(scored, key=lambda row: (-row[0], -row[1][0]))
         page = ranked[skipped : skipped + limit]
-        cursors = [Cursor(top, offset=skipped + index + 1) for index in range(len(page))]
+        cursors = [HitCursor(top, offset=skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
         hits = [self._build_hit(row)._replace(score=points) for points, row in page]
         return HitPage(hits, cursors, cursors[-1] if has_more else None)

@@ -21,7 +21,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import CorruptData
 from chatserver.features.search.hot import IDLE_PAGE, IndexFeed
-from chatserver.features.search.model import Changes, Rebuild
+from chatserver.features.search.model import IndexChanges, Rebuild
 from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.warm.chats.chat_scan import iter_chats
@@ -52,13 +52,13 @@ class ChatSweep:
         self._has_activity = has_activity
         self._pages = self._iter_pages()
 
-    async def next_changes(self) -> Changes | None:
+    async def next_changes(self) -> IndexChanges | None:
         """Read the next entries and return their changes; None at the end.
 
         Raises:
             Unavailable: a tier does not respond; create a new `ChatSweep`.
         """
-        changes, count = Changes(), 0
+        changes, count = IndexChanges(), 0
         async for page in self._pages:
             await asyncio.to_thread(add_entries, changes, page)  # splitting texts takes CPU time
             count += max(1, len(page))

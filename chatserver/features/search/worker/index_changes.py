@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from chatserver.domain.archive_segments import ARCHIVED_KIND, LOST_KIND
-from chatserver.features.search.model import Changes, Document, DocumentRef
+from chatserver.features.search.model import Document, DocumentRef, IndexChanges
 from chatserver.features.search.tokenizer import normalize, tokenize
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import is_message
@@ -18,7 +18,7 @@ def join_tokens(body: str) -> str:
     return " ".join(token.text for token in tokenize(normalize(body)))
 
 
-def add_entries(changes: Changes, entries: Iterable[Message]) -> None:
+def add_entries(changes: IndexChanges, entries: Iterable[Message]) -> None:
     """Add the index changes for `entries`, which must be in seq order within each chat.
 
     Guarantees:
@@ -31,7 +31,7 @@ def add_entries(changes: Changes, entries: Iterable[Message]) -> None:
             _add_change(changes, entry, DocumentRef(entry.chat, entry.target))
 
 
-def _add_message(changes: Changes, message: Message) -> None:
+def _add_message(changes: IndexChanges, message: Message) -> None:
     ref = DocumentRef(message.chat, message.seq)
     changes.edits.pop(ref, None)
     if message.deleted or message.kind in _PLACEHOLDERS:
@@ -50,7 +50,7 @@ def _add_message(changes: Changes, message: Message) -> None:
     )
 
 
-def _add_change(changes: Changes, entry: Message, target: DocumentRef) -> None:
+def _add_change(changes: IndexChanges, entry: Message, target: DocumentRef) -> None:
     if entry.kind == "delete":
         changes.documents.pop(target, None)
         changes.edits.pop(target, None)

@@ -34,16 +34,18 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import sleep_aligned
+from chatserver.domain.clock import get_now_ms
 from chatserver.domain.ids import new_id
 from chatserver.errors import LostRace, Unavailable
 from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.search.model import (
     ORIGIN,
-    Changes,
     Engine,
+    IndexChanges,
+    IndexerState,
     Rebuild,
-    State,
 )
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
@@ -96,7 +98,7 @@ class Indexer:
         }
         # One thread, because engines open a connection per thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search-{number}")
-        self._state = State()
+        self._state = IndexerState()
         self._sweep: ChatSweep | None = None
         self._erasures: list[str] = []
         self._is_compacting = False
@@ -149,7 +151,7 @@ class Indexer:
             self._start_rebuild(new_id())
             state.rules = RULES_VERSION
         for partition in self._partitions:
-            position = state.places.get(partition, "")
+            position = state.positions.get(partition, "")
             epoch = hot.get_epoch(partition)
             resumed = await self._feed.record_position(self._leases[partition], partition, position)
             # In a new epoch, the backlog may lack entries that have been persisted.
@@ -157,14 +159,14 @@ class Indexer:
             if position and not (resumed.is_complete and is_known):
                 self._start_catch_up(position, is_known=is_known)
             if not resumed.is_complete:
-                state.places[partition] = resumed.persisted
+                state.positions[partition] = resumed.persisted
             state.epochs[partition] = epoch
-        await self._apply(Changes())
+        await self._apply(IndexChanges())
         log.info("search.started", partition=self._number, rebuilding=state.rebuild is not None)
 
     def _start_rebuild(self, request: str) -> None:
         self._state.generation += 1
-        self._state.rebuild = Rebuild(request, PARTS, int(self._container.clock.time() * 1000))
+        self._state.rebuild = Rebuild(request, PARTS, get_now_ms(self._container.clock))
         self._sweep = None
         log.info("search.rebuild_started", partition=self._number, request=request)
 
@@ -211,28 +213,28 @@ class Indexer:
 
     async def _index_new(self) -> bool:
         """Index new entries; return whether there are more."""
-        changes, places, has_more = Changes(), {}, False
-        oldest_ms = now_ms = int(self._container.clock.time() * 1000)
+        changes, positions, has_more = IndexChanges(), {}, False
+        oldest_ms = now_ms = get_now_ms(self._container.clock)
         for partition in self._partitions:
-            position = self._state.places.get(partition, ORIGIN)
+            position = self._state.positions.get(partition, ORIGIN)
             upto = await self._feed.get_persisted(partition) if self._is_sweeping else "+"
             entries = await self._feed.list_entries(partition, position, upto, READ_MAX)
             if not entries:
                 continue
             await self._run_in_thread(functools.partial(_add_entries, changes, entries))
-            places[partition] = entries[-1].id
+            positions[partition] = entries[-1].id
             has_more |= len(entries) == READ_MAX
             oldest_ms = min(oldest_ms, int(entries[0].id.partition("-")[0]))
         metrics.SEARCH_LAG.labels(str(self._number)).set((now_ms - oldest_ms) / 1000)
-        if places:
+        if positions:
             self._active_at = self._container.clock.monotonic()
-            self._state.places |= places
+            self._state.positions |= positions
             failpoint("search.before_apply")
             await self._apply(changes)
             failpoint("search.after_apply")
         for partition, lease in self._leases.items():
-            position = self._state.places.get(partition, ORIGIN)
-            if partition in places or self._container.clock.monotonic() > self._requests_at:
+            position = self._state.positions.get(partition, ORIGIN)
+            if partition in positions or self._container.clock.monotonic() > self._requests_at:
                 # Record even an unchanged position: trimming ignores a position that is old.
                 resumed = await self._feed.record_position(lease, partition, position)
                 if not resumed.is_complete:
@@ -243,9 +245,9 @@ class Indexer:
         failpoint("search.after_record")
         return has_more
 
-    async def _apply(self, changes: Changes) -> None:
+    async def _apply(self, changes: IndexChanges) -> None:
         # Copy the state, because it may change while the thread runs.
-        state = msgspec.json.decode(msgspec.json.encode(self._state), type=State)
+        state = msgspec.json.decode(msgspec.json.encode(self._state), type=IndexerState)
         await self._run_in_thread(lambda: self._engine.apply(changes, state))
         self._has_deleted_words |= bool(changes.removed or changes.edits)
         metrics.SEARCH_CHANGES.inc(changes.size)
@@ -261,7 +263,7 @@ class Indexer:
         current = self._state.rebuild
         if requests.rebuild and (current is None or current.request != requests.rebuild):
             self._start_rebuild(requests.rebuild)
-            await self._apply(Changes())
+            await self._apply(IndexChanges())
         new = [user for user in requests.erasures if user not in self._erasures]
         if new:
             await self._erase(new)
@@ -326,10 +328,10 @@ class Indexer:
             if await self._run_in_thread(drop):
                 return True
         self._sweep = None
-        progress.finished_ms = int(self._container.clock.time() * 1000)
+        progress.finished_ms = get_now_ms(self._container.clock)
         if progress is state.catch_up:
             state.catch_up = None
-        await self._apply(Changes())
+        await self._apply(IndexChanges())
         log.info("search.sweep_finished", partition=self._number, messages=progress.messages)
         return True
 
@@ -343,7 +345,7 @@ class Indexer:
         for partition in self._partitions:
             persisted = await self._feed.get_persisted(partition)
             if parse_entry_id(persisted) < parse_entry_id(
-                self._state.places.get(partition, ORIGIN)
+                self._state.positions.get(partition, ORIGIN)
             ):
                 return False
         return True
@@ -365,7 +367,7 @@ class Indexer:
         metrics.SEARCH_BYTES.labels(str(self._number)).set(stats.bytes)
 
 
-def _add_entries(changes: Changes, entries: Sequence[BacklogEntry]) -> None:
+def _add_entries(changes: IndexChanges, entries: Sequence[BacklogEntry]) -> None:
     pieces, _ = sort_entries([entry for entry in entries if isinstance(entry, CommitEntry)])
     add_entries(changes, [write.item.message for piece in pieces for write in piece.writes])
 
@@ -390,7 +392,7 @@ async def run_search(container: StorageContainer, owner: str) -> None:
     async def index(number: int) -> None:
         await Indexer(
             container=container,
-            engine=search.open_writer(number),
+            engine=open_engine(container.settings, number, is_writer=True),
             number=number,
             partitions=partitions[number],
             owner=owner,

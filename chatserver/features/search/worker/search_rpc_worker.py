@@ -43,8 +43,8 @@ class SearchRpcWorker(RpcWorker):
             return await super()._perform(operation)
         query = read_call(operation)[1]
         assert isinstance(query, Search), "this queue has only searches"
-        page, following = await self._container.get(SearchContainer).get_page(
+        page, next_cursor = await self._container.get(SearchContainer).get_page(
             UserId(operation.user), query.q, Order(query.order), query.limit, query.after
         )
         results = [msgspec.Raw(result.encode()) for result in page]
-        return codec.encode(SearchPage(query.id, results, following is not None, following))
+        return codec.encode(SearchPage(query.id, results, next_cursor is not None, next_cursor))

@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 from chatserver.container.storage import StorageContainer
 from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.hot import IndexFeed
-from chatserver.features.search.model import ORIGIN, Rebuild, State, Stats
+from chatserver.features.search.model import ORIGIN, IndexerState, Rebuild, Stats
 
 
 class PartitionStatus(NamedTuple):
     """Status of an index partition. `lag_s`: age of the oldest entry not yet indexed."""
 
     number: int
-    state: State
+    state: IndexerState
     stats: Stats
     lag_s: float
 
@@ -35,7 +36,7 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
     search, feed = container.get(SearchContainer), IndexFeed(container.hot)
     statuses = []
     for number, partitions in search.partitions.items():
-        engine = search.open_reader(number)
+        engine = open_engine(container.settings, number, is_writer=False)
         try:
             state = await asyncio.to_thread(engine.load)
             stats = await asyncio.to_thread(engine.measure)
@@ -43,7 +44,7 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
             engine.close()
         lag_s = 0.0
         for partition in partitions:
-            position = state.places.get(partition, ORIGIN)
+            position = state.positions.get(partition, ORIGIN)
             waiting = await feed.list_entries(partition, position, "+", 1)
             if waiting:
                 waiting_ms = int(waiting[0].id.partition("-")[0])

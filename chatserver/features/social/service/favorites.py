@@ -12,7 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
-from chatserver.domain.clock import Clock
+import attrs
+
 from chatserver.domain.ids import UserId
 from chatserver.errors import NotFound
 from chatserver.features.social.model import PostIds, PostRef
@@ -47,25 +48,16 @@ class SavedMessage:
     message: Message
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Favorites:
     """Use cases for favorites."""
 
-    def __init__(
-        self,
-        *,
-        rows: SocialFavorites,
-        posts: SocialPosts,
-        social: Social,
-        messages: MessageContext,
-        block_policy: BlockPolicy,
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._posts = posts
-        self._social = social
-        self._messages = messages
-        self._block_policy = block_policy
-        self._places = PostIds(clock)
+    _rows: SocialFavorites
+    _posts: SocialPosts
+    _social: Social
+    _messages: MessageContext
+    _block_policy: BlockPolicy
+    _ids: PostIds  # their order is the order of saving
 
     async def save_post(self, user: UserId, ref: PostRef) -> None:
         """Save a post. Idempotent.
@@ -76,7 +68,7 @@ class Favorites:
             TooLarge: the user has the maximum number of saved posts.
         """
         await self._social.get_post(user, UserId(ref.author), ref.post)
-        await self._rows.save(user, ref, self._places.next())
+        await self._rows.save(user, ref, self._ids.next())
 
     async def save_message(self, user: UserId, ref: MessageRef) -> None:
         """Save a message. Idempotent.
@@ -88,7 +80,7 @@ class Favorites:
         message = await self._get_message(user, ref)
         if not is_message(message) or message.deleted:
             raise NotFound(NO_MESSAGE)
-        await self._rows.save(user, ref, self._places.next())
+        await self._rows.save(user, ref, self._ids.next())
 
     async def remove(self, user: UserId, ref: PostRef | MessageRef) -> None:
         """Remove a favorite. Idempotent."""

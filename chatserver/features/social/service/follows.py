@@ -15,12 +15,12 @@ from typing import Final
 import attrs
 import structlog
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Conflict
 from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import FOLLOWING_MAX, Change, check_other
-from chatserver.features.social.service.timeline_backfill import Backfill
+from chatserver.features.social.service.timelines import TimelineBackfill
 from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.profiles import SocialProfiles
 
@@ -36,7 +36,7 @@ class Follows:
     _graph: FollowEdges
     _profiles: SocialProfiles
     _queue: CountQueue
-    _backfill: Backfill
+    _backfill: TimelineBackfill
     _clock: Clock
 
     async def follow(self, user: UserId, other: UserId) -> None:
@@ -67,8 +67,14 @@ class Follows:
                 return
             raise Conflict(f"following: at most {FOLLOWING_MAX:,} users are allowed")
         await self._queue.check_capacity(user, other)
-        if await self._graph.follow(user, other, self._now_ms(), with_counts=counts is None):
-            await self._count_follow(user, other)
+        if await self._graph.follow(
+            user, other, get_now_ms(self._clock), with_counts=counts is None
+        ):
+            try:
+                await self._count(user, other, 1)
+            except ChatError:
+                await self._graph.unfollow(user, other)
+                raise
         elif not await self._is_new(user, other):
             return
         await self._backfill.run(user, other)
@@ -90,7 +96,7 @@ class Follows:
         try:
             await self._count(user, other, -1)
         except ChatError:
-            await self._graph.follow(user, other, self._now_ms())
+            await self._graph.follow(user, other, get_now_ms(self._clock))
             raise
         return True
 
@@ -113,13 +119,6 @@ class Follows:
         """Return which of `others` follow `user`. Strongly consistent; one call per 100 users."""
         return await self._graph.find_followers(user, others)
 
-    async def _count_follow(self, user: UserId, other: UserId) -> None:
-        try:
-            await self._count(user, other, 1)
-        except ChatError:
-            await self._graph.unfollow(user, other)
-            raise
-
     async def _count(self, user: str, other: str, change: Change) -> None:
         """Queue a change to both users' counts; if the second is refused, revert the first."""
         await self._queue.add("followers", other, change)
@@ -133,7 +132,4 @@ class Follows:
     async def _is_new(self, user: UserId, other: UserId) -> bool:
         """Return whether the follow is so recent that its backfill may be incomplete."""
         edge = await self._graph.find_edge(user, other)
-        return edge is not None and self._now_ms() - edge.since_ms < RETRY_S * 1000
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)
+        return edge is not None and get_now_ms(self._clock) - edge.since_ms < RETRY_S * 1000

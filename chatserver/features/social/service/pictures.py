@@ -2,7 +2,7 @@
 
 Other attachments belong to a chat (decision 0019). A user's pictures belong to the user's private
 space, whose id is stored in place of a chat id. Each use of a picture, in a post or as the avatar,
-is recorded in `File.seqs` as a number that takes the place of a message seq. The file is deleted
+is recorded in `File.seqs` as a number instead of a message seq. The file is deleted
 after its last use is removed.
 
 Users who may read a post or profile may also read its picture.
@@ -31,7 +31,7 @@ from chatserver.features.attachments.model import (
     with_message,
     without_message,
 )
-from chatserver.features.attachments.service.download_links import LINK_S, NOT_READABLE, Link
+from chatserver.features.attachments.service.download_links import NOT_READABLE, Link, make_link
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.chats.membership import MemberCheck
 
@@ -108,10 +108,7 @@ class SocialPictures:
         row = None if file is None else await self._rows.find_file(file)
         if row is None or row.phase != "ready":
             raise NotFound(NOT_READABLE)
-        lifetime_s = LINK_S
-        is_small = is_thumb and row.has_thumb
-        sign = self._objects.sign_thumb_link if is_small else self._objects.sign_link
-        return Link(await sign(row, lifetime_s), lifetime_s, row)
+        return await make_link(self._objects, row, is_thumb=is_thumb and row.has_thumb)
 
 
 def get_use_number(use: str) -> int:

@@ -17,50 +17,37 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import attrs
 
-from chatserver.domain.clock import Clock
+from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.attachments.service.download_links import Link
 from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import (
-    Counts,
     GraphEdge,
     Info,
     Post,
     PostId,
     PostIds,
     PostRef,
+    UserCounts,
     parse_content,
 )
 from chatserver.features.social.service.pictures import AVATAR, SocialPictures
 from chatserver.features.social.warm.favorites import SocialFavorites
 from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.likes import SocialLikes
-from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.posts import NO_POST, SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.service.moderation.block_policy import BlockPolicy
-
-NO_POST = "post: no such post"
-Start = Mapping[str, str | int]  # start of a page; opaque here
+from chatserver.warm.dynamo.paging import Page, Token
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rows:
-    """DynamoDB repositories of the social graph."""
-
-    profiles: SocialProfiles
-    graph: FollowEdges
-    posts: SocialPosts
-    likes: SocialLikes
-    favorites: SocialFavorites
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Profile:
+class ProfileView:
     """A user as seen by a viewer."""
 
     info: Info
-    counts: Counts
+    counts: UserCounts
     is_followed: bool  # True: the viewer follows the user
     is_following: bool  # True: the user follows the viewer
 
@@ -88,20 +75,7 @@ class FollowEntry:
     since_ms: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FollowPage:
-    """A page of users and the start of the next page."""
-
-    items: list[FollowEntry]
-    next: Start | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PostViewPage:
-    """A page of posts and the start of the next page."""
-
-    items: list[PostView]
-    next: Start | None
+FollowPage = Page[FollowEntry]
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -112,7 +86,11 @@ class Social:
     the user is discoverable, is the viewer, or shares a chat with the viewer.
     """
 
-    _rows: Rows
+    _profiles: SocialProfiles
+    _graph: FollowEdges
+    _posts: SocialPosts
+    _likes: SocialLikes
+    _favorites: SocialFavorites
     _queue: CountQueue
     _block_policy: BlockPolicy
     _pictures: SocialPictures
@@ -126,7 +104,7 @@ class Social:
 
     # Users
 
-    async def get_profile(self, viewer: UserId, user: UserId) -> Profile:
+    async def get_profile(self, viewer: UserId, user: UserId) -> ProfileView:
         """Return a user's profile and counts, and whether viewer and user each follow the other.
 
         Strangers get only the id and the counts of a user who is not discoverable. A user is no
@@ -137,44 +115,41 @@ class Social:
             Forbidden: one of the two blocks the other.
         """
         await self._check_access(viewer, user)
-        graph = self._rows.graph
         (info, counts), mine, theirs = await asyncio.gather(
-            self._rows.profiles.find_profile(user),
-            graph.find_followed(viewer, [user]),
-            graph.find_followed(user, [viewer]),
+            self._profiles.find_profile(user),
+            self._graph.find_followed(viewer, [user]),
+            self._graph.find_followed(user, [viewer]),
         )
-        profile = info or await self._rows.profiles.make_info(user)
+        profile = info or await self._profiles.make_info(user)
         if viewer not in theirs and not await self._can_see_profile(viewer, user):
             profile = dataclasses.replace(profile, name=None, about=None, avatar=None)
-        return Profile(profile, counts, user in mine, viewer in theirs)
+        return ProfileView(profile, counts, user in mine, viewer in theirs)
 
     async def list_followers(
-        self, viewer: UserId, user: UserId, start: Start | None, limit: int
+        self, viewer: UserId, user: UserId, start: Token | None, limit: int
     ) -> FollowPage:
         """Return a page of a user's followers, sorted by id. Errors: see `get_profile`."""
         await self._check_access(viewer, user)
-        page = await self._rows.graph.list_followers(user, start, limit)
-        return await self._build_follow_page(page.items, page.next)
+        page = await self._graph.list_followers(user, start, limit)
+        return await self._build_follow_page(page)
 
     async def list_following(
-        self, viewer: UserId, user: UserId, start: Start | None, limit: int
+        self, viewer: UserId, user: UserId, start: Token | None, limit: int
     ) -> FollowPage:
         """Return a page of users whom a user follows, sorted by id. Errors: see `get_profile`."""
         await self._check_access(viewer, user)
-        page = await self._rows.graph.list_following(user, start, limit)
-        return await self._build_follow_page(page.items, page.next)
+        page = await self._graph.list_following(user, start, limit)
+        return await self._build_follow_page(page)
 
-    async def _build_follow_page(
-        self, edges: Sequence[GraphEdge], following: Start | None
-    ) -> FollowPage:
-        infos = await self._rows.profiles.list_infos([edge.user for edge in edges])
+    async def _build_follow_page(self, page: Page[GraphEdge]) -> FollowPage:
+        infos = await self._profiles.list_infos([edge.user for edge in page.items])
         items = [
             FollowEntry(
                 edge.user, infos[edge.user].name if edge.user in infos else None, edge.since_ms
             )
-            for edge in edges
+            for edge in page.items
         ]
-        return FollowPage(items, following)
+        return Page(items, page.next)
 
     # Posts
 
@@ -189,10 +164,12 @@ class Social:
             NotFound: the author has no such picture.
             Unavailable: the post may have been created.
         """
-        post = Post(self._ids.next(), author, parse_content(content), self._now_ms(), image)
+        post = Post(
+            self._ids.next(), author, parse_content(content), get_now_ms(self._clock), image
+        )
         if image is not None:
             await self._pictures.add_use(author, image, post.id)
-        await self._rows.posts.create_post(post)
+        await self._posts.create_post(post)
         await self._notify_workers()
         return (await self.build_views(author, [post]))[0]
 
@@ -205,14 +182,13 @@ class Social:
             NotFound: the author has no such post, or no such picture.
             BadRequest, TooLarge: the text is not allowed.
         """
-        wanted = dict(changes)
-        if (content := wanted.get("content")) is not None:
-            wanted["content"] = parse_content(content)
-        image = wanted.get("image")
-        if image is not None:
-            await self._rows.posts.get_post(author, id_)
+        desired = dict(changes)
+        if (content := desired.get("content")) is not None:
+            desired["content"] = parse_content(content)
+        if (image := desired.get("image")) is not None:
+            await self._posts.get_post(author, id_)
             await self._pictures.add_use(author, image, id_)
-        before, after = await self._rows.posts.edit_post(author, id_, wanted, self._now_ms())
+        before, after = await self._posts.edit_post(author, id_, desired, get_now_ms(self._clock))
         if before.image != after.image:
             await self._pictures.remove_use(before.image, id_)
         return (await self.build_views(author, [after]))[0]
@@ -224,8 +200,8 @@ class Social:
             NotFound: the author has no such post.
             Unavailable: the post may have been deleted.
         """
-        post = await self._rows.posts.get_post(author, id_)
-        if not await self._rows.posts.delete_post(author, id_, self._now_ms()):
+        post = await self._posts.get_post(author, id_)
+        if not await self._posts.delete_post(author, id_, get_now_ms(self._clock)):
             raise NotFound(NO_POST)
         await self._pictures.remove_use(post.image, id_)
         await self._notify_workers()
@@ -238,15 +214,15 @@ class Social:
             Forbidden: one of the two blocks the other.
         """
         await self._check_not_blocked(viewer, author)
-        return (await self.build_views(viewer, [await self._rows.posts.get_post(author, id_)]))[0]
+        return (await self.build_views(viewer, [await self._posts.get_post(author, id_)]))[0]
 
     async def list_posts(
-        self, viewer: UserId, author: UserId, start: Start | None, limit: int
-    ) -> PostViewPage:
+        self, viewer: UserId, author: UserId, start: Token | None, limit: int
+    ) -> Page[PostView]:
         """Return a page of a user's posts, newest first. Errors: see `get_profile`."""
         await self._check_access(viewer, author)
-        page = await self._rows.posts.list_posts(author, start, limit)
-        return PostViewPage(await self.build_views(viewer, page.items), page.next)
+        page = await self._posts.list_posts(author, start, limit)
+        return Page(await self.build_views(viewer, page.items), page.next)
 
     async def build_views(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
         """Return posts as seen by a viewer, in the same order. Cost: four calls per 100 posts."""
@@ -255,10 +231,10 @@ class Social:
         ids = [post.id for post in posts]
         refs = {post.id: PostRef(post.id, post.author) for post in posts}
         infos, counts, liked, saved = await asyncio.gather(
-            self._rows.profiles.list_infos({post.author for post in posts}),
-            self._rows.likes.get_counts(ids),
-            self._rows.likes.find_liked(viewer, ids),
-            self._rows.favorites.find_saved(viewer, refs.values()),
+            self._profiles.list_infos({post.author for post in posts}),
+            self._likes.get_counts(ids),
+            self._likes.find_liked(viewer, ids),
+            self._favorites.find_saved(viewer, refs.values()),
         )
         return [
             PostView(
@@ -283,7 +259,7 @@ class Social:
         await self._ensure_profile(user)
         if file is not None:
             await self._pictures.add_use(user, file, AVATAR)
-        before = await self._rows.profiles.put_avatar(user, file)
+        before = await self._profiles.put_avatar(user, file)
         if before != file:
             await self._pictures.remove_use(before, AVATAR)
 
@@ -297,7 +273,7 @@ class Social:
     ) -> Link:
         """Return a URL for a post's picture. Errors: see `get_post`; NotFound if there is none."""
         await self._check_not_blocked(viewer, author)
-        post = await self._rows.posts.get_post(author, id_)
+        post = await self._posts.get_post(author, id_)
         return await self._pictures.get_link(post.image, is_thumb=is_thumb)
 
     # Likes
@@ -317,16 +293,16 @@ class Social:
             Unavailable: the like may or may not have been written.
         """
         await self._check_not_blocked(user, UserId(post_ref.author))
-        await self._rows.posts.get_post(post_ref.author, post_ref.post)
+        await self._posts.get_post(post_ref.author, post_ref.post)
         await self._queue.check_capacity(post_ref.post)
-        if not await self._rows.likes.like(user, post_ref, self._now_ms()):
+        if not await self._likes.like(user, post_ref, get_now_ms(self._clock)):
             return
         try:
             # Check again that the post exists: a concurrent deletion may have missed this like.
-            await self._rows.posts.get_post(post_ref.author, post_ref.post)
+            await self._posts.get_post(post_ref.author, post_ref.post)
             await self._queue.add("likes", post_ref.post, 1)
         except ChatError:
-            await self._rows.likes.unlike(user, post_ref)
+            await self._likes.unlike(user, post_ref)
             raise
 
     async def unlike(self, user: UserId, post_ref: PostRef) -> None:
@@ -337,22 +313,22 @@ class Social:
             Unavailable: the like may or may not have been removed.
         """
         await self._queue.check_capacity(post_ref.post)
-        if not await self._rows.likes.unlike(user, post_ref):
+        if not await self._likes.unlike(user, post_ref):
             return
         try:
             await self._queue.add("likes", post_ref.post, -1)
         except ChatError:
-            await self._rows.likes.like(user, post_ref, self._now_ms())
+            await self._likes.like(user, post_ref, get_now_ms(self._clock))
             raise
 
     async def list_likes(
-        self, viewer: UserId, post_ref: PostRef, start: Start | None, limit: int
+        self, viewer: UserId, post_ref: PostRef, start: Token | None, limit: int
     ) -> FollowPage:
         """Return a page of the users who like a post, sorted by id. Errors: see `get_post`."""
         await self._check_not_blocked(viewer, UserId(post_ref.author))
-        await self._rows.posts.get_post(post_ref.author, post_ref.post)
-        page = await self._rows.likes.list_likes(post_ref.post, start, limit)
-        return await self._build_follow_page(page.items, page.next)
+        await self._posts.get_post(post_ref.author, post_ref.post)
+        page = await self._likes.list_likes(post_ref.post, start, limit)
+        return await self._build_follow_page(page)
 
     # Shared checks
 
@@ -366,15 +342,12 @@ class Social:
             await self._block_policy.require_unblocked(viewer, [user])
 
     async def _ensure_profile(self, user: UserId) -> None:
-        info, _ = await self._rows.profiles.find_profile(user)
+        info, _ = await self._profiles.find_profile(user)
         if info is None:
-            await self._rows.profiles.make_info(user)
+            await self._profiles.make_info(user)
 
     async def _notify_workers(self) -> None:
         try:
             await self._wake_workers()
         except ChatError:
             return  # the workers also poll for jobs
-
-    def _now_ms(self) -> int:
-        return int(self._clock.time() * 1000)

@@ -13,21 +13,27 @@ from __future__ import annotations
 import asyncio
 import functools
 import operator
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
-from chatserver.features.social.model import Counts, PostId
+from chatserver.features.social.model import PostId
 from chatserver.features.social.warm import social_items as social
-from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Attr, Raw
+from chatserver.warm.dynamo.item_attributes import find_number
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.dynamo.table import try_write
+from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
 READS_MAX: Final = 5
+_LABELS: Final = {
+    Field.FOLLOWERS: " followers",
+    Field.FOLLOWING: " following",
+    Field.POSTS: " posts",
+    Field.N: "",
+}
 _OTHER_SIDE: Final = {"follower": "following", "following": "follower"}
 
 
@@ -41,7 +47,7 @@ class SocialFinding(NamedTuple):
     is_repaired: bool
 
 
-class Progress(NamedTuple):
+class AuditProgress(NamedTuple):
     """How many items were checked, and how many changed too often to be checked."""
 
     rows: int
@@ -64,15 +70,14 @@ class SocialAudit:
         is_repairing: bool,
     ) -> None:
         self._table = SocialTable(client)
-        self._likes = SocialLikes(client)
         self._has_uncounted = has_uncounted
         self._settle_s = settle_s
         self._is_repairing = is_repairing
         self._rows = self._unsteady = 0
 
     @property
-    def progress(self) -> Progress:
-        return Progress(self._rows, self._unsteady)
+    def progress(self) -> AuditProgress:
+        return AuditProgress(self._rows, self._unsteady)
 
     async def iter_findings(self) -> AsyncIterator[SocialFinding]:
         """Scan the table and yield inconsistent items.
@@ -95,13 +100,14 @@ class SocialAudit:
     async def _check_row(self, partition: str, sort: str) -> SocialFinding | None:
         match partition.split("#"):
             case ["u", user] if sort == social.COUNT:
-                return await self._check_counts(user)
+                return await self._check_user_counts(user)
             case ["u", user, ("follower" | "following") as side]:
                 return await self._check_edge(user, side, sort.removeprefix("u#"))
             case ["u", user, "favorite"]:
                 return await self._check_favorite(user, sort)
             case ["p", post, "likecount"]:
-                return await self._check_like_count(PostId(post))
+                partitions = {Field.N: social.likelist_key(PostId(post))}
+                return await self._check_counts(post, (partition, social.COUNT), partitions)
         return None
 
     async def _check_missing_count(self, partition: str) -> SocialFinding | None:
@@ -110,7 +116,7 @@ class SocialAudit:
         if kind and kind[0] in ("follower", "following", "post"):
             count_row = await self._table.find(social.COUNTS.key(user=user))
             if count_row is None:
-                return await self._check_counts(user)
+                return await self._check_user_counts(user)
         return None
 
     async def _check_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
@@ -154,74 +160,58 @@ class SocialAudit:
         name = f"{forward[0]}/{forward[1]}"
         return SocialFinding(what, name, "one side", "none", self._is_repairing)
 
-    async def _check_counts(self, user: str) -> SocialFinding | None:
-        before: tuple[Item, Counts] | None = None
+    async def _check_user_counts(self, user: str) -> SocialFinding | None:
+        partitions = {
+            Field.FOLLOWERS: social.follower_key(user),
+            Field.FOLLOWING: social.following_key(user),
+            Field.POSTS: social.posts_key(user),
+        }
+        return await self._check_counts(user, social.COUNTS.key(user=user), partitions)
+
+    async def _check_counts(
+        self, subject: str, key: tuple[str, str], partitions: Mapping[str, str]
+    ) -> SocialFinding | None:
+        """Check the counts of a post or user against the number of items in each partition.
+
+        `partitions`: for each attribute of the item at `key`, the partition whose items it counts.
+        """
+        before: tuple[Item | None, dict[str, int]] | None = None
         for _ in range(READS_MAX):
-            item = await self._find_counts(user)
-            stored = social.COUNTS.decode(item)
-            numbers = [
-                await self._table.count(Span(SOCIAL, key(user)))
-                for key in (social.follower_key, social.following_key, social.posts_key)
-            ]
-            counted = Counts(*numbers)
+            item = await self._table.find(key)
+            if item is None and Field.N in partitions:
+                return None  # the post was deleted
+            stored = {name: find_number(item or {}, name) or 0 for name in partitions}
+            counted = {
+                name: await self._table.count(Span(SOCIAL, partition))
+                for name, partition in partitions.items()
+            }
             if counted == stored:
                 return None
-            if await self._has_uncounted(user) or await self._find_counts(user) != item:
+            if await self._has_uncounted(subject) or await self._table.find(key) != item:
                 before = None
             elif before == (item, counted):
-                is_repaired = self._is_repairing and await self._put_counts(user, item, counted)
-                name = f"{social.user_key(user)}/{social.COUNT}"
-                return SocialFinding(
-                    "count", name, _format_counts(stored), _format_counts(counted), is_repaired
-                )
+                is_repaired = self._is_repairing and await self._put_counts(key, item, counted)
+                what = "likecount" if Field.N in partitions else "count"
+                numbers = _format_counts(stored), _format_counts(counted)
+                return SocialFinding(what, "/".join(key), *numbers, is_repaired)
             else:
                 before = item, counted
             await asyncio.sleep(self._settle_s)
         self._unsteady += 1
         return None
 
-    async def _check_like_count(self, post: PostId) -> SocialFinding | None:
-        before: tuple[object, int] | None = None
-        for _ in range(READS_MAX):
-            stored = await self._likes.find_stored_count(post)
-            counted = await self._likes.count_likes(post)
-            if stored is None or stored.n == counted:
-                return None
-            if await self._has_uncounted(post):
-                before = None
-            elif before == (stored, counted):
-                is_repaired = self._is_repairing and await self._likes.set_count(
-                    post, counted, stored
-                )
-                name = f"{social.likecount_key(post)}/{social.COUNT}"
-                return SocialFinding("likecount", name, str(stored.n), str(counted), is_repaired)
-            else:
-                before = stored, counted
-            await asyncio.sleep(self._settle_s)
-        self._unsteady += 1
-        return None
-
-    async def _find_counts(self, user: str) -> Item:
-        return await self._table.find(social.COUNTS.key(user=user)) or {}
-
-    async def _put_counts(self, user: str, stored: Item, wanted: Counts) -> bool:
-        """Set a user's counts to `wanted`, unless they have changed since `stored` was read."""
-        names = (Field.FOLLOWERS, Field.FOLLOWING, Field.POSTS)
+    async def _put_counts(self, key: Key, stored: Item | None, counted: dict[str, int]) -> bool:
+        """Store counts, unless the item has changed since `stored` was read."""
+        values = {name: (stored or {}).get(name) for name in (*counted, Field.BATCH)}
         is_unchanged = functools.reduce(
             operator.and_,
             (
-                Attr(name).matches(Raw(stored[name]) if name in stored else None)
-                for name in (*names, Field.BATCH)
+                Attr(name).matches(None if value is None else Raw(value))
+                for name, value in values.items()
             ),
         )
-        changes = dict(zip(names, _list_counts(wanted), strict=True))
-        key = social.COUNTS.key(user=user)
-        return await try_write(self._table.update(key, changes, if_=is_unchanged))
+        return await try_write(self._table.update(key, counted, if_=is_unchanged))
 
 
-def _list_counts(counts: Counts) -> tuple[int, int, int]:
-    return counts.followers, counts.following, counts.posts
-
-
-def _format_counts(counts: Counts) -> str:
-    return "{} followers, {} following, {} posts".format(*_list_counts(counts))
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number}{_LABELS[name]}" for name, number in counts.items())

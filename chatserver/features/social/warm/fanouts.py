@@ -36,16 +36,16 @@ JobKind = Literal["post", "gone"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Job:
+class FanoutJob:
     """A job for a post: its fan-out, or the removal of its likes.
 
-    `place` is the last follower that the fan-out has processed.
+    `checkpoint` is the last follower that the fan-out has processed.
     """
 
     kind: JobKind
     post_ref: PostRef
     created_ms: int
-    place: str | None = None
+    checkpoint: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,15 +68,15 @@ def job_key(kind: JobKind, post_ref: PostRef) -> tuple[str, str]:
     return f"fanout#{get_shard(post_ref.post)}", f"{post_ref.post}#{kind}#{post_ref.author}"
 
 
-def decode_job(item: Item) -> Job:
+def decode_job(item: Item) -> FanoutJob:
     """Decode a job. Raises CorruptData."""
     try:
         post, kind, author = item[Field.SK]["S"].split("#")
         created_ms = int(item[Field.CREATED]["N"])
     except (KeyError, ValueError) as exc:
         raise CorruptData(f"table directory: {item.get(Field.SK)} is not a fan-out job") from exc
-    place = item[Field.PLACE]["S"] if Field.PLACE in item else None
-    return Job(cast(JobKind, kind), PostRef(PostId(post), author), created_ms, place)
+    checkpoint = item[Field.CHECKPOINT]["S"] if Field.CHECKPOINT in item else None
+    return FanoutJob(cast(JobKind, kind), PostRef(PostId(post), author), created_ms, checkpoint)
 
 
 class Fanouts:
@@ -85,22 +85,22 @@ class Fanouts:
     def __init__(self, client: DynamoClient) -> None:
         self._table = Table(client, DIRECTORY)
 
-    async def list_jobs(self, shard: int, limit: int) -> list[Job]:
+    async def list_jobs(self, shard: int, limit: int) -> list[FanoutJob]:
         """Return the jobs in a shard (see `get_shard`), oldest post first. Strongly consistent."""
         rows = await self._table.query(Span(DIRECTORY, f"fanout#{shard}"), limit=limit)
         return [decode_job(row) for row in rows]
 
-    async def save_checkpoint(self, job: Job, place: str) -> None:
+    async def save_checkpoint(self, job: FanoutJob, checkpoint: str) -> None:
         """Advance a job's checkpoint; never move it back. A finished job is not recreated."""
-        has_less = Attr(Field.PLACE).is_absent | (Attr(Field.PLACE) < place)
+        has_less = Attr(Field.CHECKPOINT).is_absent | (Attr(Field.CHECKPOINT) < checkpoint)
         write = self._table.update(
             job_key(job.kind, job.post_ref),
-            {Field.PLACE: place},
+            {Field.CHECKPOINT: checkpoint},
             if_=Attr(Field.PK).exists & has_less,
         )
         await try_write(write)
 
-    async def finish(self, job: Job) -> None:
+    async def finish(self, job: FanoutJob) -> None:
         """Delete a finished job. Idempotent."""
         await self._table.delete(job_key(job.kind, job.post_ref))
 

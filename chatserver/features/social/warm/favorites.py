@@ -55,10 +55,10 @@ class SocialFavorites:
     def __init__(self, client: DynamoClient) -> None:
         self._table = SocialTable(client)
 
-    async def save(self, user: str, ref: PostRef | MessageRef, place: PostId) -> bool:
+    async def save(self, user: str, ref: PostRef | MessageRef, position: PostId) -> bool:
         """Add a favorite; return False if it already exists.
 
-        `place` is a new ULID, which becomes part of the sort key.
+        `position` is a new ULID, which becomes part of the sort key.
 
         Guarantees:
             Atomic; a retry changes nothing.
@@ -75,8 +75,8 @@ class SocialFavorites:
         if await self._table.count(saved) >= FAVORITES_MAX:
             raise TooLarge(f"favorites: at most {FAVORITES_MAX:,} are allowed; remove some")
         actions = [
-            self._table.create_action((partition, sort), {Field.PLACE: prefix + place}),
-            self._table.create_action((partition, prefix + place), {Field.REF: sort}),
+            self._table.create_action((partition, sort), {Field.PLACE: prefix + position}),
+            self._table.create_action((partition, prefix + position), {Field.REF: sort}),
         ]
         return await try_write(self._table.transact(actions))
 
@@ -161,5 +161,5 @@ def _build_prefix(kind: str) -> str:
 
 
 def _decode(item: Item) -> Favorite:
-    place = PostId(item[Field.SK]["S"].rpartition("#")[2])
-    return Favorite(parse_ref(item[Field.REF]["S"]), get_created_ms(place))
+    position = PostId(item[Field.SK]["S"].rpartition("#")[2])
+    return Favorite(parse_ref(item[Field.REF]["S"]), get_created_ms(position))

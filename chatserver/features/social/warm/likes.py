@@ -8,29 +8,22 @@ user finds the like. The like count is updated later (`chatserver.features.socia
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from chatserver.features.social.model import GraphEdge, PostId, PostRef
 from chatserver.features.social.warm import social_items as social
-from chatserver.features.social.warm.counts import CountResult, add_changes, get_batch
+from chatserver.features.social.warm.counts import CountResult, add_changes
 from chatserver.features.social.warm.social_items import LIKED_PREFIX, SocialTable
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.directory_items import user_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.dynamo.conditions import Attr
+from chatserver.warm.dynamo.item_attributes import get_number
 from chatserver.warm.dynamo.paging import QueryPage, Span, Token, read_page
 from chatserver.warm.dynamo.table import Key, try_write
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
 REMOVALS_IN_FLIGHT_MAX: Final = 8
-
-
-class StoredCount(NamedTuple):
-    """A stored like count. `batch` is the newest queue entry that it includes."""
-
-    n: int
-    batch: str
 
 
 class SocialLikes:
@@ -80,7 +73,7 @@ class SocialLikes:
     async def get_counts(self, posts: Collection[PostId]) -> dict[PostId, int]:
         items = await self._table.get_items([_count_key(post) for post in sorted(set(posts))])
         counts = {
-            PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items
+            PostId(item[Field.PK]["S"].split("#")[1]): get_number(item, Field.N) for item in items
         }
         # If a like and its removal are concurrent, the removal may be queued and counted first. The
         # count may then be negative until the like is counted.
@@ -95,20 +88,6 @@ class SocialLikes:
         """
         changes = {Field.N: change}
         return await add_changes(self._table, _count_key(post), changes, first, last)
-
-    async def find_stored_count(self, post: PostId) -> StoredCount | None:
-        """Return the stored like count of a post. Strongly consistent."""
-        item = await self._table.find(_count_key(post))
-        return None if item is None else _decode_count(item)
-
-    async def count_likes(self, post: PostId) -> int:
-        """Count a post's likes. Strongly consistent; reads all of them."""
-        return await self._table.count(Span(SOCIAL, social.likelist_key(post)))
-
-    async def set_count(self, post: PostId, n: int, stored: StoredCount) -> bool:
-        """Set a post's like count to `n`; return False if the count is no longer `stored`."""
-        is_unchanged = (Attr(Field.N) == stored.n) & Attr(Field.BATCH).matches(stored.batch or None)
-        return await try_write(self._table.update(_count_key(post), {Field.N: n}, if_=is_unchanged))
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
         """Remove up to `limit` likes of a deleted post, and the users' links to the likes.
@@ -142,7 +121,3 @@ def _link(user: str, post_ref: PostRef) -> Key:
 
 def _count_key(post: PostId) -> Key:
     return social.likecount_key(post), social.COUNT
-
-
-def _decode_count(item: Item) -> StoredCount:
-    return StoredCount(int(item[Field.N]["N"]), get_batch(item))

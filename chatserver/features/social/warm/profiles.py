@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from chatserver.errors import NotFound, Unavailable
-from chatserver.features.social.model import Counts, Info
+from chatserver.features.social.model import Info, UserCounts
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.chats import directory_items
@@ -33,7 +33,7 @@ class SocialProfiles:
         self._table = SocialTable(client)
         self._reads = BatchedReads(client, self._table.name)
 
-    async def find_profile(self, user: str) -> tuple[Info | None, Counts]:
+    async def find_profile(self, user: str) -> tuple[Info | None, UserCounts]:
         """Return a user's profile and counts. Strongly consistent, one Query of two items."""
         rows = await self._table.query(Span(SOCIAL, social.user_key(user)))
         by_sort: dict[str, Item] = {row[Field.SK]["S"]: row for row in rows}
@@ -41,28 +41,29 @@ class SocialProfiles:
         counts = social.COUNTS.decode(by_sort.get(social.COUNT, {}))
         # If a follow and its removal are concurrent, the removal may be queued and counted first.
         # The counts may then be negative until the follow is counted.
-        counts = Counts(max(0, counts.followers), max(0, counts.following), counts.posts)
+        counts = UserCounts(max(0, counts.followers), max(0, counts.following), counts.posts)
         return None if info is None else social.INFO_ITEM.decode(info), counts
 
     async def find_follow(
         self, user: str, other: str
-    ) -> tuple[Info | None, Info | None, Counts | None]:
+    ) -> tuple[Info | None, Info | None, UserCounts | None]:
         """Return two users' profiles and the first user's counts; None for a missing item.
 
         Strongly consistent, one BatchGetItem that concurrent callers share.
         """
-        places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
-        keys = [social.row_key(social.user_key(either), sort) for either, sort in places]
-        items = await self._reads.get(keys)
-        items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
-        infos = [
-            None
-            if (item := items_by_key.get((social.user_key(either), social.INFO))) is None
-            else social.INFO_ITEM.decode(item)
-            for either in (user, other)
+        keys = [
+            social.INFO_ITEM.key(user=user),
+            social.INFO_ITEM.key(user=other),
+            social.COUNTS.key(user=user),
         ]
-        counts = items_by_key.get((social.user_key(user), social.COUNT))
-        return infos[0], infos[1], None if counts is None else social.COUNTS.decode(counts)
+        items = await self._reads.get([social.row_key(*key) for key in keys])
+        items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
+        mine, theirs, counts = (items_by_key.get(key) for key in keys)
+        return (
+            None if mine is None else social.INFO_ITEM.decode(mine),
+            None if theirs is None else social.INFO_ITEM.decode(theirs),
+            None if counts is None else social.COUNTS.decode(counts),
+        )
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
         """Return the profiles of the users who have one. Cost: one call per 100 users."""

@@ -29,10 +29,11 @@ from typing import Final
 
 from chatserver.domain.ids import new_id
 from chatserver.errors import CorruptData
-from chatserver.features.social.model import Counts, GraphEdge, Info, Post, PostId, PostRef
+from chatserver.features.social.model import GraphEdge, Info, Post, PostId, PostRef, UserCounts
 from chatserver.warm.dynamo.client import Action, DynamoClient, Item
 from chatserver.warm.dynamo.codecs import Codec, StoredField
 from chatserver.warm.dynamo.conditions import Add, Attr, Attributes
+from chatserver.warm.dynamo.item_attributes import format_key, get_number, get_text
 from chatserver.warm.dynamo.table import Key, Table
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
@@ -110,7 +111,7 @@ POST: Final = Codec(
 )
 # While changes are queued, a count may be below zero.
 COUNTS: Final = Codec(
-    Counts,
+    UserCounts,
     "u#{user}",
     COUNT,
     followers=StoredField(Field.FOLLOWERS, absent=0),
@@ -122,35 +123,19 @@ EXISTS: Final = Attr(Field.PK).exists
 
 
 def decode_edge(item: Item) -> GraphEdge:
-    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _get_number(item, Field.SINCE))
+    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), get_number(item, Field.SINCE))
 
 
 def decode_like(item: Item) -> GraphEdge:
-    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _get_number(item, Field.AT))
+    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), get_number(item, Field.AT))
 
 
 def decode_entry(item: Item) -> PostRef:
     """Decode a timeline entry. Raises CorruptData."""
-    return parse_entry(item[Field.SK]["S"])
-
-
-def parse_entry(text: str) -> PostRef:
-    """Parse a timeline entry from its sort key. Raises CorruptData."""
-    parts = text.split("#")
+    parts = get_text(item, Field.SK).split("#")
     if len(parts) != 4:
-        raise CorruptData(f"table social: {text} is not a timeline entry")
+        raise CorruptData(f"DynamoDB item {format_key(item)}: not a timeline entry")
     return PostRef(PostId(parts[1]), parts[3])
-
-
-def _get_number(item: Item, name: str) -> int:
-    try:
-        return int(item.get(name, {"N": "0"})["N"])
-    except (KeyError, ValueError) as exc:
-        raise _make_corrupt_error(item, name) from exc
-
-
-def _make_corrupt_error(item: Item, what: str) -> CorruptData:
-    return CorruptData(f"table social: {item.get(Field.PK)}/{item.get(Field.SK)}: invalid {what}")
 
 
 # Writes

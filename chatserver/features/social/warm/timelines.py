@@ -7,7 +7,6 @@ An entry refers to a post and its author, and does not contain the post's conten
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from chatserver.features.social.model import PostRef
 from chatserver.features.social.warm import social_items as social
@@ -19,8 +18,6 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
-ENTRIES_REMOVED_MAX: Final = 500
-
 
 class SocialTimelines:
     """Reads and writes timeline entries."""
@@ -29,35 +26,25 @@ class SocialTimelines:
         self._table = SocialTable(client)
 
     async def put_entries(
-        self, users: Sequence[str], post_ref: PostRef, ttl: int, in_flight_max: int = 8
+        self, entries: Sequence[tuple[str, PostRef, int]], in_flight_max: int = 1
     ) -> None:
-        """Write an entry to the timelines of several users; `ttl` is its expiry (s since 1970).
+        """Write entries to timelines: the user, the post, and the expiry (s since 1970) of each.
 
         Guarantees:
             Idempotent. All entries have been written when this returns.
-            Cost: one write unit per user.
+            Cost: one write unit per entry.
 
         Raises:
             Unavailable: some entries may be missing.
         """
 
         async def put(offset: int) -> None:
-            rows = [_encode(user, post_ref, ttl) for user in users[offset : offset + WRITES_MAX]]
+            rows = [_encode(*entry) for entry in entries[offset : offset + WRITES_MAX]]
             await put_items(self._table.client, self._table.name, rows)
 
         await map_concurrently(
-            put, range(0, len(users), WRITES_MAX), in_flight_max=in_flight_max, name="timelines"
+            put, range(0, len(entries), WRITES_MAX), in_flight_max=in_flight_max, name="timelines"
         )
-
-    async def put_user_entries(self, user: str, entries: Sequence[tuple[PostRef, int]]) -> None:
-        """Write entries, each with its expiry (s since 1970), to one timeline. Idempotent.
-
-        Raises:
-            Unavailable: some entries may be missing.
-        """
-        rows = [_encode(user, post_ref, ttl) for post_ref, ttl in entries]
-        for start in range(0, len(rows), WRITES_MAX):
-            await put_items(self._table.client, self._table.name, rows[start : start + WRITES_MAX])
 
     async def list_entries(
         self, user: str, before: PostRef | None, now_s: float, limit: int
@@ -84,14 +71,11 @@ class SocialTimelines:
 
     async def remove_all(self, user: str) -> int:
         """Remove a user's timeline; return how many entries there were. Idempotent."""
-        span = Span(SOCIAL, social.timeline_key(user))
         removed = 0
-        while True:
-            rows = await self._table.query(span, limit=ENTRIES_REMOVED_MAX)
+        async for rows in self._table.iter_query(Span(SOCIAL, social.timeline_key(user))):
             await self.remove_entries(user, [social.decode_entry(row) for row in rows])
             removed += len(rows)
-            if len(rows) < ENTRIES_REMOVED_MAX:
-                return removed
+        return removed
 
 
 def _encode(user: str, post_ref: PostRef, ttl: int) -> Item:

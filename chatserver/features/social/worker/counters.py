@@ -102,10 +102,10 @@ class CountersWorker:
             failpoint("counters.after_write")
             if done.outcome != "already_counted":
                 return  # The changes are counted, or the post or user was deleted.
-            entries = [entry for entry in entries if entry.place > done.upto]
+            entries = [entry for entry in entries if entry.position > done.upto]
 
     async def _add(self, entries: Sequence[CountEntry]) -> CountResult:
-        subject, first, last = entries[0].subject, entries[0].place, entries[-1].place
+        subject, first, last = entries[0].subject, entries[0].position, entries[-1].position
         changes = Counter[Count]()
         for entry in entries:
             changes[entry.kind] += entry.change

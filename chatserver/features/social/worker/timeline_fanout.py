@@ -33,9 +33,9 @@ from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.frames import PostSignal
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import PostId, first_post_id
-from chatserver.features.social.service.timeline_backfill import DAY_S
+from chatserver.features.social.service.timelines import DAY_S
 from chatserver.features.social.settings import Timeline
-from chatserver.features.social.warm.fanouts import SHARDS, Job
+from chatserver.features.social.warm.fanouts import SHARDS, FanoutJob
 from chatserver.protocol import codec
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
@@ -71,11 +71,7 @@ class TimelineWorker:
         self._poll_at = 0.0
 
     async def run(self) -> None:
-        """Process jobs until cancelled.
-
-        Raises:
-            Unavailable: a data store became unavailable; start the worker again.
-        """
+        """Process jobs until cancelled; see `run_timeline`."""
         async with self._lease.release_on_exit():
             while True:
                 if not await self._lease.hold():
@@ -106,11 +102,11 @@ class TimelineWorker:
             await self._social.fanouts.finish(job)
         return bool(jobs)
 
-    async def _remove_likes(self, job: Job) -> None:
+    async def _remove_likes(self, job: FanoutJob) -> None:
         while await self._social.likes.remove_some(job.post_ref, LIKES_PAGE) == LIKES_PAGE:
             await self._lease.hold()
 
-    async def _fan_out(self, job: Job) -> None:
+    async def _fan_out(self, job: FanoutJob) -> None:
         author = job.post_ref.author
         try:
             await self._social.posts.get_post(author, job.post_ref.post)
@@ -119,23 +115,23 @@ class TimelineWorker:
         followers_max = self._settings.fanout_followers_max
         # A fan-out with a checkpoint continues even if the author's posts are now merged on read:
         # some timelines already have the post.
-        is_merged = job.place is None and await self._is_author_merged_on_read(author)
+        is_merged = job.checkpoint is None and await self._is_author_merged_on_read(author)
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())
-        if job.place is None:
+        if job.checkpoint is None:
             await self._write(job, [author])  # users see their own posts in their timeline
-        count, place = 0, job.place
+        count, checkpoint = 0, job.checkpoint
         while not is_merged or count < followers_max:
-            page = await self._social.graph.list_followers_after(author, place, PAGE)
+            page = await self._social.graph.list_followers_after(author, checkpoint, PAGE)
             if page:
                 failpoint("timeline.before_page")
                 if not is_merged:
                     await self._write(job, page)
                 failpoint("timeline.after_page")
                 await self._signal_online(job, page)
-                count, place = count + len(page), page[-1]
+                count, checkpoint = count + len(page), page[-1]
                 if not is_merged:
-                    await self._social.fanouts.save_checkpoint(job, place)
+                    await self._social.fanouts.save_checkpoint(job, checkpoint)
                 failpoint("timeline.after_record")
                 await self._lease.hold()
             if len(page) < PAGE:
@@ -157,13 +153,13 @@ class TimelineWorker:
     def _get_oldest(self) -> PostId:
         return first_post_id(self._clock.time() - self._settings.days * DAY_S)
 
-    async def _write(self, job: Job, users: Sequence[str]) -> None:
+    async def _write(self, job: FanoutJob, users: Sequence[str]) -> None:
         ttl = job.created_ms // 1000 + self._settings.days * DAY_S
-        in_flight_max = WRITES_IN_FLIGHT_MAX
-        await self._social.timeline_rows.put_entries(users, job.post_ref, ttl, in_flight_max)
+        entries = [(user, job.post_ref, ttl) for user in users]
+        await self._social.timeline_rows.put_entries(entries, WRITES_IN_FLIGHT_MAX)
         metrics.TIMELINE_ROWS.inc(len(users))
 
-    async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
+    async def _signal_online(self, job: FanoutJob, users: Sequence[str]) -> None:
         if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
             return
         frame = codec.encode(PostSignal("post", job.post_ref.author, job.post_ref.post))

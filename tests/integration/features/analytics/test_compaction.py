@@ -15,7 +15,7 @@ from chatserver.container.storage_feature_ports import REWRITE_EXPORTED
 from chatserver.errors import ChatError
 from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.container import AnalyticsContainer
-from chatserver.features.analytics.exported_file_queries import query_exported_files
+from chatserver.features.analytics.duckdb_query import query_exported_files
 from chatserver.features.analytics.worker import compaction
 from chatserver.features.analytics.worker.compaction import CompactionTally, Compactor
 from chatserver.features.analytics.worker.export_passes import make_compactor, make_lease

@@ -149,7 +149,9 @@ async def test_uploaded_image_gets_a_correct_thumbnail_or_none(store: FileStack)
     for image, uploaded in zip(images, files, strict=True):
         file = await store.rows.find_file(uploaded.id)
         assert file is not None
-        thumb = await objects.read_thumb(file, THUMB_BYTES_MAX) if file.has_thumb else b""
+        thumb = b""
+        if file.has_thumb:
+            thumb = await objects.read(file, THUMB_BYTES_MAX, is_thumb=True)
         if fault := find_fault(image, (file.width or 0, file.height or 0), thumb):
             faults[image.name] = fault
 

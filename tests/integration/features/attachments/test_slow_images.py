@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import UserId
-from chatserver.features.attachments import slow_images
+from chatserver.features.attachments import hot
+from chatserver.features.attachments.hot import SlowImages
 from chatserver.features.attachments.keys import AttachmentKeys
-from chatserver.features.attachments.slow_images import SlowImages
 from tests.integration.features.attachments.support import FileStack
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually_equal
@@ -18,7 +18,7 @@ pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 ALICE, BOB, MALLORY = UserId("alice"), UserId("bob"), UserId("mallory")
 LEASE_S = 600.0
-MODULE = slow_images.__name__
+MODULE = hot.__name__
 
 
 async def open_queue(store: FileStack) -> SlowImages:
@@ -86,7 +86,7 @@ async def test_postponed_slow_image_waits_for_its_backoff(store: FileStack) -> N
 async def test_full_queue_drops_an_image_of_the_user_with_most(store: FileStack) -> None:
     """A user with many images does not push out those of others."""
     queue = await open_queue(store)
-    with constants({f"{MODULE}.IMAGES_MAX": 4}):
+    with constants({f"{MODULE}.SLOW_IMAGES_MAX": 4}):
         await queue.add("a0", ALICE)
         for number in range(6):
             await queue.add(f"m{number}", MALLORY)

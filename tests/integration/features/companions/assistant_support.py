@@ -21,7 +21,7 @@ from chatserver.features.companions.frames import AiSignal
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.worker.assistant_worker import run_assistant
 from chatserver.hot.bus.gateway_stream import UserSignal
@@ -38,12 +38,13 @@ from tests.integration.workers.support import (
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
+_MODEL_CALL = "chatserver.features.companions.providers.model_call."
 _RESPONDER = "chatserver.features.companions.worker.responder."
 _SUMMARIES = "chatserver.features.companions.worker.session_summaries."
 FAST: dict[str, Any] = {
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": 1,
     "chatserver.features.companions.worker.assistant_worker.LEASE_S": 15.0,
-    f"{_RESPONDER}BACKOFF_S": 0.01,
+    f"{_MODEL_CALL}BACKOFF_S": 0.01,
     f"{_RESPONDER}FLUSH_MS": 0,
 }
 # Constants of the product that a test may set by keyword.
@@ -53,9 +54,10 @@ _CONSTANTS = {
     ".CONTEXT_MESSAGES_MAX",
     "memory_messages": "chatserver.features.companions.worker.memory_extraction.MEMORY_MESSAGES",
     "summary_tokens_max": f"{_SUMMARIES}SUMMARY_TOKENS_MAX",
+    "join_s": f"{_RESPONDER}JOIN_S",
     **{
-        name: f"{_RESPONDER}{name.upper()}"
-        for name in ("between_s", "first_delta_s", "attempts_max", "join_s")
+        name: f"{_MODEL_CALL}{name.upper()}"
+        for name in ("between_s", "first_delta_s", "attempts_max")
     },
 }
 _numbers = itertools.count(1)
@@ -82,7 +84,7 @@ class AssistantWorld:
         fields = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
         made = await self.container.get(CompanionContainer).companions.create(
-            id_, Changes(**{**fields, **more})
+            id_, VersionChanges(**{**fields, **more})
         )
         return made.id
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from chatserver.domain.clock import SystemClock
-from chatserver.features.companions.model import Changes, Companion
+from chatserver.features.companions.model import Companion, VersionChanges
 from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
@@ -32,6 +32,6 @@ async def open_session_rows(stack: Stack) -> AsyncIterator[SessionRows]:
 async def make_companion(
     stack: Stack, id_: str, name: str = "Ada", model: str = "echo"
 ) -> Companion:
-    fields = Changes(name=name, prompt=PROMPT, provider="scripted", model=model)
+    fields = VersionChanges(name=name, prompt=PROMPT, provider="scripted", model=model)
     async with open_companions(stack) as companions:
         return await companions.create(id_, fields)

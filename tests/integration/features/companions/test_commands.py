@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from tests.integration.features.companions.support import open_companions
 from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.received_frames import Fields
@@ -44,7 +44,7 @@ async def phone(assistant_stack: Stack) -> AsyncIterator[RawChat]:
 async def create_session(stack: Stack, device: RawChat, model: str) -> str:
     """Create a session with a new companion; return its chat."""
     id_ = f"ai-{secrets.token_hex(6)}"
-    fields = Changes(
+    fields = VersionChanges(
         name="Ada", prompt="Be kind.", provider="scripted", model=model, answer_tokens_max=1000
     )
     async with open_companions(stack) as companions:

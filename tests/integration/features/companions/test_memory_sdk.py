@@ -10,8 +10,8 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.companions.user_memory import (
-    Change,
     ExtractionTimes,
+    MemoryChange,
     Source,
     UserMemory,
     apply_changes,
@@ -34,7 +34,7 @@ async def write_facts(stack: Stack, user: UserId, companion: CompanionId) -> Non
         for number, (chat, fact) in enumerate([(OLD, "one"), (OLD, "two"), (NEW, "three")]):
             source = Source(chat, number + 1, number + 1)
             times = ExtractionTimes(NOW_MS + number, YEAR_MS)
-            memory = apply_changes(memory, [Change("add", fact)], source, times)
+            memory = apply_changes(memory, [MemoryChange("add", fact)], source, times)
         return memory
 
     async with open_dynamodb(stack.warm) as dynamodb:
@@ -90,7 +90,7 @@ async def test_session_deleted_with_forget_leaves_no_memory(
 
         def change(memory: UserMemory) -> UserMemory:
             times, source = ExtractionTimes(NOW_MS, YEAR_MS), Source(ChatId(chat), 1, 1)
-            return apply_changes(memory, [Change("add", "secret")], source, times)
+            return apply_changes(memory, [MemoryChange("add", "secret")], source, times)
 
         async with open_dynamodb(stack.warm) as dynamodb:
             rows = MemoryRows(dynamodb)

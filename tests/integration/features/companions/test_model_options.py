@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from chatserver.features.companions.companion_options import Options, Tool
+from chatserver.features.companions.companion_options import CompanionOptions, Tool
 from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,
     Image,
     ModelMessage,
+    ModelProvider,
     ModelRequest,
-    Provider,
     ToolCall,
     ToolResult,
 )
@@ -35,7 +35,7 @@ WEATHER = Tool(
     url="https://host.example/weather",
     input_schema={"type": "object", "properties": {"city": {"type": "string"}}},
 )
-OPTIONS = Options(temperature=0.3, top_p=0.8, tools=(WEATHER,))
+OPTIONS = CompanionOptions(temperature=0.3, top_p=0.8, tools=(WEATHER,))
 ASK = ModelRequest("model.one", "Be kind.", (ModelMessage("user", "Weather?"),), 50, OPTIONS)
 CALL = ToolCall("call-1", "weather", '{"city": "Berlin"}')
 SECOND = ToolCall("call-2", "weather", "")
@@ -48,7 +48,7 @@ EXCHANGE = (
 )
 
 
-async def pieces_of(provider: Provider, ask: ModelRequest) -> list[Any]:
+async def pieces_of(provider: ModelProvider, ask: ModelRequest) -> list[Any]:
     """Return everything that the provider yields except heartbeats."""
     async with contextlib.aclosing(provider.stream(ask)) as stream:
         return [piece async for piece in stream if piece != Delta("")]
@@ -70,7 +70,7 @@ async def test_bedrock_tool_calls_are_returned_with_their_input(bedrock: Model) 
 
 async def test_bedrock_request_has_tool_results_images_and_guardrail(bedrock: Model) -> None:
     """The request is valid for the AWS service model. The guardrail's text ends the response."""
-    options = Options(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
+    options = CompanionOptions(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
     bedrock.server.set_responses(bedrock_answer("Not this.", stop="guardrail_intervened"))
     pieces = await pieces_of(
         bedrock.provider, dataclasses.replace(ASK, messages=EXCHANGE, options=options)
@@ -122,7 +122,7 @@ async def test_bedrock_guardrail_checks_the_messages_that_no_response_has_accept
         ModelMessage("assistant", "Yes."),
         ModelMessage("user", "New.", images=(Image("image/jpeg", b"jpeg"),)),
     )
-    options = Options(guardrail="gr1abc", guardrail_version="3")
+    options = CompanionOptions(guardrail="gr1abc", guardrail_version="3")
     bedrock.server.set_responses(bedrock_answer("Hi."))
     await pieces_of(bedrock.provider, dataclasses.replace(ASK, messages=messages, options=options))
     webp = dataclasses.replace(messages[2], images=(Image("image/webp", b"webp"),))
@@ -142,7 +142,7 @@ async def test_bedrock_guardrail_checks_the_messages_that_no_response_has_accept
 @pytest.mark.parametrize("flagged", [True, False])
 async def test_openai_moderation_refuses_a_flagged_message(openai: Model, flagged: bool) -> None:
     """The model is called only if the message is not flagged."""
-    options = Options(moderation_model="omni-moderation-latest")
+    options = CompanionOptions(moderation_model="omni-moderation-latest")
     openai.server.set_responses(moderation(flagged=flagged))
     openai.server.set_responses(openai_answer("Hello."))
     pieces = await pieces_of(openai.provider, dataclasses.replace(ASK, options=options))

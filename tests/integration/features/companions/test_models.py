@@ -18,12 +18,11 @@ from chatserver.features.companions.providers.interface import (
     End,
     Finish,
     ModelMessage,
+    ModelProvider,
     ModelRequest,
-    Provider,
 )
 from chatserver.features.companions.providers.model_call import (
     CallLimits,
-    ResponseEnd,
     stream_response,
 )
 from tests.integration.features.companions.model_fixtures import Model, bedrock_at, openai_at
@@ -49,7 +48,7 @@ PACE = CallLimits(first_delta_s=20.0, between_s=20.0, answer_s=60.0, attempts_ma
 BOUNDS = BodyBounds()
 
 
-async def collect_response(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
+async def collect_response(provider: ModelProvider, **pace: Any) -> tuple[str, Finish]:
     text, end = "", None
     async with contextlib.aclosing(
         stream_response(provider, ASK, dataclasses.replace(PACE, **pace), BOUNDS, SystemClock())
@@ -113,7 +112,7 @@ OPENAI_END = chunk({}, "stop") + DONE
 THROTTLED_EVENT = exception_event("throttlingException")
 THROTTLED = Refuse(429, "ThrottlingException")
 UNAVAILABLE = Refuse(503, "ServiceUnavailableException")
-YES, BROKEN = ("yes", ResponseEnd("done", 7, 3)), ("so far", ResponseEnd("broken"))
+YES, BROKEN = ("yes", Finish("done", 7, 3)), ("so far", Finish("broken"))
 STOP_REASONS: dict[str, End] = {
     "max_tokens": "length",
     "stop_sequence": "done",
@@ -124,7 +123,7 @@ STOP_REASONS: dict[str, End] = {
 # gets, and the number of requests. Requests are repeated only before the first delta.
 BEDROCK: dict[str, tuple[Responses, Any, int]] = {
     **{
-        stop: ([[bedrock_answer("so far", stop=stop)]], ("so far", ResponseEnd(end, 7, 3)), 1)
+        stop: ([[bedrock_answer("so far", stop=stop)]], ("so far", Finish(end, 7, 3)), 1)
         for stop, end in STOP_REASONS.items()
     },
     "throttled": ([[THROTTLED], [THROTTLED], [bedrock_answer("yes")]], YES, 3),
@@ -141,13 +140,13 @@ BEDROCK: dict[str, tuple[Responses, Any, int]] = {
     "half a frame": ([[BEDROCK_BEGIN, block_delta("half a frame")[:-9]]], BROKEN, 1),
 }
 OPENAI: dict[str, tuple[Responses, Any, int]] = {
-    "without usage": ([[chunk({"content": "hi"}) + OPENAI_END]], ("hi", ResponseEnd("done")), 1),
+    "without usage": ([[chunk({"content": "hi"}) + OPENAI_END]], ("hi", Finish("done")), 1),
     **{
-        end: ([[openai_answer("so far", finish=finish)]], ("so far", ResponseEnd(end, 7, 3)), 1)
+        end: ([[openai_answer("so far", finish=finish)]], ("so far", Finish(end, 7, 3)), 1)
         for finish, end in {"length": "length", "content_filter": "refused"}.items()
     },
     # The text of a refusal is shown to the user.
-    "no": ([[chunk({"refusal": "No."}) + OPENAI_END]], ("No.", ResponseEnd("refused")), 1),
+    "no": ([[chunk({"refusal": "No."}) + OPENAI_END]], ("No.", Finish("refused")), 1),
     # The provider retries; the retries of the OpenAI SDK are disabled.
     **{
         str(status): ([[Refuse(status)], [openai_answer("yes")]], YES, 2)
@@ -194,7 +193,7 @@ async def test_model_that_stalls_is_disconnected(model: Model) -> None:
 
     response = await collect_response(model.provider, between_s=0.1)
 
-    assert response == ("so far", ResponseEnd("late"))
+    assert response == ("so far", Finish("late"))
     await eventually(lambda: model.server.gone == 1)
 
 
@@ -212,7 +211,7 @@ async def test_model_that_never_begins_is_unavailable(model: Model) -> None:
 
 
 class CountingProvider:
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: ModelProvider) -> None:
         self._provider = provider
         self.attempts = 0
 

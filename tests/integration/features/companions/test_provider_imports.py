@@ -35,7 +35,7 @@ def loaded():
     models = sys.modules.get("chatserver.features.companions.providers.bedrock")
     return {
         "openai": "openai" in sys.modules,
-        "bedrock": models is not None and models._session.cache_info().currsize == 1,
+        "bedrock": models is not None and models.preload.cache_info().currsize == 1,
     }
 
 async def main():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatserver.domain.ids import ChatId
-from chatserver.features.companions.companion_options import Options
+from chatserver.features.companions.companion_options import CompanionOptions
 from chatserver.features.companions.container import CompanionContainer
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
@@ -31,12 +31,12 @@ NO = "Not this."  # the guardrail's text
 MODERATED = {
     "provider": "openai",
     "model": "model.one",
-    "options": Options(moderation_model="omni-moderation-latest"),
+    "options": CompanionOptions(moderation_model="omni-moderation-latest"),
 }
 GUARDED = {
     "provider": "bedrock",
     "model": "model.one",
-    "options": Options(guardrail="gr1abc", guardrail_version="3"),
+    "options": CompanionOptions(guardrail="gr1abc", guardrail_version="3"),
 }
 GUARDRAIL = {"guardrailIdentifier": "gr1abc", "guardrailVersion": "3"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatserver.domain.ids import ChatId, Ref
-from chatserver.features.companions.companion_options import Options
+from chatserver.features.companions.companion_options import CompanionOptions
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.keys import CompanionKeys
 from chatserver.protocol import frames
@@ -119,7 +119,7 @@ async def test_assistant_context_is_one_page_of_history(
         "facts",
         context_tokens_max=4_000,
         answer_tokens_max=3_000,
-        options=Options(memory=False),
+        options=CompanionOptions(memory=False),
     )
     texts = [f"message number {n}, " + "and so on " * 20 + f" of them: {n}" for n in range(1, 61)]
     await world.send(chat, *texts)

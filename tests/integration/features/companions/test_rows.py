@@ -10,13 +10,13 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from tests.integration.warm.support import Tables
 
 ADA = CompanionId(UserId("ai-ada"))
-FIRST = Changes(name="Ada", prompt="Be kind.", provider="scripted", model="echo")
+FIRST = VersionChanges(name="Ada", prompt="Be kind.", provider="scripted", model="echo")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def test_update_creates_the_next_version_and_keeps_earlier_ones(
 ) -> None:
     first = await companions.create("ai-ada", FIRST)
 
-    second = await companions.update(ADA, Changes(prompt="Be brief."))
+    second = await companions.update(ADA, VersionChanges(prompt="Be brief."))
 
     assert (second.version, second.prompt, second.name) == (2, "Be brief.", "Ada")
     assert await companions.get(ADA, 1) == first
@@ -60,7 +60,7 @@ async def test_concurrent_updates_create_one_version_each(companions: Companions
     await companions.create("ai-ada", FIRST)
 
     made = await asyncio.gather(
-        *(companions.update(ADA, Changes(prompt=f"prompt {n}")) for n in range(5))
+        *(companions.update(ADA, VersionChanges(prompt=f"prompt {n}")) for n in range(5))
     )
 
     assert sorted(each.version for each in made) == [2, 3, 4, 5, 6]
@@ -73,10 +73,10 @@ async def test_update_of_an_old_version_is_conflict(
 ) -> None:
     """A client with an old version cannot overwrite later changes."""
     await companions.create("ai-ada", FIRST)
-    await companions.update(ADA, Changes(name="Ada L."), 1)
+    await companions.update(ADA, VersionChanges(name="Ada L."), 1)
 
     with pytest.raises(Conflict, match="newest is 2"):
-        await companions.update(ADA, Changes(name="Ada K."), 1)
+        await companions.update(ADA, VersionChanges(name="Ada K."), 1)
 
 
 @pytest.mark.parametrize("operation", ["create", "update"])
@@ -91,7 +91,7 @@ async def test_change_with_lost_response_is_applied_once(
     if operation == "create":
         await companions.create("ai-ada", FIRST)
     else:
-        await companions.update(ADA, Changes(prompt="Be brief."))
+        await companions.update(ADA, VersionChanges(prompt="Be brief."))
 
     assert (await companions.get(ADA)).version == (1 if operation == "create" else 2)
 
@@ -112,7 +112,7 @@ async def test_deleted_companion_is_not_listed_and_keeps_its_versions(
     with pytest.raises(NotFound):
         await companions.get(ADA)
     with pytest.raises(NotFound):
-        await companions.update(ADA, Changes(name="Ada"))
+        await companions.update(ADA, VersionChanges(name="Ada"))
     with pytest.raises(Conflict):
         await companions.create("ai-ada", FIRST)
 
@@ -138,18 +138,28 @@ async def test_list_is_paged_by_id(companions: Companions) -> None:
     [
         ("ada", FIRST, BadRequest, "id: must be ai-"),
         ("ai-Ada", FIRST, BadRequest, "id: must be ai-"),
-        ("ai-ada", Changes(name="Ada"), BadRequest, "name, provider, model"),
-        ("ai-ada", Changes("Ada", "x" * 16_001, "scripted", "echo"), TooLarge, "prompt"),
-        ("ai-ada", Changes("Ada", "", "scripted", "e\n"), BadRequest, "model"),
-        ("ai-ada", Changes("Ada", "", "scripted", "e", 255), BadRequest, "context_tokens_max"),
-        ("ai-ada", Changes("Ada", "", "scripted", "e", 300, 300), BadRequest, "answer_tokens_max"),
+        ("ai-ada", VersionChanges(name="Ada"), BadRequest, "name, provider, model"),
+        ("ai-ada", VersionChanges("Ada", "x" * 16_001, "scripted", "echo"), TooLarge, "prompt"),
+        ("ai-ada", VersionChanges("Ada", "", "scripted", "e\n"), BadRequest, "model"),
+        (
+            "ai-ada",
+            VersionChanges("Ada", "", "scripted", "e", 255),
+            BadRequest,
+            "context_tokens_max",
+        ),
+        (
+            "ai-ada",
+            VersionChanges("Ada", "", "scripted", "e", 300, 300),
+            BadRequest,
+            "answer_tokens_max",
+        ),
     ],
 )
 async def test_invalid_companion_is_refused_by_field(
     tables: Tables,
     companions: Companions,
     id_: str,
-    fields: Changes,
+    fields: VersionChanges,
     error: type[Exception],
     names: str,
 ) -> None:

@@ -9,7 +9,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import BadRequest
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.model import Changes, session_chat_id
+from chatserver.features.companions.model import VersionChanges, session_chat_id
 from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 from tests.integration.workers.support import ALICE, BOB, Gateway
@@ -24,7 +24,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 async def opened(container: StorageContainer) -> Opened:
-    fields = Changes("Ada", "Be kind.", "scripted", "echo")
+    fields = VersionChanges("Ada", "Be kind.", "scripted", "echo")
     await container.get(CompanionContainer).companions.create("ai-ada", fields)
     return await container.get(CompanionContainer).sessions.create(ALICE, ADA, Ref("s1"))
 

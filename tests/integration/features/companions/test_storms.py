@@ -10,7 +10,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import Ref, UserId
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.model import Changes
+from chatserver.features.companions.model import VersionChanges
 from chatserver.features.companions.warm.sessions import ACTIVE_PREFIX
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users
@@ -22,7 +22,7 @@ RENEWALS = 128
 
 @pytest.fixture
 async def ada(container: StorageContainer) -> CompanionId:
-    fields = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
+    fields = VersionChanges(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
     made = await container.get(CompanionContainer).companions.create("ai-ada", fields)
     return made.id
 

@@ -18,9 +18,9 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, new_id
-from chatserver.features.companions.companion_options import Options, Tool
+from chatserver.features.companions.companion_options import CompanionOptions, Tool
 from chatserver.features.companions.worker.tool_calls import CALLS_MAX
-from chatserver.features.webhooks.client import HEADER, is_signed
+from chatserver.features.webhooks.client import HEADER
 from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import FileStack, cold_settings, picture
@@ -38,6 +38,7 @@ from tests.support.servers.model_servers import (
     openai_tool_calls,
 )
 from tests.support.servers.processes import eventually
+from tests.support.signatures import is_signed
 
 SECRET = "w" * 40
 BERLIN = ("call-1", "weather", '{"city": "Berlin"}')
@@ -98,13 +99,13 @@ async def open_tool_world(
         yield world
 
 
-def with_tool(host: Host, **more: Any) -> Options:
+def with_tool(host: Host, **more: Any) -> CompanionOptions:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     tool = Tool(name="weather", description="Weather", url=host.url, input_schema=schema)
-    return Options(memory=False, tools=(tool,), **more)
+    return CompanionOptions(memory=False, tools=(tool,), **more)
 
 
-async def create_companion(world: AssistantWorld, options: Options) -> CompanionId:
+async def create_companion(world: AssistantWorld, options: CompanionOptions) -> CompanionId:
     return await world.companion("gpt", provider="openai", options=options)
 
 
@@ -251,7 +252,7 @@ async def test_images_from_s3_are_limited_by_number(
         files = FileStack(container, container, container.settings, http, container.store)
         chats = [
             await world.begin(
-                await create_companion(world, Options(memory=False, images_max=count))
+                await create_companion(world, CompanionOptions(memory=False, images_max=count))
             )
             for count in (2, 0)
         ]

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref
-from chatserver.features.companions.companion_options import Options
+from chatserver.features.companions.companion_options import CompanionOptions
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.keys import CompanionKeys
 from chatserver.features.companions.user_memory import FINISHED, NOTES_HEAD, UserMemory
@@ -259,7 +259,7 @@ async def test_empty_session_creates_no_memory(world: AssistantWorld) -> None:
 
 async def test_companion_without_memory_stores_nothing(world: AssistantWorld) -> None:
     """Memory is an option of the companion."""
-    ada = await world.companion("memory", options=Options(memory=False))
+    ada = await world.companion("memory", options=CompanionOptions(memory=False))
     first = await world.begin(ada)
     async with world.running_worker():
         await send_and_wait(world, first, "My name is Lin")

@@ -7,7 +7,7 @@ import pytest
 from chatserver.features.link_previews.model import (
     REDIRECTS_MAX,
     PageSummary,
-    Picture,
+    PreviewPicture,
 )
 from tests.integration.features.link_previews.support import LOOPBACK, PNG, Site, fetcher
 
@@ -22,7 +22,7 @@ async def test_page_is_summarized_and_its_picture_fetched(site: Site) -> None:
     picture = await reader.fetch_picture(found.picture)
 
     assert found == PageSummary("Tea & cake", "How to", "Kitchen", f"{site.url}/picture")
-    assert picture == Picture("image/png", PNG)
+    assert picture == PreviewPicture("image/png", PNG)
     assert "Cookie" not in site.headers[0]
     assert site.headers[0]["User-Agent"].startswith("chatserver/")
 

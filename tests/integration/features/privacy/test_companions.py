@@ -19,8 +19,8 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.features.companions.model import SessionSummary
 from chatserver.features.companions.user_memory import (
-    Change,
     ExtractionTimes,
+    MemoryChange,
     Source,
     apply_changes,
 )
@@ -77,7 +77,10 @@ async def test_sessions_are_exported_and_erased_with_all_messages(
             UserId(zoe.user),
             ada,
             lambda before: apply_changes(
-                before, [Change("add", f"a fact: {mark}")], source, ExtractionTimes(now_ms, 10**9)
+                before,
+                [MemoryChange("add", f"a fact: {mark}")],
+                source,
+                ExtractionTimes(now_ms, 10**9),
             ),
         )
     worker = vault.start_worker("exports", "erasures")

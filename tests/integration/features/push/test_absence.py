@@ -7,7 +7,7 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.presence import GatewayPresence, PresenceState
-from chatserver.features.push.hot import DueChat, DueChats, PushNeed, PushState
+from chatserver.features.push.hot import DueChats, DuePush, PushNeed, PushState
 from chatserver.features.push.keys import NotificationKeys
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
@@ -77,7 +77,7 @@ async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient)
 
     (again,) = await chats.claim_due(10, 60)
     assert again.since == 5
-    await chats.finish(DueChat(CHAT, Seq(5), lost.time - 1, lost.claimed_ms), Seq(5))
+    await chats.finish(DuePush(CHAT, Seq(5), lost.time - 1, lost.claimed_ms), Seq(5))
 
     assert await hot.call("ZCARD", KEYS.due(0)) == 1
 

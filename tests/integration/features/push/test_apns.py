@@ -18,7 +18,7 @@ from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.model import Notice, Subscription, subscription_id
 from chatserver.features.push.providers.apns import Apns
-from chatserver.features.push.providers.interface import Outcome
+from chatserver.features.push.providers.interface import PushOutcome
 from chatserver.features.push.settings import Notify
 from chatserver.outbound.http2_client import open_http2
 from chatserver.telemetry.metrics import PUSH_REFUSALS
@@ -55,7 +55,7 @@ async def test_apns_request_has_the_documented_headers_and_payload(
 ) -> None:
     """Two pushes share one connection and one provider token."""
     for _ in range(2):
-        assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
+        assert (await apns.send(PHONE, NOTICE)).outcome is PushOutcome.SENT
 
     assert (len(apns_service.tokens), apns_service.connected) == (1, 1)
     taken, _ = apns_service.requests_for(DEVICE)
@@ -85,24 +85,24 @@ async def test_apns_request_has_the_documented_headers_and_payload(
 @pytest.mark.parametrize(
     ("status", "reason", "outcome"),
     [
-        (400, "BadDeviceToken", Outcome.GONE),
-        (410, "Unregistered", Outcome.GONE),
-        (410, "ExpiredToken", Outcome.GONE),
-        (400, "DeviceTokenNotForTopic", Outcome.REFUSED),
-        (400, "TopicDisallowed", Outcome.REFUSED),
-        (403, "InvalidProviderToken", Outcome.REFUSED),
-        (403, "ExpiredProviderToken", Outcome.DOWN),
-        (404, "BadPath", Outcome.REFUSED),
-        (413, "PayloadTooLarge", Outcome.REFUSED),
-        (429, "TooManyRequests", Outcome.BUSY),
-        (429, "TooManyProviderTokenUpdates", Outcome.BUSY),
-        (500, "InternalServerError", Outcome.UNKNOWN),
-        (503, "Shutdown", Outcome.DOWN),
-        (403, "Ünheard", Outcome.REFUSED),
+        (400, "BadDeviceToken", PushOutcome.GONE),
+        (410, "Unregistered", PushOutcome.GONE),
+        (410, "ExpiredToken", PushOutcome.GONE),
+        (400, "DeviceTokenNotForTopic", PushOutcome.REFUSED),
+        (400, "TopicDisallowed", PushOutcome.REFUSED),
+        (403, "InvalidProviderToken", PushOutcome.REFUSED),
+        (403, "ExpiredProviderToken", PushOutcome.DOWN),
+        (404, "BadPath", PushOutcome.REFUSED),
+        (413, "PayloadTooLarge", PushOutcome.REFUSED),
+        (429, "TooManyRequests", PushOutcome.BUSY),
+        (429, "TooManyProviderTokenUpdates", PushOutcome.BUSY),
+        (500, "InternalServerError", PushOutcome.UNKNOWN),
+        (503, "Shutdown", PushOutcome.DOWN),
+        (403, "Ünheard", PushOutcome.REFUSED),
     ],
 )
 async def test_apns_error_has_an_outcome_by_its_reason(
-    apns: Apns, apns_service: ApnsService, status: int, reason: str, outcome: Outcome
+    apns: Apns, apns_service: ApnsService, status: int, reason: str, outcome: PushOutcome
 ) -> None:
     """`GONE` deletes the device; `BUSY` and `DOWN` are retried."""
     label = reason if reason.isascii() else "other"
@@ -136,7 +136,7 @@ async def test_apns_gone_device_has_a_time_if_the_body_is_valid(
 
     verdict = await apns.send(PHONE, NOTICE)
 
-    assert (verdict.outcome, verdict.gone_ms) == (Outcome.GONE, gone_ms)
+    assert (verdict.outcome, verdict.gone_ms) == (PushOutcome.GONE, gone_ms)
 
 
 async def test_apns_expired_provider_token_is_renewed_once(
@@ -148,10 +148,10 @@ async def test_apns_expired_provider_token_is_renewed_once(
     first = await asyncio.gather(*(apns.send(PHONE, NOTICE) for _ in range(5)))
     later = [await apns.send(PHONE, NOTICE) for _ in range(3)]
 
-    assert {verdict.outcome for verdict in [*first, *later]} == {Outcome.DOWN}
+    assert {verdict.outcome for verdict in [*first, *later]} == {PushOutcome.DOWN}
     assert len(apns_service.tokens) == 2
     apns_service.set_replies(DEVICE)
-    assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
+    assert (await apns.send(PHONE, NOTICE)).outcome is PushOutcome.SENT
     assert len(apns_service.tokens) == 2
 
 
@@ -167,7 +167,7 @@ async def test_apns_stream_reset_has_an_outcome_by_its_code(
 
     outcomes = [(await apns.send(PHONE, NOTICE)).outcome for _ in range(3)]
 
-    assert outcomes == [Outcome.DOWN, Outcome.UNKNOWN, Outcome.SENT]
+    assert outcomes == [PushOutcome.DOWN, PushOutcome.UNKNOWN, PushOutcome.SENT]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import ConfigError
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.fcm import SCOPE, Fcm, ServiceAccount
-from chatserver.features.push.providers.interface import Outcome
+from chatserver.features.push.providers.interface import PushOutcome
 from chatserver.outbound.http_client import open_outbound
 from tests.support.servers.push_service import PushService, Reply
 
@@ -55,15 +55,13 @@ async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
             account=ServiceAccount(json.dumps(account)),
             clock=SystemClock(),
             url=push_service.url,
-            timeout_s=10,
-            ttl_s=86_400,
         )
 
 
 async def test_fcm_request_has_the_documented_fields(fcm: Fcm, push_service: PushService) -> None:
     """Two messages share one access token."""
     for _ in range(2):
-        assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.SENT
+        assert (await fcm.send(PHONE, NOTICE)).outcome is PushOutcome.SENT
 
     token_request, *sent = push_service.taken
     form = parse_qs(token_request.body.decode())
@@ -99,18 +97,18 @@ async def test_fcm_message_with_long_text_is_shortened(fcm: Fcm, push_service: P
 @pytest.mark.parametrize(
     ("status", "code", "outcome"),
     [
-        (404, "UNREGISTERED", Outcome.GONE),
-        (403, "SENDER_ID_MISMATCH", Outcome.GONE),
-        (404, "", Outcome.REFUSED),
-        (400, "INVALID_ARGUMENT", Outcome.REFUSED),
-        (429, "QUOTA_EXCEEDED", Outcome.BUSY),
-        (503, "UNAVAILABLE", Outcome.DOWN),
-        (500, "INTERNAL", Outcome.UNKNOWN),
-        (401, "", Outcome.DOWN),
+        (404, "UNREGISTERED", PushOutcome.GONE),
+        (403, "SENDER_ID_MISMATCH", PushOutcome.GONE),
+        (404, "", PushOutcome.REFUSED),
+        (400, "INVALID_ARGUMENT", PushOutcome.REFUSED),
+        (429, "QUOTA_EXCEEDED", PushOutcome.BUSY),
+        (503, "UNAVAILABLE", PushOutcome.DOWN),
+        (500, "INTERNAL", PushOutcome.UNKNOWN),
+        (401, "", PushOutcome.DOWN),
     ],
 )
 async def test_fcm_error_has_an_outcome_by_its_code(
-    fcm: Fcm, push_service: PushService, status: int, code: str, outcome: Outcome
+    fcm: Fcm, push_service: PushService, status: int, code: str, outcome: PushOutcome
 ) -> None:
     """`GONE` deletes the device, except for a 404 without an error code."""
     body = json.dumps({"error": {"details": [{"errorCode": code}]}})
@@ -123,7 +121,7 @@ async def test_fcm_without_access_token_sends_nothing(fcm: Fcm, push_service: Pu
     """An error of the service account is temporary and deletes no devices."""
     push_service.set_replies("/token", Reply(400, body='{"error":"invalid_grant"}'))
 
-    assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.DOWN
+    assert (await fcm.send(PHONE, NOTICE)).outcome is PushOutcome.DOWN
     assert [one.path for one in push_service.taken] == ["/token"]
 
 

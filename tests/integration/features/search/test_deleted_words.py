@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from chatserver.domain.clock import SystemClock
 from chatserver.features.search.engines.sqlite_fts import SqliteEngine
-from chatserver.features.search.model import Changes, Document, DocumentRef, State
+from chatserver.features.search.model import Document, DocumentRef, IndexChanges, IndexerState
 from chatserver.features.search.worker.indexer import Indexer
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ def make_indexer(engine: SqliteEngine) -> Indexer:
     indexer._run_in_thread = run_in_thread
     indexer._maintenance_at = indexer._compaction_at = float("-inf")
     indexer._is_compacting = indexer._is_compaction_new = indexer._has_deleted_words = False
-    indexer._state = State(token=1)
+    indexer._state = IndexerState(token=1)
     return cast(Indexer, indexer)
 
 
@@ -38,11 +38,12 @@ async def test_words_of_a_deleted_message_leave_the_files(tmp_path: Path) -> Non
     engine.load()
     documents = [Document("g-1", 1, 10, "ann", WORD), Document("g-1", 2, 20, "ann", "other words")]
     engine.apply(
-        Changes({DocumentRef(each.chat, each.seq): each for each in documents}), State(token=1)
+        IndexChanges({DocumentRef(each.chat, each.seq): each for each in documents}),
+        IndexerState(token=1),
     )
     indexer = make_indexer(engine)
 
-    await indexer._apply(Changes(removed={DocumentRef("g-1", 1)}))
+    await indexer._apply(IndexChanges(removed={DocumentRef("g-1", 1)}))
     await indexer._run_maintenance()
     while await indexer._run_compaction_step():
         pass

@@ -19,16 +19,17 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.search.engines.sqlite_fts import SqliteEngine
 from chatserver.features.search.model import (
-    Changes,
     Document,
     DocumentRef,
     Engine,
     HitPage,
+    IndexChanges,
+    IndexerState,
+    IndexQuery,
     Order,
-    State,
 )
 from chatserver.features.search.query import parse_query
-from chatserver.features.search.service import CHECKED_MAX, MATCHED_CHARS_MAX, Search
+from chatserver.features.search.service import CHECKED_MAX, MATCHED_CHARS_MAX, MessageSearch
 from chatserver.features.search.work_budget import WorkBudget
 from chatserver.protocol import codec, frames
 from chatserver.protocol.request_costs import CPU_MS_PER_TOKEN, SEARCH
@@ -52,8 +53,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> SqliteEngine:
     engine = SqliteEngine(tmp_path_factory.mktemp("index") / "messages-0.sqlite", is_writer=True)
     engine.load()
     documents = [Document("g-1", seq, seq * 10, "ann", TEXT) for seq in range(1, 501)]
-    changes = Changes({DocumentRef(each.chat, each.seq): each for each in documents})
-    engine.apply(changes, State(token=1))
+    changes = IndexChanges({DocumentRef(each.chat, each.seq): each for each in documents})
+    engine.apply(changes, IndexerState(token=1))
     return engine
 
 
@@ -63,10 +64,12 @@ def test_query_that_exceeds_its_time_returns_its_thread(engine: SqliteEngine, or
     query = parse_query(QUERY, "ann")
     started = time.thread_time()
     with pytest.raises(Unavailable, match="did not respond in time"):
-        engine.find(query, ["g-1"], order, 10, None, 0, WorkBudget(0.02))
+        engine.find(IndexQuery(query, ["g-1"], order, 10, None, 0, WorkBudget(0.02)))
     used_s = time.thread_time() - started
 
-    page = engine.find(parse_query("a", "ann"), ["g-1"], order, 10, None, 0, WorkBudget(DEADLINE_S))
+    page = engine.find(
+        IndexQuery(parse_query("a", "ann"), ["g-1"], order, 10, None, 0, WorkBudget(DEADLINE_S))
+    )
 
     assert used_s < 0.5
     assert len(page.hits) == 10
@@ -81,7 +84,11 @@ def test_query_of_a_cancelled_request_returns_its_thread(engine: SqliteEngine) -
         begun.set()
         with pytest.raises(Unavailable):
             while True:
-                engine.find(parse_query(QUERY, "ann"), ["g-1"], Order.NEWEST, 10, None, 0, budget)
+                engine.find(
+                    IndexQuery(
+                        parse_query(QUERY, "ann"), ["g-1"], Order.NEWEST, 10, None, 0, budget
+                    )
+                )
         ended.set()
 
     thread = threading.Thread(target=find)
@@ -135,14 +142,14 @@ async def charged() -> Charged:
 
 
 @pytest_asyncio.fixture
-async def search(engine: SqliteEngine, charged: Charged) -> Search:
+async def search(engine: SqliteEngine, charged: Charged) -> MessageSearch:
     """The search use case over the index of `engine`."""
     return make_search(engine, charged)
 
 
-def make_search(engine: Engine, charged: Charged) -> Search:
+def make_search(engine: Engine, charged: Charged) -> MessageSearch:
     tiers: Any = FakeTiers()
-    return Search(
+    return MessageSearch(
         engines=[engine], chats=tiers, members=tiers, history=tiers, blocks=tiers,
         get_partition=lambda _: 0, clock=SystemClock(), charge=charged.add,
     )  # fmt: skip
@@ -155,7 +162,7 @@ PHRASES = " ".join(f'"{"a b " * size}a"' for size in range(1, 7))
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("query", [PHRASES, "a b", QUERY], ids=["phrases", "words", "no match"])
 async def test_search_in_long_messages_takes_no_time_of_the_event_loop(
-    search: Search, order: Order, query: str
+    search: MessageSearch, order: Order, query: str
 ) -> None:
     """Callbacks of the event loop take the same CPU time for long texts as for short ones."""
     longest_s = []
@@ -206,7 +213,7 @@ async def test_cancelled_search_ends_its_thread_and_is_charged_for_its_cpu_time(
     assert charged.tokens[ANN] >= 4
 
 
-async def test_search_matches_a_bounded_number_of_characters(search: Search) -> None:
+async def test_search_matches_a_bounded_number_of_characters(search: MessageSearch) -> None:
     """A page ends early, and the next one continues after it."""
     seen: list[bytes] = []
     position = None

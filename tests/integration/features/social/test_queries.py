@@ -207,7 +207,8 @@ async def test_like_count_adds_each_batch_once(social_rows: SocialRows) -> None:
 async def test_timeline_entries_are_rows_with_a_ttl(social_rows: SocialRows) -> None:
     """`u#<id>#timeline` / `p#<ulid>#u#<author>`: newest first, without expired ones."""
     for id_, author, ttl in ((P1, "alice", 100), (P2, "carol", 2000), (P3, "alice", 3000)):
-        await social_rows.timelines.put_entries(["bob", "dave"], PostRef(PostId(id_), author), ttl)
+        ref = PostRef(PostId(id_), author)
+        await social_rows.timelines.put_entries([("bob", ref, ttl), ("dave", ref, ttl)])
 
     entries, is_more = await social_rows.timelines.list_entries("bob", None, 1000.0, 1)
     rest, _ = await social_rows.timelines.list_entries("bob", entries[-1], 1000.0, 5)

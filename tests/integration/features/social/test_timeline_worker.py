@@ -52,7 +52,7 @@ class Killed(Exception):
     """Stands for a kill of the worker."""
 
 
-NO_CACHE = {"chatserver.features.social.service.timeline_backfill.MERGED_CACHE_S": 0}
+NO_CACHE = {"chatserver.features.social.service.timelines.MERGED_CACHE_S": 0}
 
 
 async def list_timeline_rows(rows: SocialRows) -> list[tuple[str, str]]:
@@ -257,7 +257,7 @@ async def test_timeline_with_many_deleted_posts_is_read(
     ttl = int(SystemClock().time()) + 1000
     for _ in range(60):
         gone = await rows.post("alice")
-        await rows.timelines.put_entries(["bob"], ref_of(gone), ttl)
+        await rows.timelines.put_entries([("bob", ref_of(gone), ttl)])
         await rows.posts.delete_post("alice", gone.id, 1)
 
     found, after = await timelines.read(UserId("bob"), None, 1)
@@ -284,9 +284,7 @@ async def test_timeline_merges_a_limited_number_of_authors(redis_url: str, table
         assert [seen.post.author for seen in page] == ["alice"]
 
 
-@pytest.mark.constants(
-    {"chatserver.features.social.service.timeline_backfill.BACKFILL_POSTS_MAX": 3}
-)
+@pytest.mark.constants({"chatserver.features.social.service.timelines.BACKFILL_POSTS_MAX": 3})
 async def test_new_follow_adds_the_newest_posts_to_the_timeline(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +299,7 @@ async def test_new_follow_adds_the_newest_posts_to_the_timeline(
         raise Unavailable("DynamoDB is down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(social.timeline_rows, "put_user_entries", refuse)
+        patch.setattr(social.timeline_rows, "put_entries", refuse)
         with pytest.raises(Unavailable):
             await social.follows.follow(BOB, ALICE)
     assert (await social.timelines.read(BOB, None, 9))[0] == []
@@ -326,7 +324,7 @@ async def test_new_follow_adds_the_newest_posts_to_the_timeline(
 
 
 @pytest.mark.constants(
-    {"chatserver.features.social.service.timeline_backfill.BACKFILL_POSTS_MAX": 1, **NO_CACHE}
+    {"chatserver.features.social.service.timelines.BACKFILL_POSTS_MAX": 1, **NO_CACHE}
 )
 async def test_timeline_gets_no_older_posts_when_an_author_crosses_the_fan_out_limit(
     redis_url: str, tables: Tables

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.features.webhooks.hot import FULL, EventQueue
+from chatserver.features.webhooks.hot import FULL, WebhookQueue
 from chatserver.features.webhooks.keys import WebhookKeys
 from chatserver.hot.redis.client import HotClient
 
@@ -15,7 +15,7 @@ KEYS = WebhookKeys(1)
 
 async def test_events_beyond_the_queue_limit_are_dead_letters(hot: HotClient) -> None:
     """They are kept in order for the operator."""
-    events = EventQueue(hot, 0, pending_max=3)
+    events = WebhookQueue(hot, 0, pending_max=3)
 
     await events.append([b"1", b"2"])
     await events.append([b"3", b"4"])
@@ -28,7 +28,7 @@ async def test_events_beyond_the_queue_limit_are_dead_letters(hot: HotClient) ->
 
 async def test_postponed_event_is_requeued_once_when_due(hot: HotClient) -> None:
     """The event keeps its number of attempts."""
-    events = EventQueue(hot, 0, pending_max=10)
+    events = WebhookQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, _ = await events.list_pending(10)
 
@@ -45,7 +45,7 @@ async def test_postponed_event_is_requeued_once_when_due(hot: HotClient) -> None
 
 async def test_dead_event_is_replayed_as_new(hot: HotClient) -> None:
     """The event is removed from the dead letters and its number of attempts is 0."""
-    events = EventQueue(hot, 0, pending_max=10)
+    events = WebhookQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
     await events.delete(second)
@@ -61,7 +61,7 @@ async def test_dead_event_is_replayed_as_new(hot: HotClient) -> None:
 
 async def test_removed_event_is_not_postponed_or_dead_lettered(hot: HotClient) -> None:
     """Another process has delivered or erased it."""
-    events = EventQueue(hot, 0, pending_max=10)
+    events = WebhookQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
     for each in (first, second):
@@ -79,7 +79,7 @@ async def test_postponed_event_erased_during_requeue_is_not_requeued(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event that another process requeued is not requeued either."""
-    events = EventQueue(hot, 0, pending_max=10)
+    events = WebhookQueue(hot, 0, pending_max=10)
     await events.append([b"1"])
     (first,) = await events.list_pending(10)
     await events.postpone(first, due_ms=1000)

@@ -15,7 +15,7 @@ from chatserver.domain.archive_segments import NOTHING_ARCHIVED, ArchiveSegment
 from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.errors import ChatError
 from chatserver.features.accounts.warm.accounts import AccountRows
-from chatserver.features.attachments.model import Bounds, File
+from chatserver.features.attachments.model import File, UploadBounds
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.chat_preferences.warm import PreferenceRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
@@ -65,7 +65,7 @@ class World:
         self.keys = StoredApiKeys(self.client)
         self.uploads = Attachments(self.client)
         self.moderation = Moderation(self.client)
-        self.personal = PersonalRows(client=at[0], settings=at[1])
+        self.personal = PersonalRows(at[0])
         self.pushes = PushSubscriptions(self.client, 3)
         self.muted = MutedChats(self.client)
         self.preferences = PreferenceRows(self.client)
@@ -216,7 +216,7 @@ async def upload(world: World, rng: random.Random) -> Any:
     due = int(NOW_S) + rng.randint(1, 99)
     file = File(f"F{rng.randint(1, 5)}", owner, chat, "n", "image/png", 10, "0" * 64, 1, due)
     try:
-        return await world.uploads.create_file(file, Bounds(99, 2, 99))
+        return await world.uploads.create_file(file, UploadBounds(99, 2, 99))
     finally:
         await world.uploads.update_file(file.id, lambda it: dataclasses.replace(it, width=3))
 

@@ -14,7 +14,7 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import CorruptData, Unavailable
-from chatserver.features.attachments.model import Bounds, File
+from chatserver.features.attachments.model import File, UploadBounds
 from chatserver.features.attachments.warm import Attachments
 from chatserver.operations.audit.chat_audit import Tally
 from chatserver.operations.audit.worker import make_audit
@@ -83,7 +83,7 @@ async def put_named_files(process: Process) -> Attachments:
     """Store a file, and messages with its name in DynamoDB, under legal hold and in the archive."""
     chat, cold, container = process.chat, f"{process.chat}c", process.container
     rows = Attachments(container.dynamodb)
-    await rows.create_file(FILE, Bounds(100, 10, 1000))
+    await rows.create_file(FILE, UploadBounds(100, 10, 1000))
     await container.holds.put(chat, "court", "admin", 1.0)
     await process.write(1, attachments=[PHOTO])
     await process.write(2, body="", attachments=[PHOTO])

@@ -46,7 +46,7 @@ async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBody
     assert items[2]["body"]["S"] == "" and int(items[2]["body_bytes"]["N"]) == len(LONG.encode())
     await world.assert_consistent()
     assert len(await world.keys()) == 2
-    warm, clock = world.container.settings.warm, world.container.clock
+    clock = world.container.clock
     patterns = MessageIndexes(world.client, clock, bodies=world.container.long_bodies)
     lists = {
         "down": await world.container.messages.list_before(world.chat, None, 10),
@@ -65,7 +65,7 @@ async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBody
     assert encoded(list((await patterns.get_many([(world.chat, sent[2].ts)])).values())) == encoded(
         sent[2:]
     )
-    personal = PersonalRows(client=world.client, settings=warm, bodies=world.container.long_bodies)
+    personal = PersonalRows(world.client, bodies=world.container.long_bodies)
     assert [encoded(page) async for page in personal.iter_entries(user)] == [encoded(sent)]
     entry = await personal.find_entry(world.chat, sent[1].ts)
     assert entry is not None and entry.body == LONG

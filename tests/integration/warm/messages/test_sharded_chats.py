@@ -239,7 +239,7 @@ async def test_messages_of_a_user_are_found_in_every_period(
     sharded: Messages, tables: Tables
 ) -> None:
     """Exports and erasures read by index and by chat and ts."""
-    rows = PersonalRows(client=tables.client, settings=tables.settings)
+    rows = PersonalRows(tables.client)
 
     found_seqs = [each.seq async for page in rows.iter_entries("bob") for each in page]
 

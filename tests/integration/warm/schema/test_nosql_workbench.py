@@ -71,11 +71,11 @@ async def test_sample_rows_of_the_model_are_found_by_the_repositories(tables: Ta
 
 def make_reads(tables: Tables) -> dict[str, Read]:
     """Return a read of each facet, whose result is true if it finds the rows."""
-    client, settings = tables.client, tables.settings
+    client = tables.client
     clock = FixedClock(NOW)
     shards = ShardedChats(client, clock)
     messages = MessageIndexes(client, clock, shards)
-    jobs, personal = JobRows(client), PersonalRows(client=client, settings=settings)
+    jobs, personal = JobRows(client), PersonalRows(client)
     manifests, migrations = Manifests(client), MigrationProgress(client)
     pushes = PushSubscriptions(client, 10)
     files = Attachments(client)
@@ -114,7 +114,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: has_items(
             Directory(client).list_memberships("alice", limit=50), 3
         ),
-        "Likecount": lambda: SocialLikes(client).find_stored_count(POST),
+        "Likecount": lambda: SocialLikes(client).get_counts([POST]),
         "Reference of a favorite": lambda: SocialFavorites(client).find_saved(
             "bob", [PostRef(POST, "alice")]
         ),

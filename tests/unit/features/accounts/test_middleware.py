@@ -86,7 +86,7 @@ async def serve(
     request: FakeRequest, logins: StubLimiter, *, delayed_max: int = 0, proxies: Iterable[str] = ()
 ) -> None:
     """Pass a request through a new middleware."""
-    await EarlyRefusals(request.app, logins, parse_networks(proxies), delayed_max)(
+    await EarlyRefusals(request.app, logins.check_refused, parse_networks(proxies), delayed_max)(
         request.scope, request.receive, request.send
     )
 
@@ -159,7 +159,8 @@ async def test_address_behind_a_trusted_proxy_is_checked() -> None:
 async def test_number_of_delayed_refusals_is_limited() -> None:
     """Some requests of a network wait; the others get the full retry time at once."""
     requests = [make_request() for _ in range(DELAYED_OF_NETWORK_MAX + 2)]
-    early = EarlyRefusals(requests[0].app, StubLimiter(wait_ms=600_000), [], delayed_max=100)
+    limiter = StubLimiter(wait_ms=600_000)
+    early = EarlyRefusals(requests[0].app, limiter.check_refused, [], delayed_max=100)
     tasks = [asyncio.create_task(early(each.scope, each.receive, each.send)) for each in requests]
     await asyncio.wait(tasks, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.sleep(0)

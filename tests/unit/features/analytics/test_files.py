@@ -9,7 +9,7 @@ import pytest
 from chatserver.errors import CorruptData, NotFound
 from chatserver.features.analytics import parquet
 from chatserver.features.analytics.duckdb_query import (
-    Snapshot,
+    FileSnapshot,
     open_folder,
     run_query,
     select_files,
@@ -105,10 +105,10 @@ def test_query_that_reads_an_emptied_file_is_outdated(tmp_path: Path) -> None:
     """The rows of the file moved to another one after the listing."""
     write_file(tmp_path, "part-a", FileFacts())
     keys = [f"{PREFIX}part-a.parquet"]
-    current = Snapshot(keys, {}, lambda key: (tmp_path / key).read_bytes())
+    current = FileSnapshot(keys, {}, lambda key: (tmp_path / key).read_bytes())
     result = run_query(current.open(), COUNT, 10)
     write_file(tmp_path, "part-a", FileFacts(moves_to="c1", is_moved=True), is_empty=True)
-    later = Snapshot(keys, {}, lambda key: (tmp_path / key).read_bytes())
+    later = FileSnapshot(keys, {}, lambda key: (tmp_path / key).read_bytes())
     run_query(later.open(), COUNT, 10)
 
     assert (result.rows, current.is_outdated(), later.is_outdated()) == ([(2,)], False, True)

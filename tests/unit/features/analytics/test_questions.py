@@ -14,8 +14,13 @@ import sqlglot
 
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.analytics import parquet
-from chatserver.features.analytics.duckdb_query import Result, Snapshot, open_folder, run_query
-from chatserver.features.analytics.model import Row, object_key
+from chatserver.features.analytics.duckdb_query import (
+    FileSnapshot,
+    QueryResult,
+    open_folder,
+    run_query,
+)
+from chatserver.features.analytics.model import MessageRow, object_key
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "analytics.md"
 QUESTIONS = re.findall(r"\*\*(\d+)\. .*?```sql\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
@@ -24,7 +29,7 @@ WEEK = 7 * DAY
 START = int(datetime.datetime(2026, 10, 26, 9, tzinfo=datetime.UTC).timestamp())  # a Monday
 
 
-def row(chat: str, seq: int, at_s: int, sender: str | None, **changes: Any) -> Row:
+def row(chat: str, seq: int, at_s: int, sender: str | None, **changes: Any) -> MessageRow:
     """Return a row, `at_s` seconds after the start."""
     fields: dict[str, Any] = {
         "chat": chat, "chat_kind": "direct" if chat.startswith("d") else "group", "seq": seq,
@@ -32,7 +37,7 @@ def row(chat: str, seq: int, at_s: int, sender: str | None, **changes: Any) -> R
         "body": None, "body_chars": 5, "attachments": 0, "attachment_bytes": 0, "reply_to": None,
         "reactions": 0, "is_ai": False, "is_deleted": False, "edited_at": None, **changes,
     }  # fmt: skip
-    return Row(**fields)
+    return MessageRow(**fields)
 
 
 ROWS = [
@@ -78,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export
 
 
-def query_folder(folder: Path, sql: str, rows_max: int = 100) -> Result:
+def query_folder(folder: Path, sql: str, rows_max: int = 100) -> QueryResult:
     return run_query(open_folder(folder), sql, rows_max)
 
 
@@ -131,7 +136,7 @@ def test_condition_on_the_date_skips_other_files(folder: Path) -> None:
     keys = [str(path.relative_to(folder)) for path in folder.rglob("*.parquet")]
     sql = "SELECT count(*) FROM messages WHERE date = '2026-11-02'"
 
-    result = run_query(Snapshot(keys, {}, read).open(), sql, 10)
+    result = run_query(FileSnapshot(keys, {}, read).open(), sql, 10)
 
     assert result.rows == [(3,)]
     assert {key.split("/")[2] for key in opened} == {"date=2026-11-02"}
@@ -180,4 +185,4 @@ def test_query_without_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         NotFound, match="nothing has been exported yet; run `chatserver analytics export"
     ):
-        Snapshot([], {}, lambda key: b"").open()
+        FileSnapshot([], {}, lambda key: b"").open()

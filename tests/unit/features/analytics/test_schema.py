@@ -18,7 +18,7 @@ from chatserver.features.analytics.model import (
     COLUMNS,
     PARTITIONS,
     ChatFacts,
-    Row,
+    MessageRow,
     Unit,
     list_changes,
     make_rows,
@@ -56,7 +56,7 @@ def test_file_schema_is_pinned() -> None:
     written = pq.read_schema(pa.BufferReader(parquet.encode(parquet.build_table([]))))
 
     assert written.to_string(show_schema_metadata=False) == PINNED
-    assert list(Row._fields) == [each.name for each in COLUMNS]
+    assert list(MessageRow._fields) == [each.name for each in COLUMNS]
     assert [each.name for each in PARTITIONS] == ["date", "tenant"]
 
 
@@ -131,7 +131,9 @@ def test_glue_input_defines_the_schema() -> None:
 UNIT = Unit(ChatId("d-1"), 1, 9, "b")
 
 
-def rows_of(*entries: Message, facts: ChatFacts = ANY_CHAT, with_bodies: bool = True) -> list[Row]:
+def rows_of(
+    *entries: Message, facts: ChatFacts = ANY_CHAT, with_bodies: bool = True
+) -> list[MessageRow]:
     return make_rows(entries, facts, list_changes(entries), with_bodies=with_bodies)
 
 
@@ -154,7 +156,7 @@ def test_row_of_a_deleted_message_has_no_sender_and_content() -> None:
         facts=facts,
     )
 
-    assert row == Row(
+    assert row == MessageRow(
         chat="d-1", chat_kind="direct", seq=1, ts=message(1).ts, sender=None, receiver=None,
         kind="text", body=None, body_chars=0, attachments=0, attachment_bytes=0, reply_to=None,
         reactions=0, is_ai=False, is_deleted=True, edited_at=None,

@@ -12,8 +12,8 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
 from chatserver.features.attachments.model import (
     SEQS_MAX,
-    Bounds,
     File,
+    UploadBounds,
     build_content_disposition,
     check_sendable,
     check_size,
@@ -31,8 +31,8 @@ FILE = File("f", ALICE, CHAT, "a.txt", "text/plain", 3, "0" * 64, 100, 200, "rea
 
 def test_file_above_a_size_limit_is_refused() -> None:
     """One limit applies to a file, the other to all pending uploads."""
-    check_size(10, Bounds(10, 1, 20))
-    for bounds in (Bounds(9, 1, 20), Bounds(20, 1, 9)):
+    check_size(10, UploadBounds(10, 1, 20))
+    for bounds in (UploadBounds(9, 1, 20), UploadBounds(20, 1, 9)):
         with pytest.raises(TooLarge):
             check_size(10, bounds)
 

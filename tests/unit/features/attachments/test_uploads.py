@@ -12,7 +12,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Reader
 from chatserver.errors import RateLimited
 from chatserver.features.attachments.cold import UploadForm
-from chatserver.features.attachments.model import Bounds, File
+from chatserver.features.attachments.model import File, UploadBounds
 from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Uploads
 from chatserver.features.attachments.settings import Attachments as Settings
 
@@ -33,7 +33,7 @@ class _FakeStores:
         self.checking: list[str] = []  # in the order of their start
         self.release = asyncio.Event()
 
-    async def create_file(self, file: File, bounds: Bounds) -> File:
+    async def create_file(self, file: File, bounds: UploadBounds) -> File:
         raise NotImplementedError
 
     async def find_file(self, file: str) -> File | None:

@@ -1,4 +1,4 @@
-"""Options of companions: each error names the field and the limit."""
+"""CompanionOptions of companions: each error names the field and the limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatserver.errors import ChatError
 from chatserver.features.companions.companion_options import (
     SCHEMA_BYTES_MAX,
     TOOLS_MAX,
-    Options,
+    CompanionOptions,
     check_for_provider,
     check_options,
     encode_options,
@@ -27,7 +27,7 @@ TOOL: dict[str, Any] = {
 GUARDRAIL = {"guardrail": "gr1abc", "guardrail_version": "1"}
 
 
-def parse(fields: dict[str, Any]) -> Options:
+def parse(fields: dict[str, Any]) -> CompanionOptions:
     return check_options(parse_options(msgspec.json.encode(fields)))
 
 
@@ -86,8 +86,8 @@ def test_options_of_another_provider_are_refused(
 
 
 def test_stored_options_round_trip() -> None:
-    """Options are stored as JSON, without the defaults."""
+    """CompanionOptions are stored as JSON, without the defaults."""
     options = parse({**GUARDRAIL, "tools": [TOOL], "memory": False, "top_p": 0.5})
 
     assert parse_options(encode_options(options)) == options
-    assert encode_options(Options()) == "{}"
+    assert encode_options(CompanionOptions()) == "{}"

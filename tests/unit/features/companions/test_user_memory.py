@@ -12,8 +12,8 @@ from chatserver.features.companions.user_memory import (
     ENTRY_CHARS_MAX,
     FINISHED,
     SUMMARIES_MAX,
-    Change,
     ExtractionTimes,
+    MemoryChange,
     Source,
     UserMemory,
     apply_changes,
@@ -34,7 +34,7 @@ A, B = ChatId("01AAAAAAAAAAAAAAAAAAAAAAAA"), ChatId("01BBBBBBBBBBBBBBBBBBBBBBBB"
 
 
 def extract(memory: UserMemory, chat: ChatId, first: int, upto: int, *facts: str) -> UserMemory:
-    changes = [Change("add", fact) for fact in facts]
+    changes = [MemoryChange("add", fact) for fact in facts]
     return apply_changes(memory, changes, Source(chat, first, upto), TIMES)
 
 
@@ -62,7 +62,10 @@ def test_number_of_entries_is_limited_and_the_oldest_is_dropped() -> None:
     memory = EMPTY
     for number in range(1, ENTRIES_MAX + 10):
         times = ExtractionTimes(number, 365 * DAY_MS)
-        changes = [Change("add", f"fact {number}"), Change("summary", f"summary {number}")]
+        changes = [
+            MemoryChange("add", f"fact {number}"),
+            MemoryChange("summary", f"summary {number}"),
+        ]
         chat = ChatId(f"01{number:024d}")
         memory = apply_changes(memory, changes, Source(chat, 1, 2), times)
 
@@ -83,10 +86,10 @@ def test_changes_are_parsed_by_line_and_other_lines_are_ignored() -> None:
     )
 
     assert parse_changes(response, notes) == [
-        Change("add", "Plays chess"),
-        Change("update", "Lives in Paris", notes[0].id),
-        Change("delete", "", notes[1].id),
-        Change("summary", "Moving"),
+        MemoryChange("add", "Plays chess"),
+        MemoryChange("update", "Lives in Paris", notes[0].id),
+        MemoryChange("delete", "", notes[1].id),
+        MemoryChange("summary", "Moving"),
     ]
     assert len(parse_changes("ADD a\n" * 100, notes)) < 100
 
@@ -96,7 +99,10 @@ def test_deleted_entry_is_not_updated() -> None:
     before = extract(EMPTY, A, 1, 4, "Lives in Berlin")
     (entry,) = before.entries
     deleted = drop_entry(before, entry.id)
-    changes = [Change("update", "Lives in Paris", entry.id), Change("add", "lives in BERLIN")]
+    changes = [
+        MemoryChange("update", "Lives in Paris", entry.id),
+        MemoryChange("add", "lives in BERLIN"),
+    ]
 
     assert apply_changes(deleted, changes, Source(A, 5, 6), TIMES).entries == ()
 
@@ -104,7 +110,7 @@ def test_deleted_entry_is_not_updated() -> None:
 def test_updated_entry_is_deleted_with_a_message_of_either_source() -> None:
     """The text of an updated entry comes from two sessions."""
     before = extract(EMPTY, A, 1, 4, "Lives in Berlin")
-    change = Change("update", "Moved from Berlin to Paris", before.entries[0].id)
+    change = MemoryChange("update", "Moved from Berlin to Paris", before.entries[0].id)
     after = apply_changes(before, [change], Source(B, 1, 2), TIMES)
 
     assert {source.chat for source in after.entries[0].sources} == {A, B}
@@ -147,9 +153,9 @@ def test_switch_on_sets_the_time_from_which_messages_are_read() -> None:
 def test_entry_expires_with_its_messages(bound_ms: int, expires: int) -> None:
     """It expires with them or after the retention time; an update does not extend this."""
     times = TIMES._replace(bound_ms=bound_ms)
-    memory = apply_changes(EMPTY, [Change("add", "x")], Source(A, 1, 2), times)
+    memory = apply_changes(EMPTY, [MemoryChange("add", "x")], Source(A, 1, 2), times)
     again = apply_changes(
-        memory, [Change("update", "y", memory.entries[0].id)], Source(B, 1, 2), TIMES
+        memory, [MemoryChange("update", "y", memory.entries[0].id)], Source(B, 1, 2), TIMES
     )
 
     assert memory.entries[0].expires == expires

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.features.push.mentions import MENTIONS_MAX, find_mentions
+from chatserver.features.push.model import MENTIONS_MAX, find_mentions
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.features.search.model import Changes, DocumentRef
+from chatserver.features.search.model import DocumentRef, IndexChanges
 from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.protocol.frames import Message
 
@@ -16,8 +16,8 @@ def entry(seq: int, body: str = "", kind: str = "text", **more: Any) -> Message:
     return Message(seq, seq * 10, "g-1", f"m{seq}", "alice", f"r{seq}", kind, body, **more)
 
 
-def changes_of(*entries: Message) -> Changes:
-    changes = Changes()
+def changes_of(*entries: Message) -> IndexChanges:
+    changes = IndexChanges()
     add_entries(changes, entries)
     return changes
 

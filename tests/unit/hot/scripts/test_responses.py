@@ -53,7 +53,7 @@ def stop(scripts: ScriptRunner) -> int:
 
 def reserve(
     scripts: ScriptRunner,
-    wanted: int,
+    requested: int,
     *,
     chat: ChatId = CHAT,
     response: str = "t1",
@@ -66,7 +66,7 @@ def reserve(
         {
             "chat": chat,
             "response": response,
-            "wanted": wanted,
+            "requested": requested,
             "responses_max": responses_max,
             "tokens_max": 100,
             "hold_ms": HOLD_MS,

@@ -23,7 +23,6 @@ from chatserver.features.companions.providers.interface import (
 from chatserver.features.companions.providers.model_call import (
     CallLimits,
     RemainingLength,
-    ResponseEnd,
     stream_response,
 )
 from chatserver.features.companions.providers.scripted import Scripted
@@ -38,7 +37,7 @@ def request_for(model: str, text: str = "hello", tokens: int = 100) -> ModelRequ
 
 async def collect_response(
     request: ModelRequest, limits: CallLimits = LIMITS, bounds: BodyBounds | None = None
-) -> tuple[str, ResponseEnd]:
+) -> tuple[str, Finish]:
     pieces = [
         piece
         async for piece in stream_response(
@@ -46,7 +45,7 @@ async def collect_response(
         )
     ]
     *deltas, last = pieces
-    assert isinstance(last, ResponseEnd)
+    assert isinstance(last, Finish)
     return "".join(delta.text for delta in deltas if isinstance(delta, Delta)), last
 
 
@@ -76,15 +75,15 @@ async def test_endless_response_is_cut_at_its_limit() -> None:
     text, end = await collect_response(
         request_for("endless", tokens=10_000), bounds=BodyBounds(25, 1000)
     )
-    assert (len(text), end) == (25, ResponseEnd("length"))
+    assert (len(text), end) == (25, Finish("length"))
 
     text, end = await collect_response(request_for("endless", tokens=2))
-    assert (len(text), end) == (32, ResponseEnd("length"))
+    assert (len(text), end) == (32, Finish("length"))
 
 
 async def test_broken_response_keeps_its_text() -> None:
     """It is marked as broken and not retried."""
-    assert await collect_response(request_for("dies:2")) == ("word1 word2 ", ResponseEnd("broken"))
+    assert await collect_response(request_for("dies:2")) == ("word1 word2 ", Finish("broken"))
 
 
 async def test_stalled_response_keeps_its_text() -> None:
@@ -93,7 +92,7 @@ async def test_stalled_response_keeps_its_text() -> None:
 
     assert await collect_response(request_for("stalls:1"), limits) == (
         "word1 ",
-        ResponseEnd("late"),
+        Finish("late"),
     )
 
 

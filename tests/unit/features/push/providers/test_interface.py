@@ -8,38 +8,38 @@ import time
 import pytest
 
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.features.push.providers.interface import Outcome, classify, classify_failure
+from chatserver.features.push.providers.interface import PushOutcome, classify, classify_failure
 from chatserver.outbound.http_client import Answer, NotReached
 
 
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        (200, Outcome.SENT),
-        (201, Outcome.SENT),
-        (404, Outcome.GONE),
-        (410, Outcome.GONE),
-        (429, Outcome.BUSY),
-        (503, Outcome.DOWN),
-        (500, Outcome.UNKNOWN),
-        (502, Outcome.UNKNOWN),
-        (504, Outcome.UNKNOWN),
-        (301, Outcome.REFUSED),
-        (400, Outcome.REFUSED),
-        (403, Outcome.REFUSED),
-        (413, Outcome.REFUSED),
+        (200, PushOutcome.SENT),
+        (201, PushOutcome.SENT),
+        (404, PushOutcome.GONE),
+        (410, PushOutcome.GONE),
+        (429, PushOutcome.BUSY),
+        (503, PushOutcome.DOWN),
+        (500, PushOutcome.UNKNOWN),
+        (502, PushOutcome.UNKNOWN),
+        (504, PushOutcome.UNKNOWN),
+        (301, PushOutcome.REFUSED),
+        (400, PushOutcome.REFUSED),
+        (403, PushOutcome.REFUSED),
+        (413, PushOutcome.REFUSED),
     ],
 )
-def test_status_has_one_outcome(status: int, outcome: Outcome) -> None:
+def test_status_has_one_outcome(status: int, outcome: PushOutcome) -> None:
     """After most server errors, the push may have been accepted."""
     assert classify(Answer(status, {}, b"")).outcome is outcome
 
 
 def test_failure_outcome_depends_on_whether_the_request_was_sent() -> None:
     """Without a connection the push was not accepted; without a response the result is unknown."""
-    assert classify_failure(NotReached("refused")).outcome is Outcome.DOWN
-    assert classify_failure(Unavailable("no answer")).outcome is Outcome.UNKNOWN
-    assert classify_failure(BadRequest("a private address")).outcome is Outcome.REFUSED
+    assert classify_failure(NotReached("refused")).outcome is PushOutcome.DOWN
+    assert classify_failure(Unavailable("no answer")).outcome is PushOutcome.UNKNOWN
+    assert classify_failure(BadRequest("a private address")).outcome is PushOutcome.REFUSED
 
 
 @pytest.mark.parametrize(

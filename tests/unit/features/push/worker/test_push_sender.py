@@ -12,7 +12,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import Unavailable
 from chatserver.features.push.model import Notice, Subscription
-from chatserver.features.push.providers.interface import Outcome, SendResult
+from chatserver.features.push.providers.interface import PushOutcome, SendResult
 from chatserver.features.push.worker import push_sender as module
 from chatserver.features.push.worker.push_sender import PushSender
 from tests.support.deadlines import EXIT_S
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.constants(
 )
 
 NOTICE = Notice(ChatId("c"), Seq(7), 1, UserId("alice"), "alice", "", "hi", 1, 1)
-SENT = SendResult(Outcome.SENT)
-DOWN = SendResult(Outcome.DOWN)
+SENT = SendResult(PushOutcome.SENT)
+DOWN = SendResult(PushOutcome.DOWN)
 
 
 def device(name: str, service: str = "one") -> Subscription:
@@ -103,9 +103,11 @@ async def test_temporarily_refused_push_is_retried_up_to_the_limit(
     assert [retry for name, retry in services.claims if name == "down"] == [False, True, True]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SENT, Outcome.UNKNOWN, Outcome.REFUSED, Outcome.GONE])
+@pytest.mark.parametrize(
+    "outcome", [PushOutcome.SENT, PushOutcome.UNKNOWN, PushOutcome.REFUSED, PushOutcome.GONE]
+)
 async def test_push_with_unknown_or_final_outcome_is_not_retried(
-    services: FakeServices, outcome: Outcome
+    services: FakeServices, outcome: PushOutcome
 ) -> None:
     """A device that no longer exists is deleted, others are not."""
     services.results = {"d": [SendResult(outcome)]}
@@ -113,7 +115,7 @@ async def test_push_with_unknown_or_final_outcome_is_not_retried(
     await services.deliver(device("d"))
 
     assert services.sent == ["d"]
-    assert services.deleted == (["d"] if outcome is Outcome.GONE else [])
+    assert services.deleted == (["d"] if outcome is PushOutcome.GONE else [])
 
 
 async def test_push_without_a_claim_is_not_sent(services: FakeServices) -> None:
@@ -157,7 +159,9 @@ async def test_circuit_opens_after_repeated_failures_of_a_service(
 ) -> None:
     """While the circuit is open, pushes to the service are dropped at once."""
     monkeypatch.setattr(module, "OPEN_S", 3600.0)
-    services.results = {f"d{n}": [SendResult(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
+    services.results = {
+        f"d{n}": [SendResult(PushOutcome.UNKNOWN)] for n in range(module.FAILURES_MAX)
+    }
     for n in range(module.FAILURES_MAX):
         await services.sender.deliver(device(f"d{n}"), NOTICE)
 
@@ -170,7 +174,9 @@ async def test_circuit_opens_after_repeated_failures_of_a_service(
 
 async def test_busy_device_does_not_delay_other_devices(services: FakeServices) -> None:
     """A service may rate-limit a single device."""
-    services.results = {"d": [SendResult(Outcome.BUSY, retry_after_s=3600.0, is_device_only=True)]}
+    services.results = {
+        "d": [SendResult(PushOutcome.BUSY, retry_after_s=3600.0, is_device_only=True)]
+    }
 
     await services.sender.deliver(device("d"), NOTICE)
     await asyncio.wait_for(services.sender.deliver(device("e"), NOTICE), 10)
@@ -181,8 +187,8 @@ async def test_busy_device_does_not_delay_other_devices(services: FakeServices) 
 async def test_deleted_device_has_the_time_of_its_deletion(services: FakeServices) -> None:
     """The time comes from the service, or else from the registration that the push used."""
     services.results = {
-        "with-time": [SendResult(Outcome.GONE, gone_ms=7)],
-        "without-time": [SendResult(Outcome.GONE)],
+        "with-time": [SendResult(PushOutcome.GONE, gone_ms=7)],
+        "without-time": [SendResult(PushOutcome.GONE)],
     }
 
     for name in services.results:
@@ -195,7 +201,7 @@ async def test_deleted_device_has_the_time_of_its_deletion(services: FakeService
 
 async def test_retry_after_of_a_service_is_respected(services: FakeServices) -> None:
     """The delay applies to all pushes of the service."""
-    services.results = {"d": [SendResult(Outcome.BUSY, retry_after_s=0.05), SENT]}
+    services.results = {"d": [SendResult(PushOutcome.BUSY, retry_after_s=0.05), SENT]}
     clock = asyncio.get_running_loop()
     started = clock.time()
 
