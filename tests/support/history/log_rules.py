@@ -185,5 +185,4 @@ def _iter_known(index: HistoryIndex) -> Iterator[tuple[tuple[str, int], float]]:
         if sighting.t is not None:
             yield (sighting.chat, sighting.entry.seq), sighting.t
     for ack, _ in index.placed_acks():
-        if not ack.dup:
-            yield (ack.chat, ack.seq), ack.t
+        yield (ack.chat, ack.seq), ack.t

@@ -12,11 +12,13 @@ following is excused in a history with `Lost` events, for events before the devi
   that was deleted since.
 
 `remove_lost` returns the history without these events. The ack of a moved entry gets its new seq,
-and is marked as a duplicate, because the entry got that seq later. All rules apply to the result.
+is marked as a duplicate, and does not count as the time when the entry was known, because the entry
+got that seq later. All rules apply to the result.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 
@@ -160,7 +162,7 @@ class _LossFilter:
         final = self._of.get(key)
         if final is not None:
             return msgspec.structs.replace(
-                answer, seq=final.seq, ts=final.ts, mid=final.mid, dup=True
+                answer, seq=final.seq, ts=final.ts, mid=final.mid, dup=True, t=math.inf
             )
         code, asked = self._refused.get(key), self._asked.get(key)
         if code == "not_found" and self._was_removed(answer.user, answer.chat):
