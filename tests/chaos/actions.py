@@ -15,8 +15,8 @@ import psutil
 
 from tests.chaos.devices import RawDevice, SdkDevice
 from tests.chaos.simulation import Action, Simulation
+from tests.support.history.events import Requested
 from tests.support.stack import start_async
-from tests.support.story import Asked
 
 EMOJI = ("👍", "❤️", "🎉", "")
 
@@ -41,11 +41,11 @@ class Actions:
     def _request(self, user: int, chat: int, kind: Any, device: int = 0, **more: Any) -> None:
         ref = f"{kind}-{next(self._simulation.refs)}"
         names = (self._simulation.users[user], self._simulation.chats[chat])
-        asked = Asked(self._simulation.now(), *names, ref, kind, **more)
+        asked = Requested(self._simulation.now(), *names, ref, kind, **more)
         chosen = self._simulation.devices[user][device]
         if isinstance(chosen, RawDevice) and (kind != "send" or not chosen.is_online):
             chosen = self._simulation.first(user)
-        self._simulation.story.scenes.append(asked)
+        self._simulation.history.events.append(asked)
         self._simulation.spawn(chosen.perform(asked), f"{ref} of {chosen.name}")
 
     # user actions
@@ -56,7 +56,7 @@ class Actions:
             self._request(user, chat, "send", device, body=body)
 
     async def _do_send_as_all(self, chat: int, count: int) -> None:
-        names = self._simulation.story.chats[self._simulation.chats[chat]]
+        names = self._simulation.history.chats[self._simulation.chats[chat]]
         for user, name in enumerate(self._simulation.users):
             if name in names:
                 await self._do_send(user, user % 2, chat, count)

@@ -1,4 +1,4 @@
-"""Devices of the users in a story: most use the Python SDK, some the protocol directly.
+"""Devices of the users in a simulation: most use the Python SDK, some the protocol directly.
 
 A device performs each requested operation, retrying with the same ref until the outcome is known,
 and records everything that it receives.
@@ -16,26 +16,25 @@ import msgspec
 from chatserver.client import ChatClient, MemoryStore, events
 from chatserver.client.model import Entry
 from chatserver.errors import ChatError
-from tests.support.observations import Acked, Refused
-from tests.support.rawchat import Failed, RawChat
-from tests.support.recorder import Recorder
-from tests.support.story import (
-    Answered,
-    Asked,
+from tests.support.history.events import (
     Delivered,
+    Event,
+    History,
     Kept,
     Line,
+    LogEntry,
     Notified,
     Page,
     ReadMark,
+    Requested,
+    Responded,
     Restarted,
-    Scene,
-    Shown,
     Skipped,
     Unstored,
     Watermark,
     Withdrawn,
 )
+from tests.support.rawchat import Failed, RawChat
 from tests.support.wire import Ended
 
 OPEN_S = 60.0  # all gateways may be starting on a busy machine
@@ -44,19 +43,19 @@ PAGE = 100
 TEMPORARY = {"unavailable", "overloaded", "rate_limited"}
 
 
-def shown_of(entry: Entry) -> Shown:
-    """Convert an entry to the story format."""
-    return Shown(*(getattr(entry, name) for name in Shown.__struct_fields__))
+def shown_of(entry: Entry) -> LogEntry:
+    """Convert an entry to the history format."""
+    return LogEntry(*(getattr(entry, name) for name in LogEntry.__struct_fields__))
 
 
-class SceneRecorder(Protocol):
-    """Records the scenes of a story."""
+class EventRecorder(Protocol):
+    """Records the events of a history."""
 
     def now(self) -> float:
-        """Return the seconds since the story began."""
+        """Return the seconds since the run began."""
 
-    def record(self, scene: Scene) -> None:
-        """Record a scene."""
+    def record(self, event: Event) -> None:
+        """Record an event."""
 
 
 class SdkDevice:
@@ -65,13 +64,13 @@ class SdkDevice:
     is_sdk = True
 
     def __init__(
-        self, scenes: SceneRecorder, user: str, name: str, url: str, token: Callable[[], str]
+        self, recorder: EventRecorder, user: str, name: str, url: str, token: Callable[[], str]
     ) -> None:
         self.user = user
         self.name = name
         self.problems: list[str] = []
         self.waits: list[float] = []  # the delay before each reconnect
-        self._scenes = scenes
+        self._recorder = recorder
         self._url = url
         self._get_token = token
         self._store = MemoryStore()
@@ -134,8 +133,8 @@ class SdkDevice:
                 self.problems.append(f"{self.name} ended: {exc!r}")
 
     def _handle_event(self, event: events.Event) -> None:
-        now, names = self._scenes.now(), (self.user, self.name)
-        add = self._scenes.record
+        now, names = self._recorder.now(), (self.user, self.name)
+        add = self._recorder.record
         match event:
             case events.MessageAdded(chat, entry) | events.MemberChanged(chat, entry):
                 add(Delivered(now, *names, chat, shown_of(entry)))
@@ -152,9 +151,9 @@ class SdkDevice:
             case events.SignalReceived(_, _, str() as chat, _):
                 add(Notified(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
-                add(Answered(now, self.user, chat, ref, "", seq, ts, mid, self.name))
+                add(Responded(now, self.user, chat, ref, "", seq, ts, mid, self.name))
             case events.Refused(ref, chat, error):
-                add(Answered(now, self.user, chat, ref, error.code, device=self.name))
+                add(Responded(now, self.user, chat, ref, error.code, device=self.name))
             case events.StoredUpto(chat, upto):
                 add(Watermark(now, *names, chat, upto))
             case events.Skipped(chat, after, upto):
@@ -175,8 +174,10 @@ class SdkDevice:
 
         async def read() -> None:
             for entry in await self.read_whole(chat):
-                now = self._scenes.now()
-                self._scenes.record(Delivered(now, self.user, self.name, chat, entry, is_read=True))
+                now = self._recorder.now()
+                self._recorder.record(
+                    Delivered(now, self.user, self.name, chat, entry, is_read=True)
+                )
 
         task = asyncio.create_task(read(), name=f"{self.name} reads {chat}")
         self._reading.add(task)
@@ -184,7 +185,7 @@ class SdkDevice:
 
     # operations
 
-    async def perform(self, asked: Asked) -> None:
+    async def perform(self, asked: Requested) -> None:
         """Perform a message operation. The response arrives as an event."""
         client = await self.ready()
         chat, ref = asked.chat, asked.ref
@@ -224,9 +225,8 @@ class SdkDevice:
             return  # the newest page and all earlier entries would count as delivered
         with contextlib.suppress(ChatError):
             page = await client.history(chat, before=before, limit=20)
-            seqs = tuple(entry.seq for entry in page.entries)
-            now = self._scenes.now()
-            self._scenes.record(Page(now, self.user, chat, seqs))
+            entries = tuple(map(shown_of, page.entries))
+            self._recorder.record(Page(self._recorder.now(), self.user, chat, entries))
 
     # end of the run
 
@@ -260,7 +260,7 @@ class SdkDevice:
         kept = tuple(map(shown_of, self._client.messages(chat)))
         return Kept(self.user, self.name, chat, kept)
 
-    async def read_whole(self, chat: str) -> tuple[Shown, ...]:
+    async def read_whole(self, chat: str) -> tuple[LogEntry, ...]:
         """Read the whole history of a chat."""
         entries: list[Entry] = []
 
@@ -296,14 +296,14 @@ class SdkDevice:
     async def list_marks(self) -> None:
         """Record the user's read marks from the server. It may fail."""
         client = await self.ready()
-        asked = self._scenes.now()
+        asked = self._recorder.now()
         try:
             page = await client.chats(limit=PAGE)
         except ChatError:
             return
-        now = self._scenes.now()
+        now = self._recorder.now()
         for chat in page.chats:
-            self._scenes.record(ReadMark(asked, now, self.user, chat.id, chat.read))
+            self._recorder.record(ReadMark(asked, now, self.user, chat.id, chat.read))
 
     def unstored(self, chat: str) -> Unstored:
         """Return the device's operations in a chat that are not confirmed as stored."""
@@ -334,11 +334,11 @@ class RawDevice:
 
     is_sdk = False
 
-    def __init__(self, scenes: SceneRecorder, chat: RawChat) -> None:
+    def __init__(self, recorder: EventRecorder, chat: RawChat) -> None:
         self.user = chat.user
         self.name = chat.device
         self.chat = chat
-        self._scenes = scenes
+        self._recorder = recorder
         self._reading: set[asyncio.Task[None]] = set()
         self.problems: list[str] = []
         self._frames_taken = 0
@@ -346,9 +346,9 @@ class RawDevice:
         self._epoch = ""
 
     @property
-    def recorder(self) -> Recorder:
-        """The recorder of its observations, for the protocol checker."""
-        return self.chat.recorder
+    def inbox(self) -> History:
+        """The history of the device alone, to check its inbox."""
+        return self.chat.recorder.history
 
     @property
     def is_online(self) -> bool:
@@ -360,32 +360,29 @@ class RawDevice:
         chats = self.chat.of_type("event", kind="chat")
         return sum("since" in event.get("info", {}) for event in chats)
 
-    async def perform(self, asked: Asked) -> None:
+    async def perform(self, asked: Requested) -> None:
         """Send a message. Only the SDK devices perform other operations."""
         assert asked.kind == "send", asked
         await self.chat.send_nowait(asked.chat, asked.body, asked.ref)
 
     def collect(self) -> None:
         """Record the frames that arrived since the last call."""
-        add, now = self._scenes.record, self._scenes.now()
-        seen = self.recorder.run.seen
+        add, now = self._recorder.record, self._recorder.now()
+        seen = self.inbox.events
         recorded, self._recorded = seen[self._recorded :], len(seen)
         # Record acks first: a watermark in the same batch may confirm them, but never an earlier
         # one.
         for each in recorded:
             match each:
-                case Acked():
-                    place = (each.seq, each.ts, each.mid, self.name)
-                    add(Answered(now, each.user, each.chat, each.ref, "", *place))
-                case Refused(code=code) if code not in TEMPORARY:
-                    add(Answered(now, each.user, each.chat, each.ref, code, device=self.name))
+                case Responded(code=code) if code not in TEMPORARY:
+                    add(msgspec.structs.replace(each, t=now, conn=0, dup=False))
                 case _:
                     pass
         frames, self._frames_taken = self.chat.frames[self._frames_taken :], len(self.chat.frames)
         for frame in frames:
             self._check_epoch(frame)
-            for scene in self._scenes_of(frame, now):
-                add(scene)
+            for event in self._events_of(frame, now):
+                add(event)
             if frame["type"] in {"too_long", "reset"}:
                 for line in frame["chats"]:
                     self._catch_up(line["chat"])
@@ -410,11 +407,11 @@ class RawDevice:
         refs = tuple(ref for ref, (pending, _) in waiting if pending.chat == chat)
         return Unstored(self.user, self.name, chat, refs)
 
-    def _scenes_of(self, frame: dict[str, Any], now: float) -> list[Any]:
+    def _events_of(self, frame: dict[str, Any], now: float) -> list[Any]:
         names = (now, self.user, self.name)
         match frame:
             case {"type": "event", "message": entry, "chat": chat}:
-                shown = msgspec.convert(entry, Shown)
+                shown = msgspec.convert(entry, LogEntry)
                 return [Delivered(*names, chat, shown, event=frame.get("seq", 0))]
             case {"type": "event" | "signal", "chat": chat, "kind": what}:
                 return [Notified(*names, chat, what, frame.get("seq", 0))]
@@ -440,9 +437,9 @@ class RawDevice:
                     pass
                 else:
                     for fields in page["messages"]:
-                        entry = msgspec.convert(fields, Shown)
-                        names = (self._scenes.now(), self.user, self.name, chat)
-                        self._scenes.record(Delivered(*names, entry, is_read=True))
+                        entry = msgspec.convert(fields, LogEntry)
+                        names = (self._recorder.now(), self.user, self.name, chat)
+                        self._recorder.record(Delivered(*names, entry, is_read=True))
                         place = entry.seq
                     more = page["more"]
                     continue

@@ -15,23 +15,23 @@ import msgspec
 
 from tests.chaos.devices import RawDevice, SdkDevice
 from tests.chaos.full_stack import PASSIVE_USERS_MAX, FullStack
-from tests.chaos.simulation import GROUPS, PAIRS, SETTLE_S, Simulation, shown_of_item
-from tests.support.checker import Violation
-from tests.support.links import BareLink
-from tests.support.servers.push_service import Browser
-from tests.support.story import (
-    Answered,
-    Asked,
+from tests.chaos.simulation import GROUPS, PAIRS, SETTLE_S, Simulation
+from tests.support.history.events import (
+    LogEntry,
     Lost,
     MembershipPeriods,
     PushesRead,
     PushSent,
     ReadMark,
+    Requested,
     Restarted,
-    Shown,
     Unread,
     Unstored,
 )
+from tests.support.history.violation import Violation
+from tests.support.links import BareLink
+from tests.support.recorder import entry_of_item
+from tests.support.servers.push_service import Browser
 
 ABSENT = 3  # users without a device; each has a direct chat, and all are in the last small group
 LARGE_USERS = 14  # initial members with devices; the other users join later
@@ -135,28 +135,26 @@ class FullSimulation(Simulation):
         await self._wait(self._have_all_restarted, "all devices are reset")
 
     def _have_all_restarted(self) -> bool:
-        last = max((s.t for s in self.story.scenes if isinstance(s, Lost)), default=None)
+        last = max((lost.t for lost in self.history.all_of(Lost)), default=None)
         if last is None:
             return True
-        scenes = self.story.scenes
-        starts = {
-            s.device for s in scenes if isinstance(s, Restarted) and s.is_new_epoch and s.t > last
-        }
+        restarts = self.history.all_of(Restarted)
+        starts = {each.device for each in restarts if each.is_new_epoch and each.t > last}
         return starts >= {device.name for device in self._all()}
 
-    async def _read_log(self, chat: str) -> tuple[Shown, ...]:
+    async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
         # Read DynamoDB first. An entry archived meanwhile is then in at least one of the two
         # results.
         items = await self.stack.read_items(chat)
         found = {entry["seq"]: entry for entry in await self.full.read_archive(chat)}
-        entries = {seq: msgspec.convert(entry, Shown) for seq, entry in found.items()}
+        entries = {seq: msgspec.convert(entry, LogEntry) for seq, entry in found.items()}
         for item in items:
             seq, rev = int(item["seq"]["N"]), int(item.get("rev", {"N": "0"})["N"])
             if seq not in found or found[seq].get("rev", 0) <= rev:
-                entries[seq] = shown_of_item(item)
+                entries[seq] = entry_of_item(item)
         return tuple(entries[seq] for seq in sorted(entries))
 
-    async def _read_all(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _read_all(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         start = self.now()
         await self._count_unread(logs)
         await super()._read_all(logs)
@@ -167,16 +165,16 @@ class FullSimulation(Simulation):
         await self._record_pushes(logs)
         self._slowest["marks, watermarks and pushes"] = self.now() - start
 
-    async def _count_unread(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _count_unread(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         for device in self.sdk():
             for chat, read, unread in await device.read_counts():
                 if chat in logs:
-                    self.story.scenes.append(Unread(device.user, device.name, chat, read, unread))
+                    self.history.events.append(Unread(device.user, device.name, chat, read, unread))
 
-    async def _read_marks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _read_marks(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         """Read the read marks of all users from DynamoDB, once they are stored."""
         for chat, log in logs.items():
-            members = set(MembershipPeriods(self.story.chats[chat], log).members()) & set(
+            members = set(MembershipPeriods(self.history.chats[chat], log).members()) & set(
                 self.users
             )
             give_up = self.now() + SETTLE_S / 4
@@ -187,19 +185,19 @@ class FullSimulation(Simulation):
                 if now > give_up or all(read >= len(log) for read in reads.values()):
                     break
                 await asyncio.sleep(0.2)
-            self.story.scenes += [
+            self.history.events += [
                 ReadMark(now, self.now(), user, chat, read, is_final=True)
                 for user, read in reads.items()
             ]
 
-    async def _read_watermarks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _read_watermarks(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         """Wait for confirmations of the operations that are not known to be stored.
 
         The SDK asks after some seconds; a protocol device is notified when it reconnects.
         """
         give_up = self.now() + SETTLE_S / 4
         periods = {
-            chat: MembershipPeriods(self.story.chats[chat], log) for chat, log in logs.items()
+            chat: MembershipPeriods(self.history.chats[chat], log) for chat, log in logs.items()
         }
 
         def waiting(devices: Sequence[SdkDevice | RawDevice]) -> list[Unstored]:
@@ -215,13 +213,13 @@ class FullSimulation(Simulation):
             await device.chat.abort()  # its `live` loop reconnects
         while waiting(self._all()) and self.now() < give_up:
             await asyncio.sleep(0.1)
-        self.story.scenes += waiting(self._all())
+        self.history.events += waiting(self._all())
 
-    async def _record_pushes(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         large = tuple(
             chat
             for chat, log in logs.items()
-            if len(MembershipPeriods(self.story.chats[chat], log).members()) > SMALL_MEMBERS_MAX
+            if len(MembershipPeriods(self.history.chats[chat], log).members()) > SMALL_MEMBERS_MAX
         )
         seen = {one.user: 0 for one in self.absent}
         give_up = self.now() + PUSH_S
@@ -231,18 +229,18 @@ class FullSimulation(Simulation):
                 for push in taken[seen[one.user] :]:
                     notice = one.browser.read(push)
                     place = (notice["chat"], notice["seq"], notice["ts"])
-                    self.story.scenes.append(PushSent(push.t - self._start, one.user, *place))
+                    self.history.events.append(PushSent(push.t - self._start, one.user, *place))
                 seen[one.user] = len(taken)
             if self.now() > give_up or self._has_pushes(logs, large):
                 break
             await asyncio.sleep(0.1)
-        self.story.scenes += [PushesRead(one.user, large) for one in self.absent]
+        self.history.events += [PushesRead(one.user, large) for one in self.absent]
 
-    def _has_pushes(self, logs: dict[str, tuple[Shown, ...]], large: tuple[str, ...]) -> bool:
-        sent = {(s.user, s.chat, s.seq) for s in self.story.scenes if isinstance(s, PushSent)}
+    def _has_pushes(self, logs: dict[str, tuple[LogEntry, ...]], large: tuple[str, ...]) -> bool:
+        sent = {(push.user, push.chat, push.seq) for push in self.history.all_of(PushSent)}
         for one in self.absent:
             for chat, log in logs.items():
-                since = MembershipPeriods(self.story.chats[chat], log).open_since(one.user)
+                since = MembershipPeriods(self.history.chats[chat], log).open_since(one.user)
                 newest = [e.seq for e in log if e.kind == "text" and not e.deleted]
                 is_due = since is not None and bool(newest) and newest[-1] >= since
                 if is_due and chat not in large and (one.user, chat, newest[-1]) not in sent:
@@ -255,7 +253,7 @@ class FullSimulation(Simulation):
 
     def acks(self) -> int:
         """Return the number of successful operations."""
-        return sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
+        return len(self.history.acks())
 
     def slowest(self) -> str:
         """Return the longest waits at the end of the round, with their durations."""
@@ -265,4 +263,4 @@ class FullSimulation(Simulation):
 
     def asked(self) -> int:
         """Return the number of requested operations."""
-        return sum(isinstance(scene, Asked) for scene in self.story.scenes)
+        return len(self.history.all_of(Requested))

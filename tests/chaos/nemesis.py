@@ -23,9 +23,9 @@ from tests.chaos.actions import Actions
 from tests.chaos.full_simulation import FullSimulation
 from tests.chaos.full_stack import CLOCKS, LINKS, cut_log
 from tests.chaos.simulation import Action
+from tests.support.history.events import Lost
 from tests.support.servers.tcp_proxy import Direction
 from tests.support.stack import START_S, start_async
-from tests.support.story import Lost
 
 PROBE = "chaos:probe"  # a counter in Redis that shows whether recent writes were lost
 Args = tuple[int, ...]
@@ -165,7 +165,9 @@ class Nemesis(Actions):
         return redis.asyncio.Redis.from_url(url, socket_timeout=60)
 
     def _record_loss(self, what: str, t: float | None = None) -> None:
-        self._simulation.story.scenes.append(Lost(self._simulation.now() if t is None else t, what))
+        self._simulation.history.events.append(
+            Lost(self._simulation.now() if t is None else t, what)
+        )
 
     # other servers
 

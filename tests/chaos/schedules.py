@@ -3,7 +3,7 @@
 A seed is one schedule of about 30 seconds: users chat on a `FullStack` while faults happen, then
 the system becomes idle and the checkers run. Each job is a process with its own stack that serves
 one seed after the other, with new users and chats for each; after a violation it starts a new
-stack. It prints one line for each seed; for a failed seed the folder keeps the report, the story,
+stack. It prints one line for each seed; for a failed seed the folder keeps the report, the history,
 the script and all logs. Exits with 1 if a seed failed.
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
+from tests.chaos.expected_members import ExpectedMembers
 from tests.chaos.full_simulation import ABSENT, CHATS, LARGE_GROUP
 from tests.chaos.nemesis import FAULTS
 from tests.chaos.simulation import GROUPS, USERS, Action, pairs_of
@@ -20,7 +21,6 @@ STEP_MS = (10, 120)
 CALM = 0.25
 FAULTS_IN_PERIOD = (1, 2)
 KINDS_OF_SEED = 0.6
-MANY_MEMBERS, FEW_MEMBERS = 10, 5  # more members than `fanout_members_max`, and well below it
 RARE = {"kill_redis", "cut_redis_log", "flush_redis", "renew_gateways", "kill_dynamodb"}
 RARE_MAX = 2  # of one kind in a script, because each recovery takes seconds
 
@@ -58,11 +58,9 @@ class _Writer:
         count = max(1, round(len(kinds) * KINDS_OF_SEED)) if kinds else 0
         self._kinds = self._rng.sample(kinds, count)
         self._script: list[Action] = []
-        self._members = [list(users) for users in GROUPS]
-        self._members += [list(pair) for pair in pairs_of(1)]
-        self._members += [[number] for number in range(ABSENT)]
-        self._members.append(list(range(USERS)))
-        assert len(self._members) == CHATS
+        alone = [[number] for number in range(ABSENT)]
+        self._members = ExpectedMembers([*GROUPS, *pairs_of(1), *alone, range(USERS)])
+        assert len(self._members.of) == CHATS
         self._faults: dict[str, int] = {}
 
     def write(self) -> list[Action]:
@@ -80,7 +78,7 @@ class _Writer:
                 self._add("wait", step)
                 left -= step
         self._add("quiesce")
-        for chat, members in enumerate(self._members):
+        for chat, members in enumerate(self._members.of):
             self._add("send", members[0], 0, chat, 1)
         return self._script
 
@@ -101,7 +99,7 @@ class _Writer:
         return self._rng.randrange(LARGE_GROUP)
 
     def _member(self, chat: int) -> int:
-        return self._rng.choice(self._members[chat])
+        return self._rng.choice(self._members.of[chat])
 
     def _add_user_action(self) -> None:
         rng = self._rng
@@ -125,13 +123,15 @@ class _Writer:
             case "change_foreign":
                 self._add("change_foreign", user, chat, which)
             case "join_or_leave":
-                self._join_or_leave(rng.choice((group, group, LARGE_GROUP)), user)
+                chat = rng.choice((group, group, LARGE_GROUP))
+                self._script += self._members.join_or_leave(chat, user)
             case "invite_or_remove":
-                self._invite_or_remove(rng.choice((group, group, LARGE_GROUP)), user)
+                chat = rng.choice((group, group, LARGE_GROUP))
+                self._script += self._members.invite_or_remove(chat, user)
             case "resize":
-                self._resize(group)
+                self._script += self._members.resize(group)
             case "rename":
-                self._add("rename", self._members[group][0], group)
+                self._add("rename", self._members.of[group][0], group)
             case "read_page":
                 self._add("read_page", user, chat, which)
             case "mark":
@@ -142,33 +142,3 @@ class _Writer:
                 self._add("list", user)
             case _:
                 self._add("restart_device", user, device)
-
-    def _join_or_leave(self, chat: int, user: int) -> None:
-        members = self._members[chat]
-        if user not in members:
-            members.append(user)
-            self._add("join", user, chat)
-        elif user != members[0]:
-            members.remove(user)
-            self._add("leave", user, chat)
-
-    def _invite_or_remove(self, chat: int, user: int) -> None:
-        members = self._members[chat]
-        if user not in members:
-            members.append(user)
-            self._add("invite", members[0], chat, user)
-        elif user != members[0]:
-            members.remove(user)
-            self._add("remove", members[0], chat, user)
-
-    def _resize(self, chat: int) -> None:
-        members = self._members[chat]
-        others = [user for user in range(USERS) if user not in members]
-        if len(members) > (MANY_MEMBERS + FEW_MEMBERS) // 2:
-            for user in members[FEW_MEMBERS:]:
-                members.remove(user)
-                self._add("leave", user, chat)
-        else:
-            for user in others[: MANY_MEMBERS - len(members)]:
-                members.append(user)
-                self._add("join", user, chat)

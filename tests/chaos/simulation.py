@@ -1,8 +1,8 @@
-"""A simulation: twenty users with two devices each, three gateways, and the story of their chats.
+"""A simulation: twenty users with two devices each, three gateways, and their history.
 
 `Actions` performs a script in a `Simulation`, one action after the other, without waiting for its
 effects. A round ends with `finish_and_check`, which waits until the system is idle, reads
-everything and runs the checkers. Each round has new chats, but the same users, devices and
+everything and runs the checker. Each round has new chats, but the same users, devices and
 processes.
 """
 
@@ -21,24 +21,23 @@ import redis.asyncio
 
 from tests.chaos.devices import RawDevice, SdkDevice
 from tests.chaos.world import Person
-from tests.support.checker import Violation, check, report
-from tests.support.observations import Run
-from tests.support.recorder import Recorder
+from tests.support.history.checker import check, check_inboxes, find_undelivered
+from tests.support.history.events import (
+    Event,
+    Final,
+    History,
+    LogEntry,
+    MembershipPeriods,
+    Requested,
+    Responded,
+    Stored,
+    dump_history,
+)
+from tests.support.history.violation import Violation, report
+from tests.support.recorder import Recorder, entry_of_item
 from tests.support.servers.processes import eventually
 from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import Fleet, Stack
-from tests.support.story import (
-    Answered,
-    Asked,
-    Final,
-    MembershipPeriods,
-    Scene,
-    Shown,
-    Stored,
-    Story,
-    dump_story,
-)
-from tests.support.storycheck import check_story, find_undelivered_entries
 
 USERS = 20
 GROUPS = (range(14), range(6, 14), range(10, 15))  # the first user of each group owns it
@@ -75,7 +74,7 @@ class Simulation:
         self.stack = stack
         self.fleet = fleet
         self.seed = seed
-        self.story = Story()
+        self.history = History()
         self.script: list[Action] = []
         self.is_resting = True  # `World` users send nothing automatically here
         self._done = 0  # successful operations in all rounds
@@ -97,10 +96,10 @@ class Simulation:
         """Return the seconds since the simulation was created."""
         return time.monotonic() - self._start
 
-    def record(self, scene: Scene) -> None:
-        """Record a scene; drop late marks of chats of earlier rounds."""
-        if getattr(scene, "chat", "") not in self._former:
-            self.story.scenes.append(scene)
+    def record(self, event: Event) -> None:
+        """Record an event; drop late marks of chats of earlier rounds."""
+        if getattr(event, "chat", "") not in self._former:
+            self.history.events.append(event)
 
     def ports(self) -> list[int]:
         """Return the gateway ports for `World` users."""
@@ -116,7 +115,7 @@ class Simulation:
             is_raw = number % RAW_EVERY == RAW_EVERY - 1
             second = self._new_raw(user, number) if is_raw else self._new_sdk(user, 1, None)
             self.devices.append([first, second])
-            self.story.devices[user] = [first.name, second.name]
+            self.history.devices[user] = [first.name, second.name]
         await asyncio.gather(*(device.open() for device in self.sdk()))
         await eventually(self._are_all_online, SETTLE_S, "all devices are online")
         return self
@@ -175,8 +174,8 @@ class Simulation:
     async def begin(self) -> None:
         """Open the chats of a round."""
         self.round += 1
-        self._former.update(self.story.chats)
-        self.story = Story(devices=self.story.devices)
+        self._former.update(self.history.chats)
+        self.history = History(devices=self.history.devices)
         opening = [self._open_group(users) for users in GROUPS]
         opening += [self._open_direct(a, b) for a, b in pairs_of(self.round)]
         self.chats = list(await asyncio.gather(*opening))
@@ -198,7 +197,7 @@ class Simulation:
 
         device = self.first(owner)
         assert not await device.retry(create)
-        self.story.chats[found[-1]] = names
+        self.history.chats[found[-1]] = names
         await self.change(owner, found[-1], "update", "open")
         return found[-1]
 
@@ -212,7 +211,7 @@ class Simulation:
             found.append((await client.open_direct(other)).id)
 
         assert not await self.first(a).retry(open_it)
-        self.story.chats[found[-1]] = [self.users[a], other]
+        self.history.chats[found[-1]] = [self.users[a], other]
         return found[-1]
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -229,9 +228,9 @@ class Simulation:
     ) -> None:
         ref = f"{kind}-{next(self.refs)}"
         name, who = self.users[user], "" if subject is None else self.users[subject]
-        asked = Asked(self.now(), name, chat, ref, kind, body, subject=who)
-        story = self.story
-        story.scenes.append(asked)
+        asked = Requested(self.now(), name, chat, ref, kind, body, subject=who)
+        history = self.history
+        history.events.append(asked)
 
         async def ask(client: Any) -> None:
             match kind:
@@ -249,7 +248,7 @@ class Simulation:
                     await client.update_chat(chat, name=body, ref=ref)
 
         code = await self.first(user).retry(ask)
-        story.scenes.append(Answered(self.now(), name, chat, ref, code))
+        history.events.append(Responded(self.now(), name, chat, ref, code))
 
     # end of a round
 
@@ -262,9 +261,7 @@ class Simulation:
         try:
             await self._wait_until_idle()
             logs = await self._read_logs()
-            await self._wait(
-                lambda: not self._find_missing_deliveries(logs), "everything is delivered"
-            )
+            await self._wait(lambda: not find_undelivered(self.history), "everything is delivered")
             await self._read_all(logs)
         except Exception as exc:
             # After a failure, report the violations in what was recorded so far.
@@ -275,15 +272,13 @@ class Simulation:
         violations = self._find_violations()
         if violations:
             raise self._failure(report(violations))
-        self._done += sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
+        self._done += len(self.history.acks())
 
     def _find_violations(self) -> list[Violation]:
-        # For protocol devices only the inbox is checked; the other checks do not apply to them.
-        wire = [v for device in self._raw() for v in check(Run({}, device.recorder.run.seen))]
         problems = [text for device in self.sdk() for text in device.problems]
         return [
-            *check_story(self.story),
-            *(violation for violation in wire if violation.rule in {"P4", "I6"}),
+            *check(self.history),
+            *(violation for device in self._raw() for violation in check_inboxes(device.inbox)),
             *(Violation("SDK", text) for text in problems),
         ]
 
@@ -318,26 +313,23 @@ class Simulation:
         await self._wait(lambda: not self._open_refs(), "all requests are answered")
 
     def _open_refs(self) -> set[str]:
-        asked = {scene.ref for scene in self.story.scenes if isinstance(scene, Asked)}
-        return asked - {scene.ref for scene in self.story.scenes if isinstance(scene, Answered)}
+        asked = {request.ref for request in self.history.all_of(Requested)}
+        return asked - {response.ref for response in self.history.all_of(Responded)}
 
-    async def _read_logs(self) -> dict[str, tuple[Shown, ...]]:
+    async def _read_logs(self) -> dict[str, tuple[LogEntry, ...]]:
         logs = {}
-        for chat in self.story.chats:
+        for chat in self.history.chats:
             logs[chat] = await self._read_log(chat)
-            self.story.scenes.append(Stored(chat, logs[chat]))
+            self.history.events.append(Stored(chat, logs[chat]))
         return logs
 
-    async def _read_log(self, chat: str) -> tuple[Shown, ...]:
+    async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
         """Read the reference log of a chat."""
-        return tuple(map(shown_of_item, await self.stack.read_items(chat)))
+        return tuple(map(entry_of_item, await self.stack.read_items(chat)))
 
-    def _find_missing_deliveries(self, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
-        return find_undelivered_entries(self.story, logs)
-
-    async def _read_all(self, logs: dict[str, tuple[Shown, ...]]) -> None:
-        hidden = [s for s in self.story.scenes if isinstance(s, Asked) and s.kind == "hide"]
-        refused = {s.ref for s in self.story.scenes if isinstance(s, Answered) and s.code}
+    async def _read_all(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
+        hidden = [asked for asked in self.history.all_of(Requested) if asked.kind == "hide"]
+        refused = {refusal.ref for refusal in self.history.refusals()}
         sdk = self.sdk()
 
         def is_hidden() -> bool:
@@ -349,21 +341,21 @@ class Simulation:
             )
 
         await self._wait(is_hidden, "messages deleted for oneself are hidden")
-        self.story.scenes += [device.kept(chat) for device in sdk for chat in self.story.chats]
+        self.history.events += [device.kept(chat) for device in sdk for chat in self.history.chats]
         async with asyncio.TaskGroup() as readers:
             for number in range(USERS):
                 readers.create_task(self._read_as(number, logs))
 
-    async def _read_as(self, number: int, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _read_as(self, number: int, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         """Read everything as a user, mark it all as read, and read the lists of both devices."""
         user, first = self.users[number], self.first(number)
         mine = [
             c
             for c in logs
-            if MembershipPeriods(self.story.chats[c], logs[c]).open_since(user) is not None
+            if MembershipPeriods(self.history.chats[c], logs[c]).open_since(user) is not None
         ]
         for chat in mine:
-            self.story.scenes.append(Final(user, chat, await first.read_whole(chat)))
+            self.history.events.append(Final(user, chat, await first.read_whole(chat)))
             top = len(logs[chat])
             if top:
                 await first.retry(lambda client, c=chat, t=top: client.mark(c, read=t))
@@ -375,18 +367,18 @@ class Simulation:
                     lambda d=device, c=chat: d.unread(c) == 0, "all read marks are received"
                 )
         for device in devices:
-            self.story.scenes += await device.read_lines(set(logs))
+            self.history.events += await device.read_lines(set(logs))
 
     def _failure(self, text: str) -> AssertionError:
-        story = self._folder / f"story-{self.seed}.jsonl"
-        story.write_bytes(dump_story(self.story))
+        history = self._folder / f"history-{self.seed}.jsonl"
+        history.write_bytes(dump_history(self.history))
         script = self._folder / f"script-{self.seed}.json"
         script.write_bytes(msgspec.json.encode(self.script))
         last = max(n for n, action in enumerate(self.script) if action.name == "begin")
         return AssertionError(
             f"seed {self.seed}, round {self.round}: CHAOS_SCRIPT={script} repeats the script,"
             f" CHAOS_SEED={self.seed} repeats the seed, with CHAOS_SECONDS if it was set;"
-            f" story in {story}\n{text}\n"
+            f" history in {history}\n{text}\n"
             f"script of the round: {msgspec.json.encode(self.script[last:]).decode()}\n"
             f"{self.stack.logs()}"
         )
@@ -397,21 +389,3 @@ async def _is_idle(client: redis.asyncio.Redis) -> bool:
     sizes = [await client.xlen(key) for key in await client.keys("*:backlog")]
     sizes += [await client.zcard(key) for key in await client.keys("*:undelivered")]
     return not any(sizes)
-
-
-def shown_of_item(item: dict[str, Any]) -> Shown:
-    """Convert a DynamoDB item to an entry without the product's code."""
-    texts = {name: item[name]["S"] for name in ("user", "role") if name in item}
-    return Shown(
-        int(item["seq"]["N"]),
-        int(item["ts"]["N"]),
-        item["mid"]["S"],
-        item["sender_id"]["S"],
-        item["ref"]["S"],
-        item["kind"]["S"],
-        item.get("body", {"S": ""})["S"],
-        int(item["target"]["N"]) if "target" in item else None,
-        **texts,
-        deleted="deleted" in item,
-        reactions={u: e["S"] for u, e in item.get("reactions", {"M": {}})["M"].items()},
-    )

@@ -22,7 +22,7 @@ from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.hot.redis.keys import Keys
 from tests.chaos.conftest import PATIENT
 from tests.chaos.world import World
-from tests.support.observations import Refused, Started
+from tests.support.history.events import Started
 from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually
 from tests.support.servers.redis_cluster import ClusterNode, RedisCluster
@@ -59,7 +59,7 @@ def stack(_stack: Stack) -> Stack:
 
 def slots_of(world: World) -> list[str]:
     """Return one key for each slot of the chats and users of a world."""
-    names = [*world.run.members, *{person.chat.user for person in world.people}]
+    names = [*world.history.chats, *{person.chat.user for person in world.people}]
     partitions = {KEYS.get_partition(name) for name in names}  # type: ignore[arg-type]  # plain
     return [KEYS.backlog(partition) for partition in sorted(partitions)]
 
@@ -71,7 +71,7 @@ def other_than(cluster: RedisCluster, node: ClusterNode) -> ClusterNode:
 
 def count_resets(world: World) -> list[Started]:
     """Return how often devices restarted from a snapshot."""
-    return [seen for seen in world.run.seen if isinstance(seen, Started) and seen.tops is not None]
+    return [start for start in world.history.all_of(Started) if start.tops is not None]
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
             assert await asyncio.to_thread(cluster.move_slot, key, target) > 0
             await asyncio.to_thread(source.request, "SCRIPT", "FLUSH")
             await world.wait_for_acks(5)
-        refused = world.recorder.count(Refused)
+        refused = len(world.history.refusals())
         await world.wait_for_acks(20)
-        assert world.recorder.count(Refused) == refused, (
+        assert len(world.history.refusals()) == refused, (
             "sends are still refused after the migration"
         )
         await world.finish_and_check()

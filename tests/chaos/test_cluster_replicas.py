@@ -18,7 +18,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.hot.redis.keys import Keys
 from tests.chaos.conftest import SETTINGS
 from tests.chaos.world import World, new_seed
-from tests.support.observations import Acked
+from tests.support.history.events import Responded
 from tests.support.servers.processes import eventually
 from tests.support.servers.redis_cluster import RedisCluster
 from tests.support.stack import Stack, open_stack, start_async
@@ -54,7 +54,7 @@ async def test_chats_of_a_killed_master_accept_messages_until_it_is_back(
     world = World(stack, tmp_path, new_seed())
     async with world:
         await world.wait_for_acks()
-        owners = {chat: cluster.owner_of(KEYS.chat(ChatId(chat))) for chat in world.run.members}
+        owners = {chat: cluster.owner_of(KEYS.chat(ChatId(chat))) for chat in world.history.chats}
         victim, _ = Counter(owners.values()).most_common(1)[0]
         chats = {chat for chat, owner in owners.items() if owner is victim}
         replica = cluster.replica_of(victim)
@@ -62,11 +62,10 @@ async def test_chats_of_a_killed_master_accept_messages_until_it_is_back(
         killed_at = world.recorder.now()
         victim.server.kill()
         await eventually(lambda: asyncio.to_thread(lambda: replica.is_master), FAILOVER_S)
-        elected_at, before = world.recorder.now(), len(world.run.seen)
+        elected_at, before = world.recorder.now(), len(world.history.acks())
 
-        def list_acks() -> list[Acked]:
-            seen = world.run.seen[before:]
-            return [each for each in seen if isinstance(each, Acked) and each.chat in chats]
+        def list_acks() -> list[Responded]:
+            return [ack for ack in world.history.acks()[before:] if ack.chat in chats]
 
         await eventually(
             lambda: Counter(ack.chat for ack in list_acks()).keys() == chats,

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from chatserver.dev.servers import Server
 from tests.chaos.world import DEADLINE_S, SECONDS, World
-from tests.support.observations import Refused
+from tests.support.history.events import Responded
 from tests.support.servers.processes import eventually
 from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import Stack, start_async
@@ -70,7 +70,7 @@ async def test_redis_script_flush_is_invisible_to_clients(
         await world.finish_and_check()
     await client.aclose()
 
-    assert world.recorder.count(Refused) == 0
+    assert world.history.refusals() == []
 
 
 async def test_redis_stall_refuses_temporarily_and_loses_nothing(
@@ -189,9 +189,9 @@ async def test_gateway_without_redis_answers_unavailable_and_keeps_its_sockets(
     }  # fmt: skip
 
 
-def refusals_after(world: World, start: float) -> list[Refused]:
+def refusals_after(world: World, start: float) -> list[Responded]:
     """Return the sends that were refused since a time of the run."""
-    return [seen for seen in world.run.seen if isinstance(seen, Refused) and seen.t > start]
+    return [refusal for refusal in world.history.refusals() if refusal.t > start]
 
 
 # ── combined faults ─────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Self-test of the checkers: a fault injected into a healthy stack fails the run."""
+"""Self-test of the checker: a fault injected into a healthy stack fails the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.chaos.world import World
-from tests.support.observations import Acked
 from tests.support.stack import Stack
 from tests.support.stored_items import dynamodb_client
 
@@ -41,7 +40,7 @@ def key_of(item: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("inject", "rule"),
-    [(lose, "I1"), (duplicate, "I3"), (swap, "I5")],
+    [(lose, "P1"), (duplicate, "P2"), (swap, "P3")],
     ids=["loss", "duplicate", "swap"],
 )
 async def test_fault_injected_into_the_warm_tier_fails_the_run(
@@ -52,7 +51,7 @@ async def test_fault_injected_into_the_warm_tier_fails_the_run(
         await world.wait_for_acks(60)
         await world.quiesce()
         await world.wait_until_stored()
-        acks = [seen.chat for seen in world.run.seen if isinstance(seen, Acked)]
+        acks = [ack.chat for ack in world.history.acks()]
         chat = max(set(acks), key=acks.count)
         inject(dynamodb_client(stack.dynamodb.endpoint), await stack.read_items(chat))
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from tests.chaos.actions import Actions
 from tests.chaos.conftest import SETTINGS
+from tests.chaos.expected_members import ExpectedMembers
 from tests.chaos.simulation import GROUPS, PAIRS, USERS, Action, Simulation, pairs_of
 from tests.chaos.world import new_seed
 from tests.support.stack import Fleet, Stack, open_stack, start
@@ -51,8 +52,6 @@ SMALL = {  # small limits so that logs and inboxes overflow and chats change siz
     "CHAT_REDIS_INBOX_MAX": "100",
     "CHAT_CHATS_FANOUT_MEMBERS_MAX": "8",
 }
-MANY_MEMBERS = 10  # more than `fanout_members_max`
-FEW_MEMBERS = 5  # less than four fifths of that limit
 FAULTS_MAX = 2  # of one kind in a round, because each restart takes a second or two
 
 chats = st.integers(0, len(GROUPS) + PAIRS - 1)
@@ -74,10 +73,9 @@ class ModelMachine(RuleBasedStateMachine):
         super().__init__()
         self.actions = Actions(self.simulation)
         self._run(self.simulation.begin())
-        self.members: list[list[int]] = [list(users) for users in GROUPS]
-        self.members += [list(pair) for pair in pairs_of(self.simulation.round)]
+        self.members = ExpectedMembers([*GROUPS, *pairs_of(self.simulation.round)])
         self.faults: dict[str, int] = {}
-        for chat in range(len(self.members)):
+        for chat in range(len(self.members.of)):
             self.act("send_as_all", chat, 1)  # so that there are messages to edit and read
 
     def teardown(self) -> None:
@@ -101,9 +99,15 @@ class ModelMachine(RuleBasedStateMachine):
         """Perform an action."""
         self._run(self.actions.perform(Action(name, args)))
 
+    def act_all(self, actions: Iterable[Action]) -> None:
+        """Perform actions in order."""
+        for action in actions:
+            self.act(action.name, *action.args)
+
     def member(self, chat: int, who: int) -> int:
         """Return a member of a chat."""
-        return self.members[chat][who % len(self.members[chat])]
+        members = self.members.of[chat]
+        return members[who % len(members)]
 
     def may(self, fault: str) -> bool:
         """Count a fault; return whether another one is allowed in this round."""
@@ -152,43 +156,22 @@ class ModelMachine(RuleBasedStateMachine):
     @rule(chat=groups, user=people)
     def join_or_leave(self, chat: int, user: int) -> None:
         """A member leaves, a non-member joins; the owner stays."""
-        members = self.members[chat]
-        if user not in members:
-            members.append(user)
-            self.act("join", user, chat)
-        elif user != members[0]:
-            members.remove(user)
-            self.act("leave", user, chat)
+        self.act_all(self.members.join_or_leave(chat, user))
 
     @rule(chat=groups, user=people)
     def invite_or_remove(self, chat: int, user: int) -> None:
         """The owner removes a member, or invites a non-member."""
-        members = self.members[chat]
-        if user not in members:
-            members.append(user)
-            self.act("invite", members[0], chat, user)
-        elif user != members[0]:
-            members.remove(user)
-            self.act("remove", members[0], chat, user)
+        self.act_all(self.members.invite_or_remove(chat, user))
 
     @rule(chat=groups)
     def resize(self, chat: int) -> None:
         """Many users join or leave at once, so that the chat becomes large, or small again."""
-        members = self.members[chat]
-        others = [user for user in range(USERS) if user not in members]
-        if len(members) > (MANY_MEMBERS + FEW_MEMBERS) // 2:
-            for user in members[FEW_MEMBERS:]:
-                members.remove(user)
-                self.act("leave", user, chat)
-        else:
-            for user in others[: MANY_MEMBERS - len(members)]:
-                members.append(user)
-                self.act("join", user, chat)
+        self.act_all(self.members.resize(chat))
 
     @rule(chat=groups)
     def rename(self, chat: int) -> None:
         """The owner renames the chat."""
-        self.act("rename", self.members[chat][0], chat)
+        self.act("rename", self.members.of[chat][0], chat)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 

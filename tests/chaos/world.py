@@ -19,23 +19,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import redis.asyncio
 
-from tests.support.checker import check, find_undelivered, report
-from tests.support.observations import (
-    Acked,
-    AnyObservation,
-    Marked,
-    PageRead,
-    Pushed,
-    Row,
-    Run,
-    Sent,
-    Started,
-    WarmRows,
-    dump_run,
-)
+from tests.support.history.checker import check, find_undelivered
+from tests.support.history.events import History, Lost, Requested, Stored, dump_history
+from tests.support.history.violation import report
 from tests.support.rawchat import Failed, RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.processes import eventually
@@ -62,42 +50,6 @@ def new_seed() -> int:
 
 async def _is_empty(client: redis.asyncio.Redis, stream: bytes) -> bool:
     return await client.xlen(stream) == 0
-
-
-def remove_lost(run: Run) -> Run:
-    """Return the run without observations of lost messages that were sent again."""
-    finals = [row for seen in run.seen if isinstance(seen, WarmRows) for row in seen.rows]
-    mid_of = {(row.sender, row.chat, row.ref): row.mid for row in finals}
-
-    def is_lost(row: Row) -> bool:
-        return mid_of.get((row.sender, row.chat, row.ref), row.mid) != row.mid
-
-    acks = [seen for seen in run.seen if isinstance(seen, Acked) and is_lost(seen.row)]
-    lost_at = {(ack.user, ack.chat, ack.ref): ack.t for ack in acks}
-    last = max(lost_at.values(), default=0.0)
-    starts = [seen for seen in run.seen if isinstance(seen, Started)]
-    old = {seen.epoch for seen in starts if seen.t <= last}
-    # Until it starts the new epoch, a device may receive marks that Redis then loses too.
-    started_at: dict[tuple[str, str], float] = {}
-    for seen in starts:
-        if seen.epoch not in old:
-            started_at.setdefault((seen.user, seen.device), seen.t)
-    kept: list[AnyObservation] = []
-    for seen in run.seen:
-        match seen:
-            case Sent() if seen.t < lost_at.get((seen.user, seen.chat, seen.ref), 0.0):
-                continue
-            case Acked() if is_lost(seen.row):
-                continue
-            case Marked() if seen.t < started_at.get((seen.user, seen.device), last):
-                continue  # a read mark of lost messages
-            case PageRead() if any(map(is_lost, seen.rows)):
-                continue
-            case Pushed(row=Row() as row) if is_lost(row):
-                kept.append(msgspec.structs.replace(seen, row=None))
-            case _:
-                kept.append(seen)
-    return Run(run.members, kept)
 
 
 class Person:
@@ -255,7 +207,7 @@ class World:
             self._join(answer["chat"]["chat"], [users[a], users[b]])
 
     def _join(self, chat: str, members: list[str]) -> None:
-        self.recorder.run.members[chat] = set(members)
+        self.recorder.history.chats[chat] = list(members)
         for person in self.people:
             if person.chat.user in members:
                 person.chats.append(chat)
@@ -263,9 +215,13 @@ class World:
     # for scenarios
 
     @property
-    def run(self) -> Run:
-        """The observations so far."""
-        return self.recorder.run
+    def history(self) -> History:
+        """The events so far."""
+        return self.recorder.history
+
+    def record_loss(self, what: str) -> None:
+        """Record that Redis loses data that no other tier has, just before it does."""
+        self.recorder.add(Lost(self.recorder.now(), what))
 
     async def chat_for(self, seconds: float) -> None:
         """Let users chat for a fixed time.
@@ -276,9 +232,9 @@ class World:
 
     async def wait_for_acks(self, count: int = 20, deadline_s: float = DEADLINE_S) -> None:
         """Wait until `count` more messages are acked."""
-        start = self.recorder.count(Acked)
+        start = len(self.history.acks())
         await self._wait(
-            lambda: self.recorder.count(Acked) >= start + count,
+            lambda: len(self.history.acks()) >= start + count,
             f"{count} more messages are acked",
             deadline_s,
         )
@@ -294,11 +250,8 @@ class World:
 
     # end of the run
 
-    async def finish_and_check(self, *, is_epoch_lost: bool = False) -> None:
+    async def finish_and_check(self) -> None:
         """Wait until everything has arrived, read everything, and check it.
-
-        `is_epoch_lost`: Redis lost data that no other tier had. Observations of such a message
-        before its sender sent it again are then not reported as conflicts with its replacement.
 
         Raises:
             AssertionError: a guarantee was broken, or something never arrived.
@@ -306,11 +259,11 @@ class World:
         await self.quiesce()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
         await self._read_everything()
-        violations = check(remove_lost(self.run) if is_epoch_lost else self.run)
+        violations = check(self.history)
         problems = [problem for person in self.people for problem in person.problems]
         if violations or problems:
             raise self._failure("\n".join([report(violations), *problems[:20]]))
-        acked, sent = self.recorder.count(Acked), self.recorder.count(Sent)
+        acked, sent = len(self.history.acks()), len(self.history.all_of(Requested))
         print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all guarantees kept")  # noqa: T201
 
     async def quiesce(self) -> None:
@@ -353,9 +306,8 @@ class World:
     async def wait_until_stored(self) -> None:
         """Wait until every acked message is in DynamoDB. Call `quiesce` first."""
         give_up = time.monotonic() + self._store_wait_s
-        for chat in self.run.members:
-            acks = (seen for seen in self.run.seen if isinstance(seen, Acked))
-            acked = {(ack.user, ack.ref) for ack in acks if ack.chat == chat}
+        for chat in self.history.chats:
+            acked = {(ack.user, ack.ref) for ack in self.history.acks() if ack.chat == chat}
             while not acked <= {(r.sender, r.ref) for r in await self.stack.read_warm(chat)}:
                 if time.monotonic() > give_up:
                     return  # the checker reports the missing entries
@@ -366,14 +318,14 @@ class World:
         return not any(person.chat.pending for person in self.people)
 
     def _is_delivered(self) -> bool:
-        return not find_undelivered(self.run)
+        return not find_undelivered(self.history)
 
     async def _read_everything(self) -> None:
         await self.wait_until_stored()
-        for chat in sorted(self.run.members):
+        for chat in sorted(self.history.chats):
             for device in self._one_device_each(chat):
                 await self._retry_until_answered(functools.partial(device.read_final, chat))
-            self.recorder.add(WarmRows(self.recorder.now(), chat, await self.stack.read_warm(chat)))
+            self.recorder.add(Stored(chat, await self.stack.read_warm(chat)))
         for person in self.people:
             await self._retry_until_answered(person.chat.read_list)
 
@@ -392,8 +344,8 @@ class World:
             await asyncio.sleep(0.2)
 
     def _failure(self, text: str) -> AssertionError:
-        path = self._folder / f"run-{self.seed}.jsonl"
-        path.write_bytes(dump_run(self.run))
+        path = self._folder / f"history-{self.seed}.jsonl"
+        path.write_bytes(dump_history(self.history))
         return AssertionError(
             f"seed {self.seed} (CHAOS_SEED), history in {path}\n{text}\n{self.stack.logs()}"
         )

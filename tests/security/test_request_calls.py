@@ -25,7 +25,7 @@ from chatserver.protocol.frames import INVITE_MAX, MEMBERS_MAX, PAGE_MAX, WATCH_
 from tests.security import test_authorization_frames as frame_matrix
 from tests.security import test_authorization_http as http_matrix
 from tests.security.support.access_matrix import ROLES, Kind, Row, World
-from tests.security.support.call_bounds import FRAME_CALLS, ROUTE_CALLS
+from tests.security.support.request_bounds import BOUNDS
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.dynamodb_proxy import DynamoProxy
@@ -170,10 +170,14 @@ async def open_counted_stack(folder: Path) -> AsyncIterator[tuple[Stack, httpx.A
         stack.stop()
 
 
-def test_every_frame_and_route_has_a_bound_on_its_calls() -> None:
-    """A new frame or route needs an upper bound of its calls."""
-    assert set(FRAME_CALLS) == frame_matrix.all_tags()
-    assert set(ROUTE_CALLS) == set(http_matrix.RULES)
+def test_every_frame_and_route_has_bounds() -> None:
+    """A new frame or route needs an upper bound of its calls, and its measured CPU time."""
+    assert set(BOUNDS) == frame_matrix.all_tags() | set(http_matrix.RULES)
+
+
+def exceeds(name: str, counted: CallCounts) -> bool:
+    """Return whether a request made more calls than its bounds allow."""
+    return counted.redis > BOUNDS[name].redis or counted.dynamodb > BOUNDS[name].dynamodb
 
 
 async def run_frame(stack: Stack, world: World, calls: Calls, tag: str) -> CallCounts:
@@ -289,10 +293,10 @@ async def test_most_expensive_request_of_each_frame_and_route_is_within_its_boun
         key = await make_key(stack, *SCOPES)
         worlds = Worlds(stack, client)
 
-        async def check(name: str, bound: tuple[int, int]) -> None:
+        async def check(name: str) -> None:
             for _ in range(ATTEMPTS):
                 world = await worlds.get(name)
-                if name in FRAME_CALLS:
+                if name in frame_matrix.ROWS:
                     counted = await run_frame(stack, world, calls, name)
                 else:
                     counted = await run_route(world, calls, client, key, name)
@@ -300,18 +304,13 @@ async def test_most_expensive_request_of_each_frame_and_route_is_within_its_boun
                 found[name] = CallCounts(
                     min(best.redis, counted.redis), min(best.dynamodb, counted.dynamodb)
                 )
-                if found[name].redis <= bound[0] and found[name].dynamodb <= bound[1]:
+                if not exceeds(name, found[name]):
                     return
 
-        for name, bound in FRAME_CALLS.items():
-            await check(name, bound)
-        for name, bound in ROUTE_CALLS.items():
-            await check(name, bound)
+        for name in BOUNDS:
+            await check(name)
     for name, counted in found.items():
         print(f"{counted.redis:4} {counted.dynamodb:4}  {name}")  # noqa: T201  # pytest -rP
-    bounds = {**FRAME_CALLS, **ROUTE_CALLS}
     assert {
-        name: (counted, bounds[name])
-        for name, counted in found.items()
-        if counted.redis > bounds[name][0] or counted.dynamodb > bounds[name][1]
+        name: (counted, BOUNDS[name]) for name, counted in found.items() if exceeds(name, counted)
     } == {}

@@ -20,22 +20,28 @@ import msgspec
 import pytest
 
 from tests.support import wire
-from tests.support.observations import (
-    Acked,
-    FinalHistory,
-    Listed,
+from tests.support.history.events import (
+    Delivered,
+    Final,
+    LogEntry,
     Marked,
-    PageRead,
-    Pushed,
-    Refused,
-    Row,
-    Sent,
-    Signalled,
+    Notified,
+    Page,
+    Requested,
+    Responded,
+    Restarted,
     Started,
+    Unread,
+    Watermark,
 )
 from tests.support.received_frames import Fields, ReceivedFrames
-from tests.support.recorder import Recorder, row_of
+from tests.support.recorder import Recorder
 from tests.support.wire import DEADLINE_S, Ended, RawSocket, close_payload, describe
+
+
+def entry_of(message: Fields) -> LogEntry:
+    """Convert a message of a frame."""
+    return msgspec.convert(message, LogEntry)
 
 
 class Failed(Exception):
@@ -99,6 +105,7 @@ class RawChat(ReceivedFrames):
         self._ids = itertools.count(1)
         self._requests: dict[int, tuple[asyncio.Future[Fields], str | None]] = {}
         self._conn = 0
+        self.recorder.add_device(self.user, self.device)
 
     # connection
 
@@ -307,8 +314,16 @@ class RawChat(ReceivedFrames):
         self._requests[number] = (future, pending.ref)
         pending.attempt = future
         pending.attempted_at = self.recorder.now()
-        names = (self.user, self.device, self._conn, pending.chat, pending.ref, pending.body)
-        self.recorder.add(Sent(pending.attempted_at, *names))
+        request = Requested(
+            pending.attempted_at,
+            self.user,
+            pending.chat,
+            pending.ref,
+            "send",
+            pending.body,
+            conn=self._conn,
+        )
+        self.recorder.add(request)
         fields = {"chat": pending.chat, "ref": pending.ref, "body": pending.body, **pending.extra}
         try:
             await self.send_frame("send", id=number, **fields)
@@ -346,8 +361,7 @@ class RawChat(ReceivedFrames):
             case "event":
                 self._handle_event(fields)
             case "signal" if "chat" in fields:
-                now = self.recorder.now()
-                self.recorder.add(Signalled(now, self.user, fields["chat"], fields["from"]))
+                self.recorder.add(Notified(*self._at(fields["chat"]), fields["kind"]))
             case "too_long" | "reset":
                 tops = {chat["chat"]: chat.get("top", 0) for chat in fields["chats"]}
                 self.large |= {chat: tops[chat] for chat in self.large.keys() & tops.keys()}
@@ -355,12 +369,15 @@ class RawChat(ReceivedFrames):
                 self.large = begins | self.large
                 if "id" not in fields:
                     self._restart(fields["cursor"]["epoch"], fields["cursor"]["seq"], tops)
-                if fields["type"] == "reset":
+                is_reset = fields["type"] == "reset"
+                self.recorder.add(Restarted(self.recorder.now(), self.user, self.device, is_reset))
+                if is_reset:
                     # At once, because from here on `stored` refers to seqs of the new epoch.
                     self.lost += [pending for pending, _ in self.unstored.values()]
                     self.unstored.clear()
                 self._complete_request(fields)
             case "stored":
+                self.recorder.add(Watermark(*self._at(fields["chat"]), fields["upto"]))
                 for ref, (pending, seq) in list(self.unstored.items()):
                     if pending.chat == fields["chat"] and seq <= fields["upto"]:
                         del self.unstored[ref]
@@ -380,14 +397,19 @@ class RawChat(ReceivedFrames):
             return
         self._apply_transition(event)
         self.cursor = (event["epoch"], event["seq"])
-        now, chat = self.recorder.now(), event["chat"]
-        names = (self.user, self.device, event["epoch"], event["seq"], chat)
-        row = row_of(event["message"]) if event["kind"] == "message" else None
-        self.recorder.add(Pushed(now, *names, row))
+        at, epoch, seq = self._at(event["chat"]), event["epoch"], event["seq"]
+        if "message" in event:
+            entry = entry_of(event["message"])
+            self.recorder.add(Delivered(*at, entry, event=seq, epoch=epoch))
+        else:
+            self.recorder.add(Notified(*at, event["kind"], seq, epoch))
         if event["kind"] == "read":
             marks = event["read"]
             levels = (marks.get("read", 0), marks.get("received", 0))
-            self.recorder.add(Marked(now, self.user, self.device, chat, marks["user"], *levels))
+            self.recorder.add(Marked(*at, marks["user"], *levels))
+
+    def _at(self, chat: str) -> tuple[float, str, str, str]:
+        return (self.recorder.now(), self.user, self.device, chat)
 
     def _apply_transition(self, event: Fields) -> None:
         """Apply a large-chat transition: the chat became large for the user, or small again."""
@@ -415,16 +437,14 @@ class RawChat(ReceivedFrames):
         now, pending = self.recorder.now(), self.pending.get(ref)
         if pending is None:
             return
+        response = Responded(now, self.user, pending.chat, ref, device=self.device, conn=self._conn)
         if fields["type"] == "ack":
-            names = (self.user, self.device, self._conn, pending.chat, ref, pending.body)
-            place = (fields["seq"], fields["ts"], fields["mid"], fields["dup"])
-            self.recorder.add(Acked(now, *names, *place))
+            place = {name: fields[name] for name in ("seq", "ts", "mid", "dup")}
+            self.recorder.add(msgspec.structs.replace(response, **place))
             if fields["durability"] == "hot":
                 self.unstored[ref] = (pending, fields["seq"])
         else:
-            self.recorder.add(
-                Refused(now, self.user, self._conn, pending.chat, ref, fields["code"])
-            )
+            self.recorder.add(msgspec.structs.replace(response, code=fields["code"]))
             if fields["temporary"]:
                 return
         del self.pending[ref]
@@ -440,23 +460,21 @@ class RawChat(ReceivedFrames):
         """Request one history page and record it."""
         asked = self.recorder.now()
         page = await self.request("history", chat=chat, **window)
-        rows = tuple(row_of(message) for message in page["messages"])
-        now = self.recorder.now()
-        place = (window.get("before"), window.get("after"))
-        names = (self.user, chat, *place, page["more"], page["tier"], rows)
-        self.recorder.add(PageRead(now, asked, *names))
+        entries = tuple(map(entry_of, page["messages"]))
+        bounds = (window.get("before"), window.get("after"), page["more"])
+        self.recorder.add(Page(self.recorder.now(), self.user, chat, entries, asked, *bounds))
         return page
 
-    async def read_final(self, chat: str, limit: int = 200) -> tuple[Row, ...]:
+    async def read_final(self, chat: str, limit: int = 200) -> tuple[LogEntry, ...]:
         """Read a chat's whole history, page by page, and record it as final."""
-        rows: list[Row] = []
+        rows: list[LogEntry] = []
         while True:
             page = await self._read_page_with_retries(chat, rows[-1].seq if rows else 0, limit)
-            rows += [row_of(message) for message in page["messages"]]
+            rows += map(entry_of, page["messages"])
             if not page["more"]:
                 break
             assert page["messages"], "a page is empty although `more` is set"
-        self.recorder.add(FinalHistory(self.recorder.now(), self.user, chat, tuple(rows)))
+        self.recorder.add(Final(self.user, chat, tuple(rows)))
         return tuple(rows)
 
     async def _read_page_with_retries(self, chat: str, after: int, limit: int) -> Fields:
@@ -483,6 +501,6 @@ class RawChat(ReceivedFrames):
                 break
             after = page["next"]
         for chat, line in lines.items():
-            levels = (line.get("top", 0), line.get("read", 0), line.get("unread", 0))
-            self.recorder.add(Listed(self.recorder.now(), self.user, chat, *levels))
+            levels = (line.get("read", 0), line.get("unread", 0), line.get("top", 0))
+            self.recorder.add(Unread(self.user, self.device, chat, *levels))
         return lines

@@ -1,4 +1,4 @@
-"""Recorder of the observations of all clients of a run, in the checker's format."""
+"""Recorder of the history of all clients of a run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import itertools
 import time
 from typing import Any
 
-from tests.support.observations import AnyObservation, Row, Run
+from tests.support.history.events import Event, History, LogEntry
 
 
 class Recorder:
-    """Records the observations of all clients of a run with timestamps."""
+    """Records the events of all clients of a run with timestamps."""
 
-    def __init__(self, members: dict[str, set[str]] | None = None) -> None:
-        self.run = Run(members if members is not None else {})
+    def __init__(self) -> None:
+        self.history = History()
         self._start = time.monotonic()
         self.conns = itertools.count(1)
 
@@ -21,16 +21,30 @@ class Recorder:
         """Return the seconds since the run began."""
         return time.monotonic() - self._start
 
-    def add(self, observation: AnyObservation) -> None:
-        """Record an observation."""
-        self.run.seen.append(observation)
+    def add(self, event: Event) -> None:
+        """Record an event."""
+        self.history.events.append(event)
 
-    def count(self, kind: type[Any]) -> int:
-        """Return the number of observations of a kind."""
-        return sum(isinstance(seen, kind) for seen in self.run.seen)
+    def add_device(self, user: str, device: str) -> None:
+        """Record that a user has a device."""
+        devices = self.history.devices.setdefault(user, [])
+        if device not in devices:
+            devices.append(device)
 
 
-def row_of(message: dict[str, Any]) -> Row:
-    """Convert a message to the checker's format."""
-    names = ("chat", "seq", "ts", "mid", "sender", "ref", "body")
-    return Row(*(message[name] for name in names))
+def entry_of_item(item: dict[str, Any]) -> LogEntry:
+    """Convert a DynamoDB item to an entry without the product's code."""
+    texts = {name: item[name]["S"] for name in ("user", "role") if name in item}
+    return LogEntry(
+        int(item["seq"]["N"]),
+        int(item["ts"]["N"]),
+        item["mid"]["S"],
+        item["sender_id"]["S"],
+        item["ref"]["S"],
+        item["kind"]["S"],
+        item.get("body", {"S": ""})["S"],
+        int(item["target"]["N"]) if "target" in item else None,
+        **texts,
+        deleted="deleted" in item,
+        reactions={u: e["S"] for u, e in item.get("reactions", {"M": {}})["M"].items()},
+    )

@@ -43,11 +43,11 @@ from chatserver.errors import ConfigError
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.connections import open_dynamodb
 from tests.support.fork_server import CLI, ForkedServer
-from tests.support.observations import Row
+from tests.support.history.events import LogEntry
 from tests.support.rawchat import RawChat
-from tests.support.recorder import Recorder
+from tests.support.recorder import Recorder, entry_of_item
 from tests.support.servers.processes import eventually, free_port, redis_client
-from tests.support.stored_items import read_partitions, row_of_item
+from tests.support.stored_items import read_partitions
 from tests.support.wire import RawSocket
 
 NewName = Callable[[str], str]
@@ -331,9 +331,9 @@ class Stack:
             for user in users:
                 await directory.put_user_if_absent(user, user, SystemClock().time())
 
-    async def read_warm(self, chat: str) -> tuple[Row, ...]:
+    async def read_warm(self, chat: str) -> tuple[LogEntry, ...]:
         """Return all rows of a chat from the database itself, by timestamp."""
-        return tuple(row_of_item(item) for item in await self.read_items(chat))
+        return tuple(entry_of_item(item) for item in await self.read_items(chat))
 
     async def read_items(self, chat: str) -> list[dict[str, Any]]:
         """Like `read_warm`, in the DynamoDB format; reads all shards of the chat."""

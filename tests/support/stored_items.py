@@ -8,7 +8,6 @@ import boto3  # type: ignore[import-untyped]  # no type information
 from botocore.config import Config
 
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support.observations import Row
 
 
 def dynamodb_client(endpoint: str) -> Any:
@@ -38,16 +37,3 @@ def read_partitions(endpoint: str, table: str, key: str, *values: str) -> list[d
         )
         for item in page["Items"]
     ]
-
-
-def row_of_item(item: dict[str, Any]) -> Row:
-    """Convert a message item to the checker's format."""
-    return Row(
-        chat=item["chatid"]["S"],
-        seq=int(item["seq"]["N"]),
-        ts=int(item["ts"]["N"]),
-        mid=item["mid"]["S"],
-        sender=item["sender_id"]["S"],
-        ref=item["ref"]["S"],
-        body=item["body"]["S"],
-    )

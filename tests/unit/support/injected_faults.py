@@ -1,30 +1,31 @@
-"""Faults injected into a valid story, each with the guarantee that it breaks."""
+"""Faults injected into a valid history, each with the guarantee that it breaks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from itertools import pairwise
 
 import msgspec
 
-from tests.support.story import (
-    Answered,
-    Asked,
+from tests.support.history.events import (
     Delivered,
+    Event,
     Final,
+    History,
     Kept,
     Line,
+    LogEntry,
     Lost,
+    Marked,
     MembershipPeriods,
     Notified,
     Page,
     PushSent,
     ReadMark,
-    Scene,
-    Shown,
+    Requested,
+    Responded,
     Skipped,
     Stored,
-    Story,
     Unread,
     Unstored,
     Watermark,
@@ -32,293 +33,437 @@ from tests.support.story import (
 )
 
 replace = msgspec.structs.replace
-S = TypeVar("S")
 
 
-def all_of(story: Story, kind: type[S]) -> list[S]:
-    """Return the scenes of one kind."""
-    return [scene for scene in story.scenes if isinstance(scene, kind)]
-
-
-def change(story: Story, old: Scene, *new: Scene) -> None:
+def change(history: History, old: Event, *new: Event) -> None:
     """Replace `old` with `new`."""
-    at = next(i for i, scene in enumerate(story.scenes) if scene is old)
-    story.scenes[at : at + 1] = new
+    at = next(i for i, event in enumerate(history.events) if event is old)
+    history.events[at : at + 1] = new
 
 
 def change_entries(
-    story: Story,
+    history: History,
     kind: type[Stored] | type[Final] | type[Kept],
-    transform: Callable[[tuple[Shown, ...]], tuple[Shown, ...]],
+    transform: Callable[[tuple[LogEntry, ...]], tuple[LogEntry, ...]],
 ) -> None:
-    """Change the entries of the first scene of a kind in the group."""
-    scene = next(scene for scene in all_of(story, kind) if scene.chat == "group")
-    change(story, scene, replace(scene, entries=transform(scene.entries)))
+    """Change the entries of the first event of a kind in the group."""
+    event = next(event for event in history.all_of(kind) if event.chat == "group")
+    change(history, event, replace(event, entries=transform(event.entries)))
 
 
-def delivery_in(story: Story, at: int = 40) -> Delivered:
-    """Return an event of the group that a device received in the middle of the story."""
-    return [scene for scene in all_of(story, Delivered) if scene.chat == "group"][at]
+def delivery_in(history: History, at: int = 40) -> Delivered:
+    """Return an entry of the group that an SDK device received in the middle of the history."""
+    deliveries = history.all_of(Delivered)
+    return [each for each in deliveries if each.chat == "group" and not each.epoch][at]
 
 
-def periods_of(story: Story) -> MembershipPeriods:
+def periods_of(history: History) -> MembershipPeriods:
     """Return the membership periods of the group."""
-    stored = next(scene for scene in all_of(story, Stored) if scene.chat == "group")
-    return MembershipPeriods(story.chats["group"], stored.entries)
+    stored = next(event for event in history.all_of(Stored) if event.chat == "group")
+    return MembershipPeriods(history.chats["group"], stored.entries)
 
 
-def lose_at_device(story: Story) -> None:
+def lose_at_device(history: History) -> None:
     """A device never receives an entry."""
-    story.scenes.remove(delivery_in(story))
+    history.events.remove(delivery_in(history))
 
 
-def lose_in_dynamodb(story: Story) -> None:
+def lose_in_dynamodb(history: History) -> None:
     """DynamoDB lacks the newest entry."""
-    change_entries(story, Stored, lambda entries: entries[:-1])
+    change_entries(history, Stored, lambda entries: entries[:-1])
 
 
-def lose_in_history(story: Story) -> None:
+def lose_in_history(history: History) -> None:
     """A member's history lacks an entry."""
-    change_entries(story, Final, lambda entries: entries[:3] + entries[4:])
+    change_entries(history, Final, lambda entries: entries[:3] + entries[4:])
 
 
-def lose_in_page(story: Story) -> None:
+def lose_in_page(history: History) -> None:
     """A page has a gap."""
-    page = next(page for page in all_of(story, Page) if len(page.seqs) > 3)
-    change(story, page, replace(page, seqs=page.seqs[:1] + page.seqs[2:]))
+    page = next(page for page in history.all_of(Page) if len(page.entries) > 3)
+    change(history, page, replace(page, entries=page.entries[:1] + page.entries[2:]))
 
 
-def skip_required_entry(story: Story) -> None:
+def skip_required_entry(history: History) -> None:
     """A device skips an entry that it must receive."""
-    delivery = delivery_in(story)
+    delivery = delivery_in(history)
     seq = delivery.entry.seq
     change(
-        story,
+        history,
         delivery,
         Skipped(delivery.t, delivery.user, delivery.device, delivery.chat, seq - 1, seq),
     )
 
 
-def lose_membership_change(story: Story) -> None:
+def lose_membership_change(history: History) -> None:
     """A leave was answered, but the log does not contain it."""
-    t = all_of(story, Asked)[-1].t
-    asked = Asked(t, "alice", "duo", "gone", "leave")
-    story.scenes += [asked, Answered(t + 0.1, "alice", "duo", "gone")]
+    t = history.all_of(Requested)[-1].t
+    asked = Requested(t, "alice", "duo", "gone", "leave")
+    history.events += [asked, Responded(t + 0.1, "alice", "duo", "gone")]
 
 
-def repeat_at_device(story: Story) -> None:
+def repeat_at_device(history: History) -> None:
     """A device receives an entry twice."""
-    delivery = delivery_in(story)
-    change(story, delivery, delivery, delivery)
+    delivery = delivery_in(history)
+    change(history, delivery, delivery, delivery)
 
 
-def repeat_in_dynamodb(story: Story) -> None:
+def repeat_in_dynamodb(history: History) -> None:
     """A message is in DynamoDB at two seqs."""
     change_entries(
-        story,
+        history,
         Stored,
         lambda es: (*es, replace(es[-1], seq=es[-1].seq + 1, ts=es[-1].ts + 1, mid="twin")),
     )
 
 
-def swap_at_device(story: Story) -> None:
+def swap_at_device(history: History) -> None:
     """A device receives two entries in the wrong order."""
-    first = delivery_in(story)
-    same = (s for s in all_of(story, Delivered) if (s.device, s.chat) == (first.device, first.chat))
-    second = next(scene for scene in same if scene.entry.seq > first.entry.seq)
-    a, b = (story.scenes.index(scene) for scene in (first, second))
-    story.scenes[a], story.scenes[b] = story.scenes[b], story.scenes[a]
+    first = delivery_in(history)
+    same = (
+        s for s in history.all_of(Delivered) if (s.device, s.chat) == (first.device, first.chat)
+    )
+    second = next(event for event in same if event.entry.seq > first.entry.seq)
+    a, b = (history.events.index(event) for event in (first, second))
+    history.events[a], history.events[b] = history.events[b], history.events[a]
 
 
-def swap_in_dynamodb(story: Story) -> None:
+def swap_in_dynamodb(history: History) -> None:
     """Two entries have swapped seqs."""
 
-    def swap(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    def swap(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
         a, b = entries[1:3]
         swapped = (replace(b, seq=a.seq, ts=a.ts), replace(a, seq=b.seq, ts=b.ts))
         return (entries[0], *swapped, *entries[3:])
 
-    change_entries(story, Stored, swap)
+    change_entries(history, Stored, swap)
 
 
-def rewrite_at_device(story: Story) -> None:
+def rewrite_at_device(history: History) -> None:
     """A device receives another entry at a position."""
-    delivery = delivery_in(story)
-    change(story, delivery, replace(delivery, entry=replace(delivery.entry, mid="another")))
+    delivery = delivery_in(history)
+    change(history, delivery, replace(delivery, entry=replace(delivery.entry, mid="another")))
 
 
-def deliver_to_non_member(story: Story) -> None:
+def deliver_to_non_member(history: History) -> None:
     """A user who was never in a chat receives one of its messages."""
-    delivery = next(scene for scene in all_of(story, Delivered) if scene.chat == "duo")
-    story.scenes.append(replace(delivery, user="dave", device="dave-0"))
+    delivery = next(event for event in history.all_of(Delivered) if event.chat == "duo")
+    history.events.append(replace(delivery, user="dave", device="dave-0"))
 
 
-def deliver_to_former_member(story: Story) -> None:
+def deliver_to_former_member(history: History) -> None:
     """A user who left receives a later message."""
-    periods = periods_of(story)
+    periods = periods_of(history)
     user, end = next(
         (user, period[1]) for user, found in periods.of.items() for period in found if period[1]
     )
-    log = next(scene for scene in all_of(story, Stored) if scene.chat == "group").entries
+    log = next(event for event in history.all_of(Stored) if event.chat == "group").entries
     entry = next(e for e in log[end:] if not periods.covers(user, e.seq))
-    story.scenes.append(Delivered(1.0, user, f"{user}-0", "group", entry))
+    history.events.append(Delivered(1.0, user, f"{user}-0", "group", entry))
 
 
-def show_page_to_non_member(story: Story) -> None:
+def show_page_to_non_member(history: History) -> None:
     """A user who was never in a chat reads a page of it."""
-    story.scenes.append(Page(1.0, "carol", "duo", (1, 2)))
+    entries = next(log for log in history.all_of(Stored) if log.chat == "duo").entries
+    history.events.append(Page(1.0, "carol", "duo", entries[:2]))
 
 
-def signal_to_non_member(story: Story) -> None:
+def signal_to_non_member(history: History) -> None:
     """A user who was never in a chat receives a read mark of it."""
-    story.scenes.append(Notified(1.0, "carol", "carol-0", "duo", "a mark"))
+    history.events.append(Notified(1.0, "carol", "carol-0", "duo", "a mark"))
 
 
-def list_chat_of_others(story: Story) -> None:
+def list_chat_of_others(history: History) -> None:
     """A user's chat list contains a chat of others."""
-    story.scenes.append(Line("carol", "carol-0", "duo", 3, 0))
+    history.events.append(Line("carol", "carol-0", "duo", 3, 0))
 
 
-def edit_message_of_another_user(story: Story) -> None:
+def edit_message_of_another_user(history: History) -> None:
     """An edit of another user's message was accepted."""
-    done = {answer.ref for answer in all_of(story, Answered) if not answer.code}
-    edits = (a for a in all_of(story, Asked) if a.kind == "edit" and a.ref in done)
+    done = {answer.ref for answer in history.all_of(Responded) if not answer.code}
+    edits = (a for a in history.all_of(Requested) if a.kind == "edit" and a.ref in done)
     edit = next(a for a in edits if a.chat == "duo")
     other = "alice" if edit.user == "bob" else "bob"
-    change(story, edit, replace(edit, user=other))
-    for scene in list(story.scenes):
-        match scene:
+    change(history, edit, replace(edit, user=other))
+    for event in list(history.events):
+        match event:
             case Delivered(entry=entry) if entry.ref == edit.ref:
-                change(story, scene, replace(scene, entry=replace(entry, sender=other)))
+                change(history, event, replace(event, entry=replace(entry, sender=other)))
             case Stored() | Final():
                 entries = tuple(
-                    replace(e, sender=other) if e.ref == edit.ref else e for e in scene.entries
+                    replace(e, sender=other) if e.ref == edit.ref else e for e in event.entries
                 )
-                change(story, scene, replace(scene, entries=entries))
-            case Answered(ref=ref) if ref == edit.ref:
-                change(story, scene, replace(scene, user=other))
+                change(history, event, replace(event, entries=entries))
+            case Responded(ref=ref) if ref == edit.ref:
+                change(history, event, replace(event, user=other))
 
 
-def undo_edit(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+def undo_edit(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
     """Give a message a body from before its edits."""
     at = next(i for i, e in enumerate(entries) if e.kind == "text" and not e.deleted)
     return (*entries[:at], replace(entries[at], body="unedited"), *entries[at + 1 :])
 
 
-def remove_reaction(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+def remove_reaction(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
     """Remove the reactions of a message."""
     at = next(i for i, e in enumerate(entries) if e.reactions)
     return (*entries[:at], replace(entries[at], reactions={}), *entries[at + 1 :])
 
 
-def undo_deletion(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+def undo_deletion(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
     """Show a deleted message."""
     at = next(i for i, e in enumerate(entries) if e.deleted)
     return (*entries[:at], replace(entries[at], body="hi", deleted=False), *entries[at + 1 :])
 
 
-def leave_unread(story: Story) -> None:
+def leave_unread(history: History) -> None:
     """A chat list reports a wrong unread count."""
-    line = all_of(story, Line)[0]
-    change(story, line, replace(line, unread=1))
+    line = history.all_of(Line)[0]
+    change(history, line, replace(line, unread=1))
 
 
-def accept_refused(story: Story) -> None:
+def accept_refused(history: History) -> None:
     """The log contains a message that was finally refused."""
-    answer = next(a for a in all_of(story, Answered) if a.seq and not a.code and a.chat == "duo")
-    change(story, answer, replace(answer, code="forbidden"))
+    answer = next(a for a in history.all_of(Responded) if a.seq and not a.code and a.chat == "duo")
+    change(history, answer, replace(answer, code="forbidden"))
 
 
-def remove_request(story: Story) -> None:
+def remove_request(history: History) -> None:
     """The log contains a message that nobody sent."""
-    asked = next(a for a in all_of(story, Asked) if a.kind == "send")
-    story.scenes.remove(asked)
+    ref = next(ack.ref for ack in history.acks() if ack.seq)
+    for attempt in [asked for asked in history.all_of(Requested) if asked.ref == ref]:
+        history.events.remove(attempt)
 
 
-def unread_of(story: Story) -> Unread:
+def unread_of(history: History) -> Unread:
     """Return an unread count above 1."""
-    return next(scene for scene in all_of(story, Unread) if scene.unread > 1)
+    return next(event for event in history.all_of(Unread) if event.unread > 1)
 
 
-def count_too_few(story: Story) -> None:
+def count_too_few(history: History) -> None:
     """A device counts fewer unread messages than there are."""
-    change(story, unread_of(story), replace(unread_of(story), unread=0))
+    change(history, unread_of(history), replace(unread_of(history), unread=0))
 
 
-def count_too_many(story: Story) -> None:
+def count_too_many(history: History) -> None:
     """A device counts more unread messages than there ever were."""
-    change(story, unread_of(story), replace(unread_of(story), unread=10_000))
+    change(history, unread_of(history), replace(unread_of(history), unread=10_000))
 
 
-def move_mark_back(story: Story) -> None:
+def move_mark_back(history: History) -> None:
     """A read mark is lower than it was."""
-    mark = next(mark for mark in all_of(story, ReadMark) if not mark.is_final and mark.read > 0)
-    at = story.scenes.index(mark)
+    mark = next(mark for mark in history.all_of(ReadMark) if not mark.is_final and mark.read > 0)
+    at = history.events.index(mark)
     later = replace(mark, asked=mark.t + 0.1, t=mark.t + 0.2, read=mark.read - 1)
-    story.scenes.insert(at + 1, later)
+    history.events.insert(at + 1, later)
 
 
-def mark_above_the_head(story: Story) -> None:
+def mark_above_the_head(history: History) -> None:
     """A read mark is above the newest entry."""
-    mark = all_of(story, ReadMark)[0]
-    change(story, mark, replace(mark, read=10_000))
+    mark = history.all_of(ReadMark)[0]
+    change(history, mark, replace(mark, read=10_000))
 
 
-def store_another_mark(story: Story) -> None:
+def store_another_mark(history: History) -> None:
     """DynamoDB has a lower mark than the user set last."""
-    mark = next(mark for mark in all_of(story, ReadMark) if mark.is_final)
-    change(story, mark, replace(mark, read=mark.read - 1))
+    mark = next(mark for mark in history.all_of(ReadMark) if mark.is_final)
+    change(history, mark, replace(mark, read=mark.read - 1))
 
 
-def report_stored_too_far(story: Story) -> None:
+def report_stored_too_far(history: History) -> None:
     """A device receives `stored` for entries that do not exist."""
-    mark = all_of(story, Watermark)[0]
-    change(story, mark, replace(mark, upto=mark.upto + 1))
+    mark = history.all_of(Watermark)[0]
+    change(history, mark, replace(mark, upto=mark.upto + 1))
 
 
-def never_report_stored(story: Story) -> None:
+def never_report_stored(history: History) -> None:
     """A device never gets `stored` for its entry."""
-    story.scenes.append(Unstored("bob", "bob-0", "duo", ("r1",)))
+    history.events.append(Unstored("bob", "bob-0", "duo", ("r1",)))
 
 
-def push_twice(story: Story) -> None:
+def push_twice(history: History) -> None:
     """A push is sent twice."""
-    push = all_of(story, PushSent)[0]
-    change(story, push, push, replace(push, t=push.t + 0.1))
+    push = history.all_of(PushSent)[0]
+    change(history, push, push, replace(push, t=push.t + 0.1))
 
 
-def push_nothing(story: Story) -> None:
+def push_nothing(history: History) -> None:
     """A user without a device gets no push of the newest message."""
-    story.scenes.remove(all_of(story, PushSent)[0])
+    history.events.remove(history.all_of(PushSent)[0])
 
 
-def push_to_non_member(story: Story) -> None:
+def push_to_non_member(history: History) -> None:
     """A user gets a push of a chat that the user is not in."""
-    push = all_of(story, PushSent)[0]
-    change(story, push, push, replace(push, user="carol"))
+    push = history.all_of(PushSent)[0]
+    change(history, push, push, replace(push, user="carol"))
 
 
-def push_own(story: Story) -> None:
+def push_own(history: History) -> None:
     """A user gets a push of the user's own message."""
-    push = all_of(story, PushSent)[0]
-    change(story, push, push, replace(push, user="alice"))
+    push = history.all_of(PushSent)[0]
+    change(history, push, push, replace(push, user="alice"))
 
 
-def withdraw_without_a_loss(story: Story) -> None:
+def withdraw_without_a_loss(history: History) -> None:
     """A device withdraws an entry although Redis lost nothing."""
-    delivery = next(delivery for delivery in all_of(story, Delivered) if delivery.chat == "duo")
+    delivery = next(delivery for delivery in history.all_of(Delivered) if delivery.chat == "duo")
     names = (delivery.user, delivery.device, delivery.chat)
-    story.scenes.append(
+    history.events.append(
         Withdrawn(delivery.t, *names, (delivery.entry.seq,), delivery.entry.seq - 1)
     )
 
 
-def never_reset(story: Story) -> None:
+def never_reset(history: History) -> None:
     """Redis loses data, and no device is reset."""
-    story.scenes.append(Lost(10.0, "flush"))
+    history.events.append(Lost(10.0, "flush"))
 
 
-FAULTS: list[tuple[str, Callable[[Story], None]]] = [
+def read_stale_page(history: History) -> None:
+    """A page lacks the newest entries known at its request."""
+    page = next(page for page in history.all_of(Page) if page.asked and len(page.entries) > 3)
+    newest = {"before": None, "after": None, "has_more": True}
+    change(history, page, replace(page, asked=90.0, entries=page.entries[:1], **newest))
+
+
+def end_page_too_early(history: History) -> None:
+    """A page reports no further entries although there are some."""
+    page = next(
+        page
+        for page in reversed(history.all_of(Page))
+        if page.asked and page.entries and page.entries[0].seq > 1
+    )
+    before = page.entries[-1].seq + 1
+    change(history, page, replace(page, before=before, after=None, has_more=False))
+
+
+def rewrite_page(history: History) -> None:
+    """A page has another entry at a position."""
+    page = next(page for page in history.all_of(Page) if page.entries)
+    first = replace(page.entries[0], ts=page.entries[0].ts + 1)
+    change(history, page, replace(page, entries=(first, *page.entries[1:])))
+
+
+def deliver_another_body(history: History) -> None:
+    """A device receives a message with a body that nobody sent."""
+    delivery = next(each for each in history.all_of(Delivered) if each.entry.kind == "text")
+    entry = replace(delivery.entry, body="something else")
+    change(history, delivery, replace(delivery, entry=entry))
+
+
+def skip_inbox_position(history: History) -> None:
+    """The inbox of a device skips an event that is not an entry."""
+    history.events.remove(next(each for each in history.all_of(Notified) if each.epoch))
+
+
+def lose_last_event(history: History) -> None:
+    """A device never receives the last entry, so its inbox has no gap."""
+    last = [each for each in history.all_of(Delivered) if each.device == "bob-1"][-1]
+    history.events = [
+        event for event in history.events if event is last or not is_after(event, last)
+    ]
+    history.events.remove(last)
+
+
+def is_after(event: Event, last: Delivered) -> bool:
+    """Return whether an event is a later event of the same device."""
+    is_of_device = isinstance(event, Notified | Marked) and event.device == last.device
+    return is_of_device and event.t > last.t
+
+
+def reorder_inbox(history: History) -> None:
+    """Two events of a chat are exchanged in the inbox of a device."""
+    entries = [d for d in history.all_of(Delivered) if (d.device, d.chat) == ("bob-1", "duo")]
+    a, b = entries[2:4]
+    change(history, a, replace(a, entry=b.entry))
+    change(history, b, replace(b, entry=a.entry))
+
+
+def sends_of_bob(history: History) -> list[Responded]:
+    """Return the acks of two sends of one user in one chat on one connection."""
+    texts = {asked.ref for asked in history.all_of(Requested) if asked.kind == "send"}
+    acks = [
+        ack
+        for ack in history.acks()
+        if ack.ref in texts and not ack.dup and (ack.user, ack.chat) == ("bob", "duo")
+    ]
+    return next([a, b] for a, b in pairwise(acks) if a.conn == b.conn)
+
+
+def reorder_pipelined_sends(history: History) -> None:
+    """The first of two pipelined sends on one connection gets the higher seq."""
+    first, second = sends_of_bob(history)
+    requests = {asked.ref: asked for asked in history.all_of(Requested)}
+    early, late = requests[first.ref], requests[second.ref]
+    history.events.remove(late)
+    change(history, early, replace(late, t=early.t - 0.0001), early)
+
+
+def ack_before_an_earlier_one_is_sent(history: History) -> None:
+    """A message is sent after one with a higher seq was acked."""
+    first, second = sends_of_bob(history)
+    for asked in [each for each in history.all_of(Requested) if each.ref == first.ref]:
+        change(history, asked, replace(asked, t=second.t + 0.0001, conn=99))
+
+
+def refuse_each_attempt(history: History) -> None:
+    """A message exists although each of its two attempts was refused."""
+    dup = next(ack for ack in history.acks() if ack.dup)
+    change(history, dup, *(replace(dup, code="forbidden", dup=False) for _ in range(2)))
+
+
+def mark_of(history: History) -> Marked:
+    """Return the last mark that a device received."""
+    return history.all_of(Marked)[-1]
+
+
+def move_member_mark_back(history: History) -> None:
+    """A device receives a lower mark of a member."""
+    mark = mark_of(history)
+    history.events.append(replace(mark, t=60.0, read=mark.read - 1))
+
+
+def move_member_mark_beyond_the_head(history: History) -> None:
+    """A device receives a mark beyond the newest entry."""
+    history.events.append(replace(mark_of(history), t=60.0, received=10_000))
+
+
+def send_mark_to_non_member(history: History) -> None:
+    """A user who was never in a chat receives the mark of a member."""
+    history.events.append(Marked(1.0, "carol", "carol-0", "duo", "alice", 1, 1))
+
+
+def list_another_top(history: History) -> None:
+    """A chat list reports another newest entry."""
+    line = history.all_of(Unread)[0]
+    change(history, line, replace(line, top=1))
+
+
+def count_chat_of_others(history: History) -> None:
+    """A user's chat list contains a chat of others."""
+    history.events.append(Unread("carol", "carol-0", "duo", 0, 1))
+
+
+def skip_seq_in_dynamodb(history: History) -> None:
+    """A seq has no entry."""
+    change_entries(history, Stored, lambda es: (*es[:-1], replace(es[-1], seq=es[-1].seq + 1)))
+
+
+def move_timestamp_back(history: History) -> None:
+    """An entry has an earlier timestamp than the entry before it."""
+    change_entries(history, Stored, lambda es: (*es[:-1], replace(es[-1], ts=es[0].ts)))
+
+
+def repeat_in_history(history: History) -> None:
+    """A member's history contains an entry twice."""
+    change_entries(history, Final, lambda entries: entries[:3] + entries[2:])
+
+
+def send_as_non_member(history: History) -> None:
+    """The log has a message of a user who is not a member."""
+    history.chats["duo"] = ["alice"]
+
+
+FAULTS: list[tuple[str, Callable[[History], None]]] = [
     ("P4", lose_at_device),
     ("P1", lose_in_dynamodb),
     ("P6", lose_in_history),
@@ -352,4 +497,23 @@ FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("I13", push_own),
     ("E", withdraw_without_a_loss),
     ("E", never_reset),
+    ("P6", read_stale_page),
+    ("P6", end_page_too_early),
+    ("P3", rewrite_page),
+    ("P2", deliver_another_body),
+    ("P4", skip_inbox_position),
+    ("P4", lose_last_event),
+    ("P4", reorder_inbox),
+    ("I7", reorder_pipelined_sends),
+    ("I8", ack_before_an_earlier_one_is_sent),
+    ("P2", refuse_each_attempt),
+    ("I14", move_member_mark_back),
+    ("I14", move_member_mark_beyond_the_head),
+    ("P7", send_mark_to_non_member),
+    ("I14", list_another_top),
+    ("P7", count_chat_of_others),
+    ("P3", skip_seq_in_dynamodb),
+    ("P3", move_timestamp_back),
+    ("P6", repeat_in_history),
+    ("P7", send_as_non_member),
 ]

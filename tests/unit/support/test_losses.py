@@ -7,33 +7,33 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.support.checker import report
-from tests.support.story import (
-    Answered,
-    Asked,
+from tests.support.history.checker import check
+from tests.support.history.events import (
     Delivered,
+    Event,
     Final,
+    History,
     Kept,
     Line,
+    LogEntry,
     Lost,
+    Requested,
+    Responded,
     Restarted,
-    Scene,
-    Shown,
     Stored,
-    Story,
     Watermark,
     Withdrawn,
 )
-from tests.support.storycheck import check_story
+from tests.support.history.violation import report
 
 replace = msgspec.structs.replace
 DEVICES = {"alice": ["alice-0"], "bob": ["bob-0"]}
 
 
-def entry(seq: int, ref: str, mid: str, body: str = "", **more: object) -> Shown:
+def entry(seq: int, ref: str, mid: str, body: str = "", **more: object) -> LogEntry:
     """Return a message from alice."""
     fields = {"seq": seq, "ts": 1_000 + seq, "mid": mid, "sender": "alice", "ref": ref}
-    return msgspec.convert({**fields, "kind": "text", "body": body or ref, **more}, Shown)
+    return msgspec.convert({**fields, "kind": "text", "body": body or ref, **more}, LogEntry)
 
 
 KEPT, NEW = entry(1, "kept", "m1"), entry(2, "new", "m3")
@@ -42,22 +42,22 @@ MOVED = entry(3, "lost", "m4")
 LOG = (KEPT, NEW, MOVED)
 
 
-def delivered(t: float, device: str, shown: Shown) -> Delivered:
+def delivered(t: float, device: str, shown: LogEntry) -> Delivered:
     """Return the delivery of an entry to a device."""
     return Delivered(t, device.partition("-")[0], device, "duo", shown)
 
 
-def answered(t: float, shown: Shown) -> Answered:
+def answered(t: float, shown: LogEntry) -> Responded:
     """Return an ack to alice's device."""
     place = (shown.seq, shown.ts, shown.mid, "alice-0")
-    return Answered(t, "alice", "duo", shown.ref, "", *place)
+    return Responded(t, "alice", "duo", shown.ref, "", *place)
 
 
 @pytest.fixture
-def story() -> Story:
-    """A valid story: Redis loses one entry, which is sent again after a new one."""
-    scenes: list[Scene] = [
-        *(Asked(0.1, "alice", "duo", ref, "send", ref) for ref in ("kept", "lost", "new")),
+def history() -> History:
+    """A valid history: Redis loses one entry, which is sent again after a new one."""
+    events: list[Event] = [
+        *(Requested(0.1, "alice", "duo", ref, "send", ref) for ref in ("kept", "lost", "new")),
         answered(1.0, KEPT),
         answered(1.1, LOST),
         delivered(1.2, "alice-0", KEPT),
@@ -79,126 +79,128 @@ def story() -> Story:
         Stored("duo", LOG),
     ]
     for user, (device,) in DEVICES.items():
-        scenes += [
+        events += [
             Final(user, "duo", LOG),
             Kept(user, device, "duo", LOG),
             Line(user, device, "duo", 3, 0),
         ]
-    return Story({"duo": ["alice", "bob"]}, DEVICES, scenes)
+    return History({"duo": ["alice", "bob"]}, DEVICES, events)
 
 
-def index_of(story: Story, kind: type, **wanted: object) -> int:
-    """Return the index of the first scene of a kind with these fields."""
+def index_of(history: History, kind: type, **wanted: object) -> int:
+    """Return the index of the first event of a kind with these fields."""
     return next(
         at
-        for at, scene in enumerate(story.scenes)
-        if isinstance(scene, kind) and all(getattr(scene, k) == v for k, v in wanted.items())
+        for at, event in enumerate(history.events)
+        if isinstance(event, kind) and all(getattr(event, k) == v for k, v in wanted.items())
     )
 
 
-def test_lost_entry_that_is_sent_and_delivered_again_passes(story: Story) -> None:
+def test_lost_entry_that_is_sent_and_delivered_again_passes(history: History) -> None:
     """Losses that the guarantees permit are not violations."""
-    assert not check_story(story), report(check_story(story))
+    assert not check(history), report(check(history))
 
 
-def test_lost_change_of_a_lost_message_may_be_missing(story: Story) -> None:
+def test_lost_change_of_a_lost_message_may_be_missing(history: History) -> None:
     """The change of a lost message may be refused when it is sent again."""
-    asked = Asked(1.1, "alice", "duo", "edit", "edit", "better", target=2)
-    change = Answered(1.2, "alice", "duo", "edit", "", 3, 1_003, "m9", "alice-0")
-    story.scenes[0:0] = [asked, change]
+    asked = Requested(1.1, "alice", "duo", "edit", "edit", "better", target=2)
+    change = Responded(1.2, "alice", "duo", "edit", "", 3, 1_003, "m9", "alice-0")
+    history.events[0:0] = [asked, change]
 
-    assert not check_story(story), report(check_story(story))
+    assert not check(history), report(check(history))
 
 
-def never_send_again(story: Story) -> None:
+def never_send_again(history: History) -> None:
     """The lost entry is never sent again."""
     log = LOG[:2]
-    for at, scene in enumerate(story.scenes):
-        match scene:
+    for at, event in enumerate(history.events):
+        match event:
             case Stored() | Final() | Kept():
-                story.scenes[at] = replace(scene, entries=log)
+                history.events[at] = replace(event, entries=log)
             case Line():
-                story.scenes[at] = replace(scene, top=2)
-    story.scenes = [s for s in story.scenes if not (isinstance(s, Delivered) and s.entry == MOVED)]
+                history.events[at] = replace(event, top=2)
+    history.events = [
+        s for s in history.events if not (isinstance(s, Delivered) and s.entry == MOVED)
+    ]
 
 
-def refuse_again(story: Story) -> None:
+def refuse_again(history: History) -> None:
     """The lost entry is refused when a user who is still a member sends it again."""
-    never_send_again(story)
-    story.scenes.append(Answered(3.4, "alice", "duo", "lost", "not_found", device="alice-0"))
+    never_send_again(history)
+    history.events.append(Responded(3.4, "alice", "duo", "lost", "not_found", device="alice-0"))
 
 
-def test_lost_message_of_a_user_who_left_may_be_refused(story: Story) -> None:
+def test_lost_message_of_a_user_who_left_may_be_refused(history: History) -> None:
     """A former member cannot send; a refusal to a member is a violation."""
-    refuse_again(story)
+    refuse_again(history)
     left = replace(entry(3, "bye", "m8"), kind="member", user="alice", role="")
-    at = index_of(story, Stored)
-    story.scenes[at] = replace(story.scenes[at], entries=(*LOG[:2], left))
+    at = index_of(history, Stored)
+    history.events[at] = replace(history.events[at], entries=(*LOG[:2], left))
 
-    assert "P1" not in {violation.rule for violation in check_story(story)}
+    assert "P1" not in {violation.rule for violation in check(history)}
 
 
 @pytest.mark.parametrize("deleted", [True, False])
 def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
-    story: Story, deleted: bool
+    history: History, deleted: bool
 ) -> None:
     """A change that is sent again applies to the current message, which is deleted."""
-    asked = Asked(1.1, "alice", "duo", "edit", "edit", "better", target=1)
-    change = Answered(1.2, "alice", "duo", "edit", "", 3, 1_003, "m9", "alice-0")
-    story.scenes[0:0] = [asked, change]
-    story.scenes.append(Answered(3.4, "alice", "duo", "edit", "conflict", device="alice-0"))
-    at = index_of(story, Stored)
+    asked = Requested(1.1, "alice", "duo", "edit", "edit", "better", target=1)
+    change = Responded(1.2, "alice", "duo", "edit", "", 3, 1_003, "m9", "alice-0")
+    history.events[0:0] = [asked, change]
+    history.events.append(Responded(3.4, "alice", "duo", "edit", "conflict", device="alice-0"))
+    at = index_of(history, Stored)
     first = replace(LOG[0], deleted=deleted, body="" if deleted else LOG[0].body)
-    story.scenes[at] = replace(story.scenes[at], entries=(first, *LOG[1:]))
+    history.events[at] = replace(history.events[at], entries=(first, *LOG[1:]))
 
-    found = "P1" in {violation.rule for violation in check_story(story)}
+    found = "P1" in {violation.rule for violation in check(history)}
 
     assert found is not deleted
 
 
-def test_entry_withdrawn_without_a_loss_may_be_delivered_again(story: Story) -> None:
+def test_entry_withdrawn_without_a_loss_may_be_delivered_again(history: History) -> None:
     """A user removed in a new epoch reads the chat again after a return."""
     redelivered = [
-        scene for scene in story.scenes if isinstance(scene, Delivered) and scene.t > 3.0
+        event for event in history.events if isinstance(event, Delivered) and event.t > 3.0
     ]
-    story.scenes = [scene for scene in story.scenes if not isinstance(scene, Lost)]
-    at = story.scenes.index(redelivered[-1]) + 1
+    history.events = [event for event in history.events if not isinstance(event, Lost)]
+    at = history.events.index(redelivered[-1]) + 1
     new_epoch = Restarted(3.4, "bob", "bob-0", True)
-    story.scenes[at:at] = [new_epoch, Withdrawn(3.5, "bob", "bob-0", "duo", (3,), 2)]
-    story.scenes.insert(at + 2, delivered(3.6, "bob-0", MOVED))
+    history.events[at:at] = [new_epoch, Withdrawn(3.5, "bob", "bob-0", "duo", (3,), 2)]
+    history.events.insert(at + 2, delivered(3.6, "bob-0", MOVED))
 
-    found = [violation for violation in check_story(story) if "twice" in violation.text]
+    found = [violation for violation in check(history) if "duplicate" in violation.text]
 
     assert found == []
 
 
-def lose_stored_entry(story: Story) -> None:
+def lose_stored_entry(history: History) -> None:
     """A device got `stored` for a seq that another entry has now."""
-    mark = index_of(story, Watermark)
-    story.scenes[mark] = Watermark(1.3, "alice", "alice-0", "duo", 2)
+    mark = index_of(history, Watermark)
+    history.events[mark] = Watermark(1.3, "alice", "alice-0", "duo", 2)
 
 
-def ack_lost_seq_after_the_reset(story: Story) -> None:
+def ack_lost_seq_after_the_reset(history: History) -> None:
     """A device gets an ack for a lost seq after its reset."""
-    story.scenes[index_of(story, Answered, ref="lost")] = answered(3.4, LOST)
+    history.events[index_of(history, Responded, ref="lost")] = answered(3.4, LOST)
 
 
-def deliver_lost_entry_after_the_reset(story: Story) -> None:
+def deliver_lost_entry_after_the_reset(history: History) -> None:
     """A device receives a lost entry after its reset."""
-    story.scenes.insert(index_of(story, Stored), delivered(3.4, "bob-0", LOST))
+    history.events.insert(index_of(history, Stored), delivered(3.4, "bob-0", LOST))
 
 
-def deliver_twice_without_withdrawal(story: Story) -> None:
+def deliver_twice_without_withdrawal(history: History) -> None:
     """A device receives an entry again that it never withdrew."""
-    story.scenes.insert(index_of(story, Stored), delivered(3.4, "bob-0", KEPT))
+    history.events.insert(index_of(history, Stored), delivered(3.4, "bob-0", KEPT))
 
 
-def withdraw_without_a_data_loss(story: Story) -> None:
-    """The same story, but Redis lost nothing."""
-    story.scenes.pop(index_of(story, Lost))
+def withdraw_without_a_data_loss(history: History) -> None:
+    """The same history, but Redis lost nothing."""
+    history.events.pop(index_of(history, Lost))
 
 
-FAULTS: list[tuple[str, Callable[[Story], None]]] = [
+FAULTS: list[tuple[str, Callable[[History], None]]] = [
     ("P1", never_send_again),
     ("P1", refuse_again),
     ("P1", lose_stored_entry),
@@ -212,9 +214,9 @@ FAULTS: list[tuple[str, Callable[[Story], None]]] = [
 
 @pytest.mark.parametrize(("rule", "inject"), FAULTS, ids=[inject.__name__ for _, inject in FAULTS])
 def test_loss_does_not_permit_injected_fault(
-    story: Story, rule: str, inject: Callable[[Story], None]
+    history: History, rule: str, inject: Callable[[History], None]
 ) -> None:
     """Losses that the guarantees do not permit are reported."""
-    inject(story)
+    inject(history)
 
-    assert rule in {violation.rule for violation in check_story(story)}
+    assert rule in {violation.rule for violation in check(history)}

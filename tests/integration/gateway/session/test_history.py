@@ -12,8 +12,9 @@ from redis import Redis
 from chatserver import config
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.redis.factory import open_hot
-from tests.support.checker import check, report
-from tests.support.observations import WarmRows
+from tests.support.history.checker import check
+from tests.support.history.events import Stored
+from tests.support.history.violation import report
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.processes import eventually, eventually_equal
@@ -111,7 +112,7 @@ async def test_history_read_during_sends_and_trimming_is_contiguous(
     bob = await small_hot_stack.chat_of(new_name("bob"), recorder=recorder).start()
     alice = await small_hot_stack.chat_of(new_name("alice"), recorder=recorder).start()
     chat = await alice.open_direct(bob.user)
-    recorder.run.members[chat] = {alice.user, bob.user}
+    recorder.history.chats[chat] = [alice.user, bob.user]
     for number in range(150):
         await alice.send_nowait(chat, f"m{number}")
         if number % 5 == 4:
@@ -126,9 +127,9 @@ async def test_history_read_during_sends_and_trimming_is_contiguous(
         await side.read_final(chat)
         await side.read_list()
         await side.stop()
-    recorder.add(WarmRows(recorder.now(), chat, await small_hot_stack.read_warm(chat)))
+    recorder.add(Stored(chat, await small_hot_stack.read_warm(chat)))
 
-    violations = check(recorder.run)
+    violations = check(recorder.history)
 
     assert not violations, report(violations)
 

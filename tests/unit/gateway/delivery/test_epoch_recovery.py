@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-import msgspec
 import pytest
 import structlog
 
-from chatserver.config import Gateway
 from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
 from chatserver.gateway.session import session as session_module
-from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.shared_session_context import (
-    RECOVERIES_MAX,
-    HotPathCounters,
-    SessionTasks,
-)
-from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from chatserver.service.history.sync import Missed
 from tests.support.servers.processes import eventually
@@ -37,56 +28,20 @@ from tests.unit.gateway.delivery.large_chat_world import (
     body_of,
     entry_of,
 )
+from tests.unit.gateway.session_world import FakeConnection, FakeContext, Unlimited, welcome
 
 
-class FakeConnection:
-    """A connection that records what it is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.phase = Phase.OPEN
-        self.peer = "192.0.2.1"
-        self.is_slow = False
-
-    def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
-        """No deadline expires in these tests."""
-
-    def send_text(self, payload: bytes) -> None:
-        self.sent.append(msgspec.json.decode(payload))
-
-    def send_frame(self, frame: bytes) -> None:
-        self.send_text(frame[frame.index(b"{") :])
-
-    async def wait_for_room(self) -> None:
-        await asyncio.sleep(0)
-
-    def close(self, code: int, reason: str) -> None:
-        self.phase = Phase.CLOSED
-
-
-class Unlimited:
-    """A rate limit that never refuses."""
-
-    def spend(self, cost: int) -> bool:
-        return True
-
-
-class FakeGateway:
+class FakeGateway(FakeContext):
     """A gateway with one session in one large chat, whose warm tier can be down."""
 
     def __init__(self) -> None:
-        self.settings = Gateway()
-        self.counters = HotPathCounters()
-        self.tasks = SessionTasks()
-        self.recoveries = asyncio.Semaphore(RECOVERIES_MAX)
+        super().__init__()
         self.tier = Tier(top=12)
         self.is_warm_down = False
         self.is_up = self.is_loaded = True
         self.is_redis_lost_on_read = False
         self.snapshots = self.summaries_read = self.pages = 0
-        # One object replaces all dependencies in the context of a session.
-        self.container = self.presence = self.requests = self.hot = self.chats = self
-        self.sync = self.warm = self
+        self.chats = self.sync = self.warm = self
         self.missed: list[Missed] = []
         self.sessions: list[Session] = []
         self.channels = LargeChatDelivery(
@@ -174,19 +129,9 @@ class World:
 
     def __init__(self) -> None:
         self.gateway, self.connection = FakeGateway(), FakeConnection()
-        self.handler = CommandHandler(
-            context=cast(Any, self.gateway),
-            connection=cast(Any, self.connection),
-            directory=cast(Any, self.gateway),
-            admission=cast(Any, self.gateway),
-            on_authenticated=lambda connection: None,
-            on_end=lambda session: None,
-        )
+        self.handler = welcome(self.gateway, self.connection, EPOCH, 5)
         self.session = self.handler.session
         self.handler._others_allowed = self.handler._memory_allowed = cast(Any, Unlimited())
-        self.session.user = ALICE
-        self.session.state.hello()
-        self.session.state.welcome(EPOCH, Seq(5))
         self.gateway.sessions.append(self.session)
 
     async def open(self) -> None:

@@ -12,15 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatserver.config import Gateway
 from chatserver.domain.ids import Epoch, Seq, UserId
 from chatserver.errors import Overloaded, RateLimited
-from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.send_order import REFUSED_MAX, RESEND_S, SendOrder
-from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.shared_session_context import HotPathCounters
-from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
+from tests.unit.gateway.session_world import FakeConnection, FakeContext, Unlimited, welcome
 
 pytestmark = pytest.mark.constants({"chatserver.gateway.session.welcome.SENDS_IN_FLIGHT_MAX": 4})
 
@@ -53,24 +49,15 @@ class Allowance:
         self.waiting.append(on_reply)
 
 
-class Unlimited:
-    """A limit on memory that never refuses."""
-
-    def spend(self, cost: int = 1) -> bool:
-        return True
-
-
-class FakeGateway:
+class FakeGateway(FakeContext):
     """A gateway with one session; the test completes its commits."""
 
     def __init__(self) -> None:
-        self.settings = Gateway()
-        self.counters = HotPathCounters()
+        super().__init__()
         self.committed: list[str] = []
         self.in_flight: collections.deque[frames.Send] = collections.deque()
         self.is_overloaded = False
-        # One object replaces all dependencies in the context of a session.
-        self.tasks = self.container = self.messaging = self.hot = self.channels = self
+        self.tasks = self
         self.whole_epoch = Epoch("E1")
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *_: object) -> None:
@@ -84,46 +71,26 @@ class FakeGateway:
         self.committed.append(frame.ref)
         self.in_flight.append(frame)
 
-    def detach(self, session: Session) -> None:
-        """There are no large chats."""
 
-
-class World:
+class World(FakeConnection):
     """A live session, and a client that pipelines and repeats refused sends in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.gateway, self.allowance = FakeGateway(), Allowance()
         self.responses: collections.deque[dict[str, Any]] = collections.deque()
-        self.phase, self.peer = Phase.OPEN, "192.0.2.1"
-        self.handler = CommandHandler(
-            context=cast(Any, self.gateway),
-            connection=cast(Any, self),
-            directory=cast(Any, self.gateway),
-            admission=cast(Any, self.gateway),
-            on_authenticated=lambda connection: None,
-            on_end=lambda session: None,
-        )
+        self.handler = welcome(self.gateway, self, Epoch("E1"), 0)
         self.session = self.handler.session
         self.handler._sends_allowed = cast(Any, self.allowance)
         self.handler._memory_allowed = cast(Any, Unlimited())
         self.session.activity = cast(Any, self)
         self.is_fresh = True
-        self.session.state.hello()
-        self.session.state.welcome(Epoch("E1"), Seq(0))
         self.session.go_live(Seq(0))
         self.unanswered: dict[str, bool] = {}  # ref → whether it was refused
-        self.sent = 0
-
-    # the connection's methods
-
-    def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
-        """No deadline expires in these tests."""
+        self.written = 0
 
     def send_text(self, payload: bytes) -> None:
         self.responses.append(msgspec.json.decode(payload))
-
-    def close(self, code: int, reason: str) -> None:
-        self.phase = Phase.CLOSED
 
     # the client's actions
 
@@ -133,8 +100,8 @@ class World:
         self.handler.handle_message(msgspec.json.encode(frame))
 
     def write_new(self) -> None:
-        self.write(str(self.sent))
-        self.sent += 1
+        self.write(str(self.written))
+        self.written += 1
 
     def read(self, count: int) -> None:
         """Read `count` responses, and mark the refused sends."""
@@ -233,7 +200,7 @@ def test_sends_of_any_burst_are_committed_in_the_order_sent(
             world.run_step(name, count)
             assert world.gateway.committed == [str(n) for n in range(len(world.gateway.committed))]
         world.finish()
-        assert world.gateway.committed == [str(n) for n in range(world.sent)]
+        assert world.gateway.committed == [str(n) for n in range(world.written)]
         world.session.end()
         if world.handler._held_timer is not None:
             world.handler._held_timer.cancel()

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
 import pytest
 
-from chatserver.config import Gateway
 from chatserver.domain.cursor_coverage import Coverage
 from chatserver.domain.ids import Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_channel import LargeChatPositions
-from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.shared_session_context import (
-    RECOVERIES_MAX,
-    HotPathCounters,
-    SessionTasks,
-)
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from tests.support.servers.processes import eventually
+from tests.unit.gateway.session_world import FakeConnection, FakeContext, welcome
 
 pytestmark = pytest.mark.constants(
     {"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 0.05}
@@ -36,37 +29,13 @@ OVERLOADED = 3002
 UNKNOWN_FRAME, UNKNOWN_FRAME_WITH_ID = b'{"type":"dance"}', b'{"type":"dance","id":9}'
 
 
-class FakeConnection:
-    """A connection that records what it is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.phase = Phase.OPEN
-        self.peer = "192.0.2.1"
-
-    def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
-        """No deadline expires in these tests."""
-
-    def send_text(self, payload: bytes) -> None:
-        self.sent.append(msgspec.json.decode(payload))
-
-    def close(self, code: int, reason: str) -> None:
-        self.phase = Phase.CLOSED
-
-
-class FakeGateway:
+class FakeGateway(FakeContext):
     """A gateway with one session; the test completes its snapshots."""
 
     def __init__(self) -> None:
-        self.settings = Gateway()
-        self.counters = HotPathCounters()
-        self.tasks = SessionTasks()
-        self.recoveries = asyncio.Semaphore(RECOVERIES_MAX)
+        super().__init__()
         self.snapshot: asyncio.Future[frames.Reset] = asyncio.get_running_loop().create_future()
         self.state = InboxState(NEW, Seq(0), Seq(1), is_known=True)
-        # One object replaces all dependencies in the context of a session.
-        self.container = self.presence = self.requests = self.channels = self
-        self.hot = self
         self.whole_epoch = NEW
 
     async def set_online(self, users: list[UserId]) -> list[InboxState]:
@@ -87,27 +56,14 @@ class FakeGateway:
     def enter(self, session: Session, positions: LargeChatPositions) -> None:
         """There are no large chats."""
 
-    def detach(self, session: Session) -> None:
-        """There are no large chats."""
-
 
 class World:
     """A session that was welcomed in one epoch when the next one begins."""
 
     def __init__(self) -> None:
         self.gateway, self.connection = FakeGateway(), FakeConnection()
-        self.handler = CommandHandler(
-            context=cast(Any, self.gateway),
-            connection=cast(Any, self.connection),
-            directory=cast(Any, self.gateway),
-            admission=cast(Any, self.gateway),
-            on_authenticated=lambda connection: None,
-            on_end=lambda session: None,
-        )
+        self.handler = welcome(self.gateway, self.connection, OLD, 5)
         self.session = self.handler.session
-        self.session.user = UserId("alice")
-        self.session.state.hello()
-        self.session.state.welcome(OLD, Seq(5))
         self.session.go_live(Seq(5))
 
     async def begin_snapshot(self) -> None:
@@ -204,9 +160,6 @@ class SlowWarmTier(FakeGateway):
         self.reads.append(after)
         return []
 
-    async def wait_for_room(self) -> None:
-        """There is room."""
-
 
 @pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
 async def test_session_of_an_old_epoch_starts_from_the_inbox_head_at_its_snapshot(
@@ -214,8 +167,6 @@ async def test_session_of_an_old_epoch_starts_from_the_inbox_head_at_its_snapsho
 ) -> None:
     """Events that arrive before the snapshot are delivered once, in the new epoch."""
     gateway = world.session._context = world.handler._context = cast(Any, SlowWarmTier())
-    connection = cast(Any, world.connection)
-    connection.wait_for_room = gateway.wait_for_room
     snapshot_states: list[InboxState] = []
 
     async def get_snapshot(user: UserId, state: InboxState, *_: object) -> frames.Reset:

@@ -74,42 +74,6 @@ def checkpoint(scripts: ScriptRunner, field: str) -> str | None:
     return value
 
 
-def test_move_checkpoint_trims_persisted_entries(scripts: ScriptRunner) -> None:
-    """The persisted entry and all before it leave the backlog."""
-    fill(scripts)
-
-    assert move(scripts, ENTRIES[2], count=3) == 1
-    assert remaining(scripts) == ENTRIES[3:]
-    assert (checkpoint(scripts, "id"), checkpoint(scripts, "waiting")) == (ENTRIES[2], "2")
-
-
-def test_move_checkpoint_without_the_lease_changes_nothing(scripts: ScriptRunner) -> None:
-    """A worker that lost its lease moves nothing."""
-    fill(scripts)
-
-    assert move(scripts, ENTRIES[2], token=OUTDATED_TOKEN) == 0
-    assert remaining(scripts) == ENTRIES
-    assert checkpoint(scripts, "id") is None
-
-
-def test_move_checkpoint_repeat_counts_entries_once(scripts: ScriptRunner) -> None:
-    """A call whose reply was lost can be repeated."""
-    fill(scripts)
-    move(scripts, ENTRIES[2], count=3)
-
-    assert move(scripts, ENTRIES[2], count=3) == 1
-    assert checkpoint(scripts, "waiting") == "2"
-
-
-def test_move_checkpoint_waiting_is_never_negative(scripts: ScriptRunner) -> None:
-    """After a data loss, more entries may be persisted than were counted."""
-    fill(scripts)
-
-    move(scripts, ENTRIES[4], count=9)
-
-    assert checkpoint(scripts, "waiting") == "0"
-
-
 def test_move_checkpoint_keeps_entries_not_scanned_for_pushes(scripts: ScriptRunner) -> None:
     """The scan for pushes still finds every entry that it has not read."""
     fill(scripts)
@@ -160,18 +124,6 @@ def test_move_checkpoint_keeps_entries_for_a_slow_scan_for_a_minute(scripts: Scr
 
     move(scripts, newest)
     assert remaining(scripts) == [recent, newest]
-
-
-def test_move_checkpoint_keeps_progress_beyond_the_checkpoint(scripts: ScriptRunner) -> None:
-    """Progress is removed when the checkpoint has reached the newest partly persisted entry."""
-    fill(scripts)
-    record_persisted_seqs(scripts, ENTRIES[3], 12)
-
-    move(scripts, ENTRIES[2])
-    assert scripts.redis.hgetall(scripts.keys.progress(0)) == {CHAT: "12"}
-
-    move(scripts, ENTRIES[3])
-    assert scripts.redis.exists(scripts.keys.progress(0)) == 0
 
 
 def test_record_persisted_seqs_without_the_lease_records_nothing(scripts: ScriptRunner) -> None:
@@ -246,18 +198,6 @@ def test_chat_keeps_the_newest_dead_letters(scripts: ScriptRunner) -> None:
     upto, dead = parse_stored(fields["stored"].encode(), fields["dead"].encode())
     assert upto == 999
     assert len(dead) >= 200 and set(range(1_000 - len(dead), 1_000)) == dead
-
-
-def test_trim_persisted_never_trims_entries_that_are_not_persisted(scripts: ScriptRunner) -> None:
-    """A log over its limit keeps entries that only Redis holds; `stored` never moves back."""
-    scripts.redis.hset(scripts.keys.chat(CHAT), "seq", 10)
-    for seq in range(1, 11):
-        scripts.redis.xadd(scripts.keys.log(CHAT), {"1": "m"}, id=f"{seq}-0")
-
-    assert trim(scripts, 4, log_max=2) == 4
-    assert trim(scripts, 3, log_max=2) == 0
-    assert scripts.entry_ids(scripts.keys.log(CHAT)) == [f"{seq}-0" for seq in range(5, 11)]
-    assert scripts.redis.hget(scripts.keys.chat(CHAT), "stored") == "4"
 
 
 def test_trim_persisted_keeps_the_newest_entries(scripts: ScriptRunner) -> None:

@@ -26,18 +26,6 @@ def add(
     return added
 
 
-def test_add_dynamodb_usage_adds_each_part_once(scripts: ScriptRunner) -> None:
-    """A repeat changes nothing; parts of other processes are added."""
-    assert add(scripts, 1, ("units", "history", "2.5"), ("reads", "c1", "1.5")) == 1
-    assert add(scripts, 1, ("units", "history", "2.5")) == 0
-    assert add(scripts, 2, ("units", "history", "0.5")) == 1
-    assert add(scripts, 1, ("reads", "c1", "3"), process="p2") == 1
-
-    assert scripts.redis.hgetall(scripts.keys.cost_units(DAY)) == {"history": "3"}
-    assert scripts.redis.zscore(scripts.keys.cost_reads(DAY), "c1") == 4.5
-    assert scripts.redis.ttl(scripts.keys.cost_units(DAY)) == TTL_S
-
-
 def test_add_dynamodb_usage_keeps_the_heaviest_chats(scripts: ScriptRunner) -> None:
     """Above twice `size`, chats are removed; the others lose the units of the largest of these."""
     units = {"c1": "9", "c2": "7", "c3": "3", "c4": "2", "c5": "1"}

@@ -77,21 +77,6 @@ def due(scripts: ScriptRunner) -> dict[str, float]:
     return {chat: time_ms - scripts.clock.now_ms for chat, time_ms in found}
 
 
-def test_claim_push_of_a_message_succeeds_once_per_device(scripts: ScriptRunner) -> None:
-    """No device gets the same push twice; each device gets its own."""
-    assert claim(scripts, 5) == 1
-    assert claim(scripts, 5) == 0
-    assert claim(scripts, 5, device="d2") == 1
-
-
-def test_claim_push_after_a_newer_claim_is_refused(scripts: ScriptRunner) -> None:
-    """A newer push contains the older one; a newer message is pushed again."""
-    claim(scripts, 5)
-
-    assert claim(scripts, 4) == 0
-    assert claim(scripts, 6) == 1
-
-
 def test_claim_push_of_a_read_message_is_refused(scripts: ScriptRunner) -> None:
     """A message that was read on one device is not pushed to another, not even as a retry."""
     claim(scripts, 5)
@@ -100,16 +85,6 @@ def test_claim_push_of_a_read_message_is_refused(scripts: ScriptRunner) -> None:
     assert claim(scripts, 5, device="d2") == 0
     assert claim(scripts, 5, is_retry=True) == 0
     assert claim(scripts, 6, device="d2") == 1
-
-
-def test_claim_push_retry_needs_the_newest_claim(scripts: ScriptRunner) -> None:
-    """A push that failed is sent again, unless a newer one was claimed since."""
-    assert claim(scripts, 5, is_retry=True) == 0
-    claim(scripts, 5)
-
-    assert claim(scripts, 5, is_retry=True) == 1
-    claim(scripts, 6)
-    assert claim(scripts, 5, is_retry=True) == 0
 
 
 def test_claim_push_expires(scripts: ScriptRunner) -> None:

@@ -11,7 +11,6 @@ KEYS = CompanionKeys(1)
 CHAT, OTHER = ChatId("c1"), ChatId("c2")
 ALICE = UserId("alice")
 TOKEN, OUTDATED_TOKEN = 7, 6
-DAY_MS = 86_400_000
 HOLD_MS = 60_000
 
 
@@ -160,41 +159,3 @@ def test_reserve_response_counts_reservations_and_used_tokens(scripts: ScriptRun
 
     charge(scripts, 10)
     assert tokens_left(scripts) == [0, 60]
-
-
-def test_reserve_response_over_the_concurrent_limit_is_refused(scripts: ScriptRunner) -> None:
-    """A response in the same chat replaces its own reservation."""
-    reserve(scripts, 10, responses_max=1)
-
-    assert reserve(scripts, 10, chat=OTHER, response="t2", responses_max=1) == [1, 0]
-    assert reserve(scripts, 10, response="t3", responses_max=1) == [0, 100]
-
-
-def test_reserve_response_expired_reservation_counts_as_used(scripts: ScriptRunner) -> None:
-    """Tokens reserved for a response that was never charged are not free."""
-    reserve(scripts, 70)
-    scripts.clock.advance_ms(HOLD_MS)
-
-    assert tokens_left(scripts) == [0, 30]
-    assert charge(scripts, 5) == 0
-
-
-def test_reserve_response_next_day_has_all_tokens(scripts: ScriptRunner) -> None:
-    """A user without tokens gets the time until the next day."""
-    charge(scripts, 100, response="")
-
-    code, wait_ms = tokens_left(scripts)
-    assert (code, wait_ms) == (2, DAY_MS - scripts.clock.now_ms % DAY_MS)
-
-    scripts.clock.advance_ms(wait_ms)
-    assert tokens_left(scripts) == [0, 100]
-
-
-def test_charge_response_charges_a_reservation_once(scripts: ScriptRunner) -> None:
-    """A repeat does not count the tokens twice."""
-    reserve(scripts, 70)
-
-    assert charge(scripts, 10, response="other") == 0
-    assert charge(scripts, 10) == 1
-    assert charge(scripts, 10) == 0
-    assert tokens_left(scripts) == [0, 90]

@@ -101,30 +101,6 @@ def subscribe(scripts: ScriptRunner, gateway: str, ttl_ms: int = TTL_MS) -> list
     return reply
 
 
-def set_online(scripts: ScriptRunner, gateway: str, ttl_ms: int = TTL_MS) -> list[int]:
-    """Mark Alice as online on a gateway."""
-    reply: list[int] = scripts.run(
-        "set_online",
-        {"seqs": scripts.keys.seqs(0), "where": scripts.keys.where(0)},
-        {"epoch": "E1", "gateway": gateway, "ttl_ms": ttl_ms},
-        [
-            {
-                "box": scripts.keys.box(ALICE),
-                "online": scripts.keys.online(ALICE),
-                "inbox": scripts.keys.inbox(ALICE),
-                "user": ALICE,
-            }
-        ],
-    )
-    return reply
-
-
-def online_at(scripts: ScriptRunner) -> str | None:
-    """Return the gateways of Alice, as the commit reads them."""
-    gateways: str | None = scripts.redis.hget(scripts.keys.where(0), ALICE)
-    return gateways
-
-
 def test_revoke_tokens_time_never_moves_back(scripts: ScriptRunner) -> None:
     """A late call does not make revoked tokens valid again."""
     for before in (100, 90, 0):
@@ -158,19 +134,6 @@ def test_revoke_tokens_ban_stays_until_it_ends(scripts: ScriptRunner) -> None:
     assert scripts.redis.ttl(scripts.keys.revoked(ALICE)) == TOKEN_TTL_S
 
 
-def test_register_sessions_newer_session_replaces_the_older_one_of_its_device(
-    scripts: ScriptRunner,
-) -> None:
-    """A device has one session over all gateways; other devices keep their sessions."""
-    extend(scripts, "gw1")
-    register(scripts, "s1", "phone")
-    register(scripts, "s2", "laptop")
-
-    _, replaced = register(scripts, "s3", "phone", gateway="gw2")
-
-    assert replaced == [("s1", "gw1")]
-
-
 def test_register_sessions_in_the_same_millisecond_start_one_after_the_other(
     scripts: ScriptRunner,
 ) -> None:
@@ -184,38 +147,6 @@ def test_register_sessions_in_the_same_millisecond_start_one_after_the_other(
     assert replaced == [("s9", "gw1")]
 
 
-def test_register_sessions_again_keeps_the_start_of_a_session(scripts: ScriptRunner) -> None:
-    """An older session that registers again is reported as replaced itself."""
-    started, _ = register(scripts, "s1", "phone")
-    scripts.clock.advance_ms(5)
-    register(scripts, "s2", "phone")
-
-    assert register(scripts, "s1", "phone", started=started) == (started, [("s1", "gw1")])
-    assert scripts.redis.hkeys(scripts.keys.seen(ALICE)) == ["s:s2"]
-
-
-def test_register_sessions_over_the_limit_replaces_the_oldest(scripts: ScriptRunner) -> None:
-    """The newest sessions of a user stay."""
-    for number in (1, 2, 3):
-        _, replaced = register(scripts, f"s{number}", f"d{number}", sessions_max=2)
-        scripts.clock.advance_ms(1)
-
-    assert replaced == [("s1", "gw1")]
-    assert set(scripts.redis.hkeys(scripts.keys.seen(ALICE))) == {"s:s2", "s:s3"}
-
-
-def test_register_sessions_ignores_sessions_of_an_expired_gateway(scripts: ScriptRunner) -> None:
-    """A gateway that is down has no sessions, and gets no records."""
-    extend(scripts, "gw1")
-    register(scripts, "s1", "phone")
-    scripts.clock.advance_ms(ALIVE_MS)
-
-    _, replaced = register(scripts, "s2", "phone", gateway="gw2")
-
-    assert replaced == []
-    assert scripts.redis.hkeys(scripts.keys.seen(ALICE)) == ["s:s2"]
-
-
 def test_extend_gateway_expiry_reports_an_expired_gateway(scripts: ScriptRunner) -> None:
     """A late gateway gets 0: other processes may have treated it as down."""
     assert extend(scripts, "gw1") == 0
@@ -223,22 +154,6 @@ def test_extend_gateway_expiry_reports_an_expired_gateway(scripts: ScriptRunner)
     assert extend(scripts, "gw1") == 1
     scripts.clock.advance_ms(ALIVE_MS)
     assert extend(scripts, "gw1") == 0
-
-
-def test_publish_presence_is_the_highest_state_of_all_gateways(scripts: ScriptRunner) -> None:
-    """A user who leaves one gateway stays online on another, without a notification."""
-    extend(scripts, "gw1")
-    extend(scripts, "gw2")
-    first = publish(scripts, "gw1", "online")
-    second = publish(scripts, "gw2", "away")
-    third = publish(scripts, "gw1", "offline")
-
-    assert [(each["changed"], each["state"]) for each in (first, second, third)] == [
-        (1, "online"),
-        (0, "online"),
-        (1, "away"),
-    ]
-    assert first["version"] == second["version"] < third["version"]
 
 
 def test_publish_presence_ignores_an_expired_gateway(scripts: ScriptRunner) -> None:
@@ -277,29 +192,3 @@ def test_subscribe_presence_returns_the_state(scripts: ScriptRunner) -> None:
     assert online == ["online", last, version]
     assert offline == ["offline", last, version]
     assert scripts.redis.exists(scripts.keys.watched(ALICE)) == 0
-
-
-def test_set_online_lists_gateways_until_they_expire(scripts: ScriptRunner) -> None:
-    """The commit finds exactly the gateways where the user is online."""
-    set_online(scripts, "gw1", ttl_ms=1_000)
-    set_online(scripts, "gw2")
-    both = online_at(scripts)
-    scripts.clock.advance_ms(1_000)
-    set_online(scripts, "gw2")
-    one = online_at(scripts)
-    set_online(scripts, "gw2", ttl_ms=0)
-
-    assert (both, one, online_at(scripts)) == ("gw1,gw2", "gw2", None)
-
-
-def test_set_online_returns_the_state_of_the_inbox(scripts: ScriptRunner) -> None:
-    """The state has the newest seq, the oldest entry, and whether this epoch loaded the user."""
-    empty = set_online(scripts, "gw1")
-    scripts.redis.hset(scripts.keys.seqs(0), ALICE, 9)
-    scripts.redis.xadd(scripts.keys.inbox(ALICE), {"c1": "1"}, id="4-0")
-    scripts.redis.hset(scripts.keys.box(ALICE), "known", "E0")
-    other_epoch = set_online(scripts, "gw1")
-    scripts.redis.hset(scripts.keys.box(ALICE), "known", "E1")
-
-    assert (empty, other_epoch) == ([0, 1, 0], [9, 4, 0])
-    assert set_online(scripts, "gw1") == [9, 4, 1]

@@ -1,19 +1,19 @@
-"""Story format: requests, responses, deliveries and reads in chats with changing members.
+"""History format: requests, responses, deliveries and reads of a run, as a flat list of events.
 
-`observations` covers runs with only messages and with constant members. A story has every kind of
-entry, including membership changes. Membership is derived from the log, so membership at an entry
-depends on seqs and not on clocks.
+A history has the initial members of each chat. Later members are derived from the log, so
+membership at an entry depends on seqs and not on clocks.
 
-One test process writes a story in order, with timestamps of one monotonic clock.
+One test process records a history in order, with timestamps of one monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
+E = TypeVar("E")
 Kind = Literal[
     "send", "edit", "delete", "hide", "react", "invite", "join", "leave", "remove", "update"
 ]
@@ -23,7 +23,7 @@ ENTRY_OF = {"send": "text", "edit": "edit", "delete": "delete", "react": "reacti
 }
 
 
-class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
+class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of a chat as received by a device or stored in a tier."""
 
     seq: int
@@ -70,10 +70,11 @@ class _AtEnd(msgspec.Struct, frozen=True):
     chat: str
 
 
-class Asked(_OfUser, frozen=True, tag="asked"):
-    """A user requested an operation, under a unique ref; retries are not recorded.
+class Requested(_OfUser, frozen=True, tag="requested"):
+    """A user requested an operation; all attempts have the same ref, unique for the user.
 
     `target` is the seq of the affected message, `body` a text or an emoji, `subject` another user.
+    `conn` is the connection of this attempt, if the device records each attempt.
     """
 
     ref: str
@@ -81,11 +82,14 @@ class Asked(_OfUser, frozen=True, tag="asked"):
     body: str = ""
     target: int = 0
     subject: str = ""
+    conn: int = 0
 
 
-class Answered(_OfUser, frozen=True, tag="answered"):
-    """It succeeded (`code` empty; `seq`, `ts`, `mid` if it has a seq) or was refused
-    permanently.
+class Responded(_OfUser, frozen=True, tag="responded"):
+    """It succeeded (`code` empty; `seq`, `ts`, `mid` if it has a seq) or was refused.
+
+    A temporary refusal is only recorded by a device that records each attempt. `dup` means that an
+    earlier attempt was committed.
     """
 
     ref: str
@@ -94,14 +98,33 @@ class Answered(_OfUser, frozen=True, tag="answered"):
     ts: int = 0
     mid: str = ""
     device: str = ""
+    conn: int = 0
+    dup: bool = False
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """A device follows its inbox after `seq` of `epoch`.
+
+    `tops` is the snapshot of a `reset` or `too_long`: the device reads entries up to there from
+    history instead of receiving them. A device that resumes by cursor does not start again.
+    """
+
+    t: float
+    user: str
+    device: str
+    epoch: str
+    seq: int
+    tops: dict[str, int] | None = None
 
 
 class Delivered(_OnDevice, frozen=True, tag="delivered"):
     """A device received an entry, or its application read an entry that is never pushed."""
 
-    entry: Shown
+    entry: LogEntry
     is_read: bool = False
-    event: int = 0  # the seq of the inbox event, for devices that use the protocol directly
+    # the position of the inbox event, for devices that use the protocol directly
+    event: int = 0
+    epoch: str = ""
 
 
 class Notified(_OnDevice, frozen=True, tag="notified"):
@@ -109,6 +132,15 @@ class Notified(_OnDevice, frozen=True, tag="notified"):
 
     what: str
     event: int = 0
+    epoch: str = ""
+
+
+class Marked(_OnDevice, frozen=True, tag="marked"):
+    """A device received the read and received marks of the member `of`."""
+
+    of: str
+    read: int
+    received: int
 
 
 class Skipped(_OnDevice, frozen=True, tag="skipped"):
@@ -172,6 +204,7 @@ class Unread(_AtEnd, frozen=True, tag="unread"):
 
     read: int
     unread: int
+    top: int | None = None
 
 
 class PushSent(_OfUser, frozen=True, tag="push sent"):
@@ -189,9 +222,16 @@ class PushesRead(msgspec.Struct, frozen=True, tag="pushes read"):
 
 
 class Page(_OfUser, frozen=True, tag="page"):
-    """A page of history that was read during the run."""
+    """A page of history that was read during the run.
 
-    seqs: tuple[int, ...]
+    If `asked`, the time of the request, is set, the page must have what was known then.
+    """
+
+    entries: tuple[LogEntry, ...]
+    asked: float | None = None
+    before: int | None = None
+    after: int | None = None
+    has_more: bool = False
 
 
 class Final(msgspec.Struct, frozen=True, tag="final"):
@@ -199,13 +239,13 @@ class Final(msgspec.Struct, frozen=True, tag="final"):
 
     user: str
     chat: str
-    entries: tuple[Shown, ...]
+    entries: tuple[LogEntry, ...]
 
 
 class Kept(_AtEnd, frozen=True, tag="kept"):
     """The messages of a chat that a device keeps locally, read at the end."""
 
-    entries: tuple[Shown, ...]
+    entries: tuple[LogEntry, ...]
 
 
 class Line(_AtEnd, frozen=True, tag="line"):
@@ -219,14 +259,16 @@ class Stored(msgspec.Struct, frozen=True, tag="stored"):
     """All entries of a chat in DynamoDB by timestamp, read at the end."""
 
     chat: str
-    entries: tuple[Shown, ...]
+    entries: tuple[LogEntry, ...]
 
 
-Scene = (
-    Asked
-    | Answered
+Event = (
+    Requested
+    | Responded
+    | Started
     | Delivered
     | Notified
+    | Marked
     | Skipped
     | Restarted
     | Lost
@@ -245,27 +287,39 @@ Scene = (
 )
 
 
-class Story(msgspec.Struct):
-    """The scenes of a run, the initial members of each chat (its owner first), and all devices."""
+class History(msgspec.Struct):
+    """The events of a run, the initial members of each chat (its owner first), and all devices."""
 
     chats: dict[str, list[str]] = {}
     devices: dict[str, list[str]] = {}
-    scenes: list[Scene] = []
+    events: list[Event] = []
+
+    def all_of(self, kind: type[E]) -> list[E]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def acks(self) -> list[Responded]:
+        """Return the responses to operations that succeeded."""
+        return [response for response in self.all_of(Responded) if not response.code]
+
+    def refusals(self) -> list[Responded]:
+        """Return the responses to operations that were refused."""
+        return [response for response in self.all_of(Responded) if response.code]
 
 
-def dump_story(story: Story) -> bytes:
-    """Encode the story as JSON lines, to analyze a failure."""
-    head = msgspec.json.encode({"chats": story.chats, "devices": story.devices})
-    return b"\n".join([head, *map(msgspec.json.encode, story.scenes)]) + b"\n"
+def dump_history(history: History) -> bytes:
+    """Encode the history as JSON lines, to analyze a failure."""
+    head = msgspec.json.encode({"chats": history.chats, "devices": history.devices})
+    return b"\n".join([head, *map(msgspec.json.encode, history.events)]) + b"\n"
 
 
-def load_story(data: bytes) -> Story:
-    """Decode a story encoded by `dump_story`."""
+def load_history(data: bytes) -> History:
+    """Decode a history encoded by `dump_history`."""
     head, *rest = data.splitlines()
-    story = msgspec.json.decode(head, type=Story)
-    decoder = msgspec.json.Decoder(Scene)
-    story.scenes = [decoder.decode(line) for line in rest]
-    return story
+    history = msgspec.json.decode(head, type=History)
+    decoder = msgspec.json.Decoder(Event)
+    history.events = [decoder.decode(line) for line in rest]
+    return history
 
 
 class MembershipPeriods:
@@ -275,7 +329,7 @@ class MembershipPeriods:
     Both are included.
     """
 
-    def __init__(self, first: Iterable[str], log: Iterable[Shown]) -> None:
+    def __init__(self, first: Iterable[str], log: Iterable[LogEntry]) -> None:
         self.of: dict[str, list[tuple[int, int | None]]] = {user: [(1, None)] for user in first}
         for entry in log:
             if entry.kind == "member" and entry.user is not None:

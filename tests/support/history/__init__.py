@@ -1,0 +1,1 @@
+"""Recorded histories of a run and their checker."""
