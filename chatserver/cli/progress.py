@@ -14,7 +14,7 @@ from chatserver.domain.clock import Clock
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from chatserver.warm.schema.migrations.progress_and_lock import Segment
+    from chatserver.warm.schema.migrations.progress_and_lock import ScanSegment
 
 LINE_S: Final = 5.0
 
@@ -36,7 +36,7 @@ class PlainReport:
         self._title, self._items = title, items
         self._next_at = self._clock.monotonic() + LINE_S
 
-    def advance(self, parts: Sequence[Segment]) -> None:
+    def advance(self, parts: Sequence[ScanSegment]) -> None:
         """Print the progress of all parts, at most once per `LINE_S`."""
         self.show(
             sum(part.read for part in parts), f"{_format_parts(parts)} of about {self._items}"
@@ -65,7 +65,7 @@ class BarReport:
     def begin(self, title: str, items: int) -> None:
         self._task = self._progress.add_task(title, total=items or None, text="")
 
-    def advance(self, parts: Sequence[Segment]) -> None:
+    def advance(self, parts: Sequence[ScanSegment]) -> None:
         self.show(sum(part.read for part in parts), _format_parts(parts))
 
     def show(self, done: int, text: str) -> None:
@@ -100,7 +100,7 @@ def open_report(clock: Clock, *, is_stderr: bool = False) -> Iterator[PlainRepor
         yield BarReport(progress)
 
 
-def _format_parts(parts: Sequence[Segment]) -> str:
+def _format_parts(parts: Sequence[ScanSegment]) -> str:
     read, filled = sum(part.read for part in parts), sum(part.filled for part in parts)
     units = sum(part.write_units for part in parts)
     return f"{read} items read, {filled} filled, {units:.0f} write units"

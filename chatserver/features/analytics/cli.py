@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
     from chatserver.features.analytics.duckdb_query import QueryResult
     from chatserver.features.analytics.worker.exporter import ExportTally
-    from chatserver.hot.leases import Lease
+    from chatserver.hot.worker_leases import Lease
 
 ROWS_DEFAULT = 1000
 ROWS_MAX = 100_000

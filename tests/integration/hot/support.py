@@ -145,7 +145,7 @@ class Scripts:
         """Return the keys of a header: of the chat and user of the arguments, and the partition."""
         found: dict[str, Value] = {}
         for label in labels:
-            make = getattr(self.keys, "unread_exclusions" if label == "asides" else label)
+            make = getattr(self.keys, label)
             given = {
                 "chat": subjects.get("chat_id", CHAT),
                 "user": subjects.get("user", ALICE),

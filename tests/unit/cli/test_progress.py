@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from chatserver.cli.progress import LINE_S, BarReport, PlainReport
-from chatserver.warm.schema.migrations.progress_and_lock import Segment
+from chatserver.warm.schema.migrations.progress_and_lock import ScanSegment
 from tests.support.fake_clocks import FakeClock
 
 
-def segment(read: int, filled: int, write_units: float) -> Segment:
-    return Segment(0, read=read, filled=filled, write_units=write_units)
+def segment(read: int, filled: int, write_units: float) -> ScanSegment:
+    return ScanSegment(0, read=read, filled=filled, write_units=write_units)
 
 
 def test_plain_report_prints_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:

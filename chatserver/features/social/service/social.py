@@ -39,7 +39,7 @@ from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import NO_POST, SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.service.moderation.block_policy import BlockPolicy
-from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.dynamo.paging import QueryPage, Token
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class FollowEntry:
     since_ms: int
 
 
-FollowPage = Page[FollowEntry]
+FollowPage = QueryPage[FollowEntry]
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -141,7 +141,7 @@ class Social:
         page = await self._graph.list_following(user, start, limit)
         return await self._build_follow_page(page)
 
-    async def _build_follow_page(self, page: Page[GraphEdge]) -> FollowPage:
+    async def _build_follow_page(self, page: QueryPage[GraphEdge]) -> FollowPage:
         infos = await self._profiles.list_infos([edge.user for edge in page.items])
         items = [
             FollowEntry(
@@ -149,7 +149,7 @@ class Social:
             )
             for edge in page.items
         ]
-        return Page(items, page.next)
+        return QueryPage(items, page.next)
 
     # Posts
 
@@ -218,11 +218,11 @@ class Social:
 
     async def list_posts(
         self, viewer: UserId, author: UserId, start: Token | None, limit: int
-    ) -> Page[PostView]:
+    ) -> QueryPage[PostView]:
         """Return a page of a user's posts, newest first. Errors: see `get_profile`."""
         await self._check_access(viewer, author)
         page = await self._posts.list_posts(author, start, limit)
-        return Page(await self.build_views(viewer, page.items), page.next)
+        return QueryPage(await self.build_views(viewer, page.items), page.next)
 
     async def build_views(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
         """Return posts as seen by a viewer, in the same order. Cost: four calls per 100 posts."""

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from chatserver.features.companions.providers.bedrock import open_bedrock
-from chatserver.features.companions.providers.interface import Provider
+from chatserver.features.companions.providers.interface import ModelProvider
 from chatserver.features.companions.providers.openai_api import OpenAiApi
 from chatserver.features.companions.settings import Companions
 from tests.support.servers.model_servers import EVENT_STREAM, SSE, ModelServer, open_model_server
@@ -22,11 +22,11 @@ class Model:
 
     name: str
     server: ModelServer
-    provider: Provider
+    provider: ModelProvider
 
 
 @contextlib.asynccontextmanager
-async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
+async def bedrock_at(server: ModelServer) -> AsyncIterator[ModelProvider]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -36,7 +36,7 @@ async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
 
 
 @contextlib.asynccontextmanager
-async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
+async def openai_at(server: ModelServer) -> AsyncIterator[ModelProvider]:
     provider = OpenAiApi(Companions(openai_url=f"{server.url}/v1", openai_key=SecretStr("k")))
     try:
         yield provider
