@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
 from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.connection import Connection
 from chatserver.protocol.frames import SUBPROTOCOL
-
-if TYPE_CHECKING:
-    from chatserver.loadtest.device import Device
 
 HELLO_S: Final = 15.0
 
@@ -26,10 +23,22 @@ class Refused(Exception):
         self.retry_after_s = retry_after_s
 
 
+class ConnectionOwner(Protocol):
+    """Handles a connection's frames and its disconnect."""
+
+    user: str
+
+    def handle_frame(self, frame: frame_reader.ReceivedFrame) -> None: ...
+
+    def handle_unreadable(self, data: bytes) -> None: ...
+
+    def handle_link_close(self, link: DeviceConnection) -> None: ...
+
+
 class DeviceConnection(Connection):
     """Passes each frame that follows `welcome` to the owner, and then the disconnect."""
 
-    def __init__(self, owner: Device) -> None:
+    def __init__(self, owner: ConnectionOwner) -> None:
         super().__init__(owner.user)
         self._owner = owner
         self._early: list[frame_reader.ReceivedFrame] = []  # frames received before `start`
@@ -39,7 +48,7 @@ class DeviceConnection(Connection):
 
     @classmethod
     async def open(
-        cls, owner: Device, address: wire.Address, hello: dict[str, Any]
+        cls, owner: ConnectionOwner, address: wire.Address, hello: dict[str, Any]
     ) -> tuple[Self, frame_reader.Welcome]:
         """Connect and send `hello`; if that fails, close the connection.
 
