@@ -125,7 +125,7 @@ class MessageChangeService:
                     self._charge(
                         user, compute_change_cost(changed.size_bytes, tail_bytes, recipients)
                     )
-                    self._messaging.fan_out(chat, Seq(changed.seq), user)
+                    self._messaging.fan_out(chat, Seq(changed.seq))
                     return _make_ack(frame, change.mid, changed.seq, changed.ts, dup=False)
                 case Outcome.KNOWN:
                     return _make_repeat_ack(frame, change, changed.place)

@@ -279,7 +279,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         providers=providers,
         history=history,
         messaging=MessageSender(
-            commits=PartitionedCommit(hot, nobody),
+            make_commits=functools.partial(PartitionedCommit, hot, nobody),
             audiences=container.audiences,
             inboxes=container.inboxes,
             undelivered=container.undelivered_chats,
