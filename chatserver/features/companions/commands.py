@@ -14,7 +14,7 @@ import structlog
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import RateLimited, Unavailable
-from chatserver.features.companions.frames import JoinTurn, StopTurn, Turn
+from chatserver.features.companions.frames import JoinResponse, ResponseText, StopResponse
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
@@ -52,7 +52,7 @@ class CompanionCommands:
         except Unavailable as exc:
             log.warning("companion_budget.check_failed", error=exc.message)
 
-    async def stop(self, user: UserId, frame: StopTurn) -> frames.Ok:
+    async def stop(self, user: UserId, frame: StopResponse) -> frames.Ok:
         """Stop the response in progress, if any.
 
         Guarantees:
@@ -67,7 +67,7 @@ class CompanionCommands:
             await self._streams.stop(chat)
         return frames.Ok(frame.id)
 
-    async def join(self, user: UserId, frame: JoinTurn) -> Turn:
+    async def join(self, user: UserId, frame: JoinResponse) -> ResponseText:
         """Return the current text of the response in progress, or the text of the last response.
 
         Guarantees:
@@ -80,9 +80,9 @@ class CompanionCommands:
         await self._members.get_reader(chat, user)
         stream = await self._streams.find(chat) if is_session_chat(chat) else None
         if stream is None:
-            return Turn(id=frame.id, chat=chat, turn="", seq=0, index=0, text="")
+            return ResponseText(id=frame.id, chat=chat, turn="", seq=0, index=0, text="")
         end = stream.end or msgspec.UNSET
-        return Turn(
+        return ResponseText(
             id=frame.id,
             chat=chat,
             turn=stream.response_id,

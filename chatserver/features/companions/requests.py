@@ -16,14 +16,14 @@ from chatserver.features.companions.frames import (
     CreateSession,
     DeleteSession,
     GetSession,
-    JoinTurn,
+    JoinResponse,
     RenewSession,
+    ResponseText,
     SessionInfo,
     SessionReply,
     Sessions,
     SessionsPage,
-    StopTurn,
-    Turn,
+    StopResponse,
     UpdateSession,
     describe_companion,
     describe_session,
@@ -64,14 +64,16 @@ class OpenSession(msgspec.Struct, frozen=True):
     chat: frames.ChatInfo
 
 
-@request(StopTurn, runs_in="gateway")
-async def stop_response(container: CoreContainer, user: UserId, frame: StopTurn) -> frames.Ok:
+@request(StopResponse, runs_in="gateway")
+async def stop_response(container: CoreContainer, user: UserId, frame: StopResponse) -> frames.Ok:
     """Stop the response of a companion that is in progress."""
     return await _get_commands(container).stop(user, frame)
 
 
-@request(JoinTurn, reply=Turn, runs_in="gateway")
-async def join_response(container: CoreContainer, user: UserId, frame: JoinTurn) -> Turn:
+@request(JoinResponse, reply=ResponseText, runs_in="gateway")
+async def join_response(
+    container: CoreContainer, user: UserId, frame: JoinResponse
+) -> ResponseText:
     """Return the current text of a companion's response."""
     return await _get_commands(container).join(user, frame)
 
