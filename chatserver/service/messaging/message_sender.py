@@ -71,7 +71,7 @@ LOAD_S_MAX = 6.0  # if loading a chat takes longer, sends to it fail with `unava
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Draft:
+class OutgoingMessage:
     """A message to send.
 
     `attachments` are resolved from the frame's ids (`chatserver.features.attachments.service`).
@@ -162,7 +162,7 @@ class MessageSender:
         self._fan_outs: dict[ChatId, collections.deque[Seq]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, draft: Draft) -> frames.Ack:
+    async def send(self, message: OutgoingMessage) -> frames.Ack:
         """Send a message. Return its ack once the message is committed in the hot tier.
 
         Guarantees:
@@ -180,12 +180,12 @@ class MessageSender:
         """
         outcome = _Outcome()
         self.submit(
-            draft.sender,
-            draft.frame,
+            message.sender,
+            message.frame,
             outcome,
-            draft.attachments,
-            ai=draft.ai,
-            is_system=draft.is_system,
+            message.attachments,
+            ai=message.ai,
+            is_system=message.is_system,
         )
         return await outcome.ack
 
@@ -201,8 +201,8 @@ class MessageSender:
     ) -> None:
         """Check and accept a message; `listener` gets the outcome exactly once, later.
 
-        For the parameters, see `Draft`. Messages from a model or the host application bypass the
-        `SendInterceptor`.
+        For the parameters, see `OutgoingMessage`. Messages from a model or the host application
+        bypass the `SendInterceptor`.
 
         Raises:
             BadRequest, TooLarge: the body is not allowed.

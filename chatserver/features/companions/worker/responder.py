@@ -67,7 +67,7 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.outbound.http_client import HttpClient
 from chatserver.protocol import codec, frames
 from chatserver.service.history.history_pages import History
-from chatserver.service.messaging.message_sender import Draft, MessageSender
+from chatserver.service.messaging.message_sender import MessageSender, OutgoingMessage
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -390,7 +390,9 @@ class Responder:
                 raise LeaseLost("another worker holds the lease")
             try:
                 async with asyncio.timeout(COMMIT_S_MAX):
-                    await self._context.messaging.send(Draft(session.companion, frame, ai=ai))
+                    await self._context.messaging.send(
+                        OutgoingMessage(session.companion, frame, ai=ai)
+                    )
             except Conflict:
                 return  # another worker committed a different response
             except (Forbidden, NotFound) as exc:

@@ -26,7 +26,7 @@ from chatserver.errors import (
 )
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging import message_sender as messaging
-from chatserver.service.messaging.message_sender import LOADS_MAX, Draft
+from chatserver.service.messaging.message_sender import LOADS_MAX, OutgoingMessage
 from tests.support.servers.processes import eventually
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, audience_of
 from tests.unit.service.messaging.messaging_world import (
@@ -51,8 +51,8 @@ async def unloaded() -> World:
     return World(is_open=False)
 
 
-def draft_of(ref: str, body: str = "hi") -> Draft:
-    return Draft(ALICE, frames.Send(1, CHAT, ref, body))
+def draft_of(ref: str, body: str = "hi") -> OutgoingMessage:
+    return OutgoingMessage(ALICE, frames.Send(1, CHAT, ref, body))
 
 
 # a chat that is open
