@@ -39,9 +39,7 @@ from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_refresher import SessionRefresher
 from chatserver.gateway.session.session_registration import SessionRegistration
-from chatserver.gateway.session.shared_session_context import (
-    SessionContext,
-)
+from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
