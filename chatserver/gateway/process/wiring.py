@@ -159,11 +159,12 @@ class GatewayProcess(GatewayContainer):
         self.gateway_stream_writer.on_dead_gateway.append(self.session_refresher.prune_soon)
         self.hot.on_reload.append(self.session_refresher.refresh_soon)
         self.hot.on_blocked.append(self.server.close_blocked)
-        self.hot.on_epoch += [
+        for callback in (
             self.stored_waits.expire_all,
             self.device_delivery.handle_epoch_change,
             self.large_chat_delivery.handle_epoch_change,
-        ]
+        ):
+            self.hot.on_epoch.append(callback)
 
 
 @contextlib.asynccontextmanager
