@@ -40,32 +40,32 @@ class EventDispatcher:
         self._channels = channels
 
     def push(
-        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
+        self, users: Sequence[UserId], epoch: Epoch, positions: InboxPositions, body: bytes
     ) -> None:
         """Push an event to the devices of `users`, with each user's own inbox seq."""
         if epoch != self._epoch:
             self._switch_epoch(epoch)
-        by_user, head, offset = self._by_user, self._head, places.offset
+        by_user, head, offset = self._by_user, self._head, positions.offset
         device_epoch = self._device_epoch
         shared = len(head) + len(body)
         counters = self._counters
         pushed = counters.pushed
-        for user, first in zip(users, places.firsts, strict=True):
+        for user, first in zip(users, positions.firsts, strict=True):
             sessions = by_user.get(user)
             if sessions:
                 seq = Seq(first + offset)
-                place = b"%d" % seq
-                length = shared + len(place)
+                encoded_seq = b"%d" % seq
+                length = shared + len(encoded_seq)
                 header = encode_text_header(length)
                 # Keep the frame in parts: joining them would copy the body.
-                parts = (header, head, place, body)
+                parts = (header, head, encoded_seq, body)
                 for session in sessions:
                     session.push(device_epoch, seq, parts, length + len(header))
         # For metrics, the first new event of a loop tick is enough; tracing needs all of them.
         if (counters.first is None or counters.traced is not None) and counters.pushed != pushed:
             counters.record_new_event(body, counters.pushed - pushed)
-        if places.remote_gateways is not None:
-            self._remote.push(users, epoch, places, body)
+        if positions.remote_gateways is not None:
+            self._remote.push(users, epoch, positions, body)
 
     def _switch_epoch(self, epoch: Epoch) -> None:
         head = self._heads.get(epoch)
