@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any, Self, TypeVar, cast
@@ -201,7 +202,7 @@ class CoreContainer(abc.ABC):
     @cached_property
     def messaging(self) -> MessageSender:
         return MessageSender(
-            commits=PartitionedCommit(self.hot, self.gateway),
+            make_commits=functools.partial(PartitionedCommit, self.hot, self.gateway),
             audiences=self.audiences,
             inboxes=self.inboxes,
             undelivered=self.undelivered_chats,

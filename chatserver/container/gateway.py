@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 
 from chatserver.auth.tokens import Tokens
-from chatserver.config import Settings, check_secret
+from chatserver.config import Settings
 from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature
-from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
+from chatserver.hot.bus.gateway_stream import GatewayStream
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S
 from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.hot.users.user_sessions import UserSessions
@@ -24,27 +21,21 @@ from chatserver.service.access.host_keyring import HostKeyring
 from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.history.large_chat_log import LargeChatLog
 from chatserver.service.history.sync import DeviceSync
-from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.presence.user_presence import UserPresence
-
-MakeDelivery = Callable[[GatewayStreamWriter, RpcClient], DeviceDelivery]
 
 
 class GatewayContainer(CoreContainer):
-    """A gateway's use cases and adapters. `make_delivery` creates its `DeviceDelivery`."""
+    """A gateway's use cases and adapters.
+
+    The components that serve connections are in the subclass, because they are in a higher layer:
+    `chatserver.gateway.process.wiring`.
+    """
 
     def __init__(
-        self,
-        *,
-        settings: Settings,
-        clock: Clock,
-        hot: HotClient,
-        gateway: GatewayId,
-        make_delivery: MakeDelivery,
+        self, *, settings: Settings, clock: Clock, hot: HotClient, gateway: GatewayId
     ) -> None:
         super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
         self.warm = RpcClient(hot, gateway, settings.gateway.rpc_timeout_s)
-        self._device_delivery = make_delivery(self.gateway_stream_writer, self.warm)
         self.tokens = Tokens(settings.auth, clock)
         self.host_keys = HostKeyring(
             settings=settings.auth,
@@ -70,10 +61,6 @@ class GatewayContainer(CoreContainer):
     @property
     def charge(self) -> Charge:
         return self.limits.charge_memory
-
-    @property
-    def device_delivery(self) -> DeviceDelivery:
-        return self._device_delivery
 
     @property
     def chat_directory(self) -> RpcClient:
@@ -107,30 +94,3 @@ class GatewayContainer(CoreContainer):
     @cached_property
     def large_chat_log(self) -> LargeChatLog:
         return LargeChatLog(self.chat_log, self.views, self.clock)
-
-
-@contextlib.asynccontextmanager
-async def open_gateway_container(
-    *,
-    settings: Settings,
-    gateway: GatewayId,
-    clock: Clock,
-    make_delivery: MakeDelivery,
-) -> AsyncIterator[GatewayContainer]:
-    """Connect to Redis and yield the gateway's container.
-
-    Raises:
-        ConfigError: a setting prevents startup.
-        Unavailable: Redis is unavailable.
-    """
-    check_secret(settings)
-    async with open_hot(settings.redis) as hot:
-        container = GatewayContainer(
-            settings=settings,
-            clock=clock,
-            hot=hot,
-            gateway=gateway,
-            make_delivery=make_delivery,
-        )
-        container.create_all()
-        yield container

@@ -1,4 +1,4 @@
-"""Messages being sent: the draft, its audience, and the callbacks for its outcome. No I/O."""
+"""Messages being sent: the draft, its audience, and the outcome of its commit. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import zlib
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, final
 
 from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.ids import ChatId, Epoch, Mid, Ref, Seq, Ts, UserId
@@ -95,7 +95,6 @@ class PendingDraft:
         "load_count",
         "mid",
         "number",
-        "owner",
         "ref",
         "reply_to",
         "request_id",
@@ -107,6 +106,7 @@ class PendingDraft:
 
     def __init__(
         self,
+        *,
         chat: ChatId,
         sender: UserId,
         ref: Ref,
@@ -115,31 +115,34 @@ class PendingDraft:
         tail: bytes,
         request_id: int,
         is_stored_wanted: bool,
-        owner: CommitListener,
         listener: SendListener,
         number: int = 0,
+        reply_to: int | None = None,
+        requested_expiry: int | None = None,
+        changed_digest: str = "",
+        is_system: bool = False,
     ) -> None:
         self.chat = chat
         self.sender = sender
         self.ref = ref
         self.mid = mid
         self.digest = digest
-        self.tail = tail
-        self.request_id = request_id
-        self.is_stored_wanted = is_stored_wanted
-        self.owner = owner
-        self.listener = listener
-        self.number = number
-        self.load_count = 0  # how often the chat was loaded for this draft
         # Digest with the body as changed by a webhook. The warm tier does not have the original
         # body, so a retry is compared with this digest, too.
-        self.changed_digest = ""
-        self.tail_without_expiry = tail  # `tail` without `expires_at`
-        self.requested_expiry: int | None = None  # expiry requested by the sender, s since 1970
-        self.expires_at: int | None = None  # expiry by request or retention, s since 1970
-        self.reply_to: int | None = None
+        self.changed_digest = changed_digest
+        self.request_id = request_id
+        self.is_stored_wanted = is_stored_wanted
+        self.listener = listener
+        self.number = number
+        self.reply_to = reply_to
         # True if the host application sends the message: the sender need not be a member.
-        self.is_system = False
+        self.is_system = is_system
+        self.tail_without_expiry = tail
+        self.requested_expiry = requested_expiry  # expiry requested by the sender, s since 1970
+        # Set for each commit, because the retention of the chat may have changed.
+        self.tail = tail  # `tail_without_expiry` with `expires_at`
+        self.expires_at: int | None = None  # expiry by request or retention, s since 1970
+        self.load_count = 0  # how often the chat was loaded for this draft
 
 
 class InboxPositions:
@@ -173,46 +176,99 @@ class SendListener(Protocol):
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """The message was committed at `seq`."""
 
-    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, request_id: int, ref: str, error: ChatError) -> None:
         """The message was refused; if `error` is Unavailable, it may have been committed."""
 
 
-class CommitListener(Protocol):
-    """Callbacks of `MessageSender` for the outcome of a commit; exactly one is called per draft."""
+# The outcome of a commit. Like `PendingDraft`, not dataclasses: one is created for each message.
 
-    def on_committed(
-        self,
-        draft: PendingDraft,
-        seq: Seq,
-        ts: Ts,
-        epoch: Epoch,
-        audience: Audience,
-        places: InboxPositions,
+
+@final
+class InboxCommit:
+    """The message was committed and appended to the inboxes of `users`, at `positions`."""
+
+    __slots__ = ("epoch", "positions", "seq", "ts", "users")
+
+    def __init__(
+        self, seq: Seq, ts: Ts, epoch: Epoch, users: Sequence[UserId], positions: InboxPositions
     ) -> None:
-        """The message was committed and appended to every inbox, at the seqs in `places`."""
+        self.seq = seq
+        self.ts = ts
+        self.epoch = epoch
+        self.users = users
+        self.positions = positions
 
-    def on_published(
-        self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
-    ) -> None:
-        """The message was committed to the log of a large chat.
 
-        `gateways`: the other gateways that are subscribed, comma separated; 0 if there are none.
-        """
+@final
+class LargeChatCommit:
+    """The message was committed to the log of a large chat.
 
-    def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
-        """The message was committed, but not yet appended to the inboxes."""
+    `gateways`: the other gateways that are subscribed, comma separated; 0 if there are none.
+    """
 
-    def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
-        """The `ref` has been used before, for the message at `place` (see `parse_place`)."""
+    __slots__ = ("epoch", "gateways", "seq", "ts")
 
-    def on_chat_closed(self, draft: PendingDraft) -> None:
-        """The chat is not loaded in Redis."""
+    def __init__(self, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]) -> None:
+        self.seq = seq
+        self.ts = ts
+        self.epoch = epoch
+        self.gateways = gateways
 
-    def on_not_member(self, draft: PendingDraft) -> None:
-        """The sender is not a member."""
 
-    def on_failed(self, draft: PendingDraft, error: ChatError) -> None:
-        """The message was refused; if `error` is Unavailable, it may have been committed."""
+@final
+class UndeliveredCommit:
+    """The message was committed, but not yet appended to the inboxes."""
+
+    __slots__ = ("seq", "ts")
+
+    def __init__(self, seq: Seq, ts: Ts) -> None:
+        self.seq = seq
+        self.ts = ts
+
+
+@final
+class DuplicateSend:
+    """The `ref` has been used before, for the message in `record` (see `parse_place`)."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: bytes) -> None:
+        self.record = record
+
+
+@final
+class ChatNotLoaded:
+    """The chat is not loaded in Redis, or its retention has changed: the audience is outdated."""
+
+    __slots__ = ()
+
+
+@final
+class SenderNotMember:
+    """The sender is not a member of the chat."""
+
+    __slots__ = ()
+
+
+@final
+class CommitRefused:
+    """The message was refused; if `error` is Unavailable, it may have been committed."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: ChatError) -> None:
+        self.error = error
+
+
+CommitOutcome = (
+    InboxCommit
+    | LargeChatCommit
+    | UndeliveredCommit
+    | DuplicateSend
+    | ChatNotLoaded
+    | SenderNotMember
+    | CommitRefused
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

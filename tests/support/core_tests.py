@@ -25,10 +25,10 @@ from chatserver.api.app import create_litestar
 from chatserver.config import Auth, Settings
 from chatserver.container import feature_ports, storage_feature_ports
 from chatserver.container.core import CoreContainer
-from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId
 from chatserver.features.registry import list_features, load
+from chatserver.gateway.process.wiring import GatewayProcess
 from chatserver.hot.redis.factory import make_hot
 from tests.support.apiparts import open_offline_container
 
@@ -49,12 +49,11 @@ async def build_containers() -> None:
     async with open_offline_container(settings) as storage:
         create_litestar(settings, storage.clock, storage)
         get_ports(storage, vars(feature_ports) | vars(storage_feature_ports))
-    gateway = GatewayContainer(
+    gateway = GatewayProcess(
         settings=settings,
         clock=SystemClock(),
         hot=make_hot(settings.redis),
         gateway=GatewayId("offline"),
-        make_delivery=lambda *_: None,  # type: ignore[arg-type, return-value]  # not used
     )
     get_ports(gateway, vars(feature_ports))
 

@@ -27,11 +27,10 @@ from websockets.protocol import State
 from websockets.speedups import apply_mask
 
 from chatserver.config import Auth, Settings
-from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import format_place
-from chatserver.gateway.process.server import GatewayServer
+from chatserver.gateway.process.wiring import GatewayProcess
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.transport.connection import Connection, Phase
 from chatserver.hot.chats.audience_cache import make_audience
@@ -135,29 +134,29 @@ Hot.__abstractmethods__ = frozenset()
 class Device:
     """A live session of a user."""
 
-    def __init__(self, server: GatewayServer, container: GatewayContainer, user: UserId) -> None:
+    def __init__(self, process: GatewayProcess, user: UserId) -> None:
         self.user = user
-        self.connection, self.transport = Connection(server), Transport()
+        self.connection, self.transport = Connection(process.server), Transport()
         self.connection._transport = cast(Any, self.transport)
         self.connection.phase = Phase.OPEN
         self.connection._ws.state = State.OPEN
         handler: Any = CommandHandler(
-            context=server._context,
+            context=process.session_context,
             connection=self.connection,
-            directory=server._directory,
-            admission=server._admission,
+            directory=process.session_registration,
+            admission=process.admission,
             on_authenticated=lambda _: None,
             on_end=lambda _: None,
         )
         self.connection._receiver = handler
         session = handler.session
         session.user, session.device = user, DeviceId("phone")
-        session.activity = container.user_presence.create_activity(is_foreground=True)
+        session.activity = process.user_presence.create_activity(is_foreground=True)
         for name, kind in (("sends", "sends"), ("others", "requests"), ("memory", "memory")):
-            allowance = container.limits.find(cast(Any, kind), user)
+            allowance = process.limits.find(cast(Any, kind), user)
             allowance.tokens = 1 << 60
             setattr(handler, f"_{name}_allowed", allowance)
-        server.registry.add(user, session)
+        process.local_sessions.add(user, session)
         session.state.hello()
         session.state.welcome(EPOCH, Seq(1))
         session.go_live(Seq(1))
@@ -173,16 +172,16 @@ class Pair:
     `seq` is the seq of the chat and both inboxes.
     """
 
-    def __init__(self, server: GatewayServer, container: GatewayContainer, number: int) -> None:
+    def __init__(self, process: GatewayProcess, number: int) -> None:
         users = [UserId(f"user{number:04d}a"), UserId(f"user{number:04d}b")]
         self.chat = ChatId(f"d_{number:022d}")
         head = {
             b"gate": f"{EPOCH}:1".encode(), b"kind": b"direct", b"seq": b"1", b"done": b"1",
         }  # fmt: skip
         members = {user.encode(): b"member:1" for user in users}
-        audience = make_audience(container.hot.keys, self.chat, EPOCH, head, members)
-        container.audiences._add_to_cache(audience)
-        self.devices = [Device(server, container, user) for user in users]
+        audience = make_audience(process.hot.keys, self.chat, EPOCH, head, members)
+        process.audiences._add_to_cache(audience)
+        self.devices = [Device(process, user) for user in users]
         self.seq = 1
 
     def place(self) -> tuple[int, int]:
@@ -199,17 +198,10 @@ class World:
         asyncio._set_running_loop(cast(Any, self.loop))
         settings = Settings(auth=Auth(secret=SecretStr("s" * 32)))
         self.hot = Hot(settings.redis)
-        server = GatewayServer(settings)
-        server.gateway = GatewayId("gateway1")
-        container = GatewayContainer(
-            settings=settings,
-            clock=SystemClock(),
-            hot=self.hot,
-            gateway=server.gateway,
-            make_delivery=server.make_dispatcher,
+        process = GatewayProcess(
+            settings=settings, clock=SystemClock(), hot=self.hot, gateway=GatewayId("gateway1")
         )
-        server.set_container(container)
-        self.pairs = [Pair(server, container, number) for number in range(pairs)]
+        self.pairs = [Pair(process, number) for number in range(pairs)]
 
     def pop_calls(self) -> list[tuple[OnReply, tuple[Any, ...]]]:
         """Return the calls to Redis that have no reply yet."""

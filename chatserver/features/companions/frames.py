@@ -24,14 +24,14 @@ from chatserver.protocol.frames import (
 CompanionIdField = Annotated[str, Meta(pattern=COMPANION_PATTERN)]
 
 
-class StopTurn(ClientFrame, tag="stop", frozen=True):
+class StopResponse(ClientFrame, tag="stop", frozen=True):
     """Stops a companion's running response; the text so far becomes the message."""
 
     id: RequestId
     chat: Id
 
 
-class JoinTurn(ClientFrame, tag="join_turn", frozen=True):
+class JoinResponse(ClientFrame, tag="join_turn", frozen=True):
     """Requests the text so far of a companion's running response."""
 
     id: RequestId
@@ -147,7 +147,7 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
     tool: str | UnsetType = UNSET
 
 
-class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
+class ResponseText(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
     """Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals.
 
     `turn` is empty if there is no running or recently ended response.

@@ -16,14 +16,14 @@ from chatserver.features.companions.frames import (
     CreateSession,
     DeleteSession,
     GetSession,
-    JoinTurn,
+    JoinResponse,
     RenewSession,
+    ResponseText,
     SessionInfo,
     SessionReply,
     Sessions,
     SessionsPage,
-    StopTurn,
-    Turn,
+    StopResponse,
     UpdateSession,
     describe_companion,
     describe_session,
@@ -74,8 +74,8 @@ def _build_start_route(path: str) -> Route:
     )
 
 
-@request(StopTurn, runs_in="gateway")
-async def stop_response(container: CoreContainer, user: UserId, frame: StopTurn) -> frames.Ok:
+@request(StopResponse, runs_in="gateway")
+async def stop_response(container: CoreContainer, user: UserId, frame: StopResponse) -> frames.Ok:
     """Stop the response of a companion that is in progress.
 
     Guarantees:
@@ -90,8 +90,10 @@ async def stop_response(container: CoreContainer, user: UserId, frame: StopTurn)
     return frames.Ok(frame.id)
 
 
-@request(JoinTurn, reply=Turn, runs_in="gateway")
-async def join_response(container: CoreContainer, user: UserId, frame: JoinTurn) -> Turn:
+@request(JoinResponse, reply=ResponseText, runs_in="gateway")
+async def join_response(
+    container: CoreContainer, user: UserId, frame: JoinResponse
+) -> ResponseText:
     """Return the text so far of a companion's current or last response.
 
     Guarantees:
@@ -104,8 +106,8 @@ async def join_response(container: CoreContainer, user: UserId, frame: JoinTurn)
     await container.members.get_reader(chat, user)
     stream = await ResponseStream(container.hot).find(chat) if is_session_chat(chat) else None
     if stream is None:
-        return Turn(id=frame.id, chat=chat, turn="", seq=0, index=0, text="")
-    return Turn(
+        return ResponseText(id=frame.id, chat=chat, turn="", seq=0, index=0, text="")
+    return ResponseText(
         id=frame.id,
         chat=chat,
         turn=stream.response_id,

@@ -23,8 +23,8 @@ import msgspec
 import structlog
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, Mid, Ref, UserId
-from chatserver.domain.messages import PendingDraft, SendListener
+from chatserver.domain.ids import ChatId, Ref, UserId
+from chatserver.domain.messages import SendListener
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_caption
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
 from chatserver.features.webhooks.settings import Webhooks
@@ -212,21 +212,4 @@ class BeforeSendQueue:
         if isinstance(outcome, ChatError):
             if isinstance(outcome, ClientError):
                 log.info("before_send.refused", chat=frame.chat, sender=sender)
-            waiting.listener.on_refused(_make_stub(sender, waiting), outcome)
-
-
-def _make_stub(sender: UserId, waiting: _UncheckedMessage) -> PendingDraft:
-    """Return a placeholder draft for a rejected message."""
-    frame = waiting.frame
-    return PendingDraft(
-        chat=ChatId(frame.chat),
-        sender=sender,
-        ref=Ref(frame.ref),
-        mid=Mid(""),
-        digest="",
-        tail=b"",
-        request_id=frame.id,
-        is_stored_wanted=frame.durability == "stored",
-        owner=waiting.messaging,
-        listener=waiting.listener,
-    )
+            waiting.listener.on_refused(frame.id, frame.ref, outcome)

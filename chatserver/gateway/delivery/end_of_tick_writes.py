@@ -64,5 +64,7 @@ class TickWrites:
         now_ns = time.time_ns()
         for body, devices in events:
             if mid := codec.get_event_mid(body):
-                place: dict[str, Id] = {"gateway": self._gateway, "devices": devices}
-                tracer.record_span(mid, "deliver", codec.get_event_ts(body) * 1000, now_ns, **place)
+                labels: dict[str, Id] = {"gateway": self._gateway, "devices": devices}
+                tracer.record_span(
+                    mid, "deliver", codec.get_event_ts(body) * 1000, now_ns, **labels
+                )

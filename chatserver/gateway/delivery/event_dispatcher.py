@@ -1,40 +1,19 @@
-"""Event dispatcher: sends events and signals to local sessions and to other gateways' streams.
-
-It also handles the records that other processes write to this gateway's stream.
-"""
+"""Event dispatcher: sends events and signals to local sessions and to other gateways' streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, assert_never
+from collections.abc import Sequence
+from typing import Literal
 
-from chatserver.domain.access.logins import RevocationMarks
-from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, SessionId, UserId
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import InboxPositions
-from chatserver.domain.presence import PresenceRecord, PresenceState
 from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
 from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.shared_session_context import HotPathCounters
-from chatserver.gateway.transport.frame_codec import encode_text_frame, encode_text_header
-from chatserver.hot.bus.gateway_stream import (
-    AnyRecord,
-    CallResult,
-    ChannelSignal,
-    Echo,
-    EndSessions,
-    GatewayStreamWriter,
-    NewSeq,
-    PresenceUpdate,
-    Publish,
-    Push,
-    Replaced,
-    StoredUpdate,
-    UserSignal,
-)
+from chatserver.gateway.transport.frame_codec import encode_text_header
+from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.bus.rpc_client import RpcClient
-from chatserver.protocol import codec, frames
-from chatserver.service.messaging.stored_waits import StoredWaits
+from chatserver.protocol import codec
 
 
 class EventDispatcher:
@@ -44,8 +23,7 @@ class EventDispatcher:
         gateway: GatewayId,
         registry: LocalSessions,
         gateway_stream_writer: GatewayStreamWriter,
-        stored_waits: StoredWaits,
-        warm: RpcClient,
+        channels: LargeChatDelivery,
         counters: HotPathCounters,
     ) -> None:
         self._counters = counters
@@ -59,47 +37,35 @@ class EventDispatcher:
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
         self._gateway_stream_writer = gateway_stream_writer
-        self.channels: LargeChatDelivery  # set by `GatewayServer.set_container`
-        self._stored_waits = stored_waits
-        self._warm = warm
-        # Callbacks for records about presence and sessions, and for `Echo` (the gateway's check of
-        # its own stream); set by `GatewayServer`.
-        self.on_presence: Callable[[UserId, PresenceRecord], None] = lambda user, record: None
-        self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
-        self.on_revoked: Callable[[UserId, RevocationMarks, str], None] = (
-            lambda user, marks, reason: None
-        )
-        self.on_echo: Callable[[Echo], None] = lambda echo: None
-
-    # outgoing
+        self._channels = channels
 
     def push(
-        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
+        self, users: Sequence[UserId], epoch: Epoch, positions: InboxPositions, body: bytes
     ) -> None:
         """Push an event to the devices of `users`, with each user's own inbox seq."""
         if epoch != self._epoch:
             self._switch_epoch(epoch)
-        by_user, head, offset = self._by_user, self._head, places.offset
+        by_user, head, offset = self._by_user, self._head, positions.offset
         device_epoch = self._device_epoch
         shared = len(head) + len(body)
         counters = self._counters
         pushed = counters.pushed
-        for user, first in zip(users, places.firsts, strict=True):
+        for user, first in zip(users, positions.firsts, strict=True):
             sessions = by_user.get(user)
             if sessions:
                 seq = Seq(first + offset)
-                place = b"%d" % seq
-                length = shared + len(place)
+                encoded_seq = b"%d" % seq
+                length = shared + len(encoded_seq)
                 header = encode_text_header(length)
                 # Keep the frame in parts: joining them would copy the body.
-                parts = (header, head, place, body)
+                parts = (header, head, encoded_seq, body)
                 for session in sessions:
                     session.push(device_epoch, seq, parts, length + len(header))
         # For metrics, the first new event of a loop tick is enough; tracing needs all of them.
         if (counters.first is None or counters.traced is not None) and counters.pushed != pushed:
             counters.record_new_event(body, counters.pushed - pushed)
-        if places.remote_gateways is not None:
-            self._remote.push(users, epoch, places, body)
+        if positions.remote_gateways is not None:
+            self._remote.push(users, epoch, positions, body)
 
     def _switch_epoch(self, epoch: Epoch) -> None:
         head = self._heads.get(epoch)
@@ -110,92 +76,36 @@ class EventDispatcher:
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify the user's sessions that the inbox has grown to `seq`."""
-        self._notify_seq_here(user, seq)
+        for session in self._registry.list_sessions(user):
+            session.notify_seq(seq)
         self._remote.notify_seq(user, seq, gateways)
 
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, remote_gateways: bytes | Literal[0]
     ) -> None:
         """Send a large-chat entry to members on this gateway and on `remote_gateways`."""
-        self.channels.push(chat, epoch, seq, body)
+        self._channels.push(chat, epoch, seq, body)
         self._remote.publish(chat, epoch, seq, body, remote_gateways)
 
     def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify members on this and the given gateways that a large chat has grown to `seq`."""
-        self.channels.notify_seq(chat, seq)
+        self._channels.notify_seq(chat, seq)
         self._remote.notify_channel_seq(chat, seq, gateways)
-
-    def _notify_seq_here(self, user: UserId, seq: Seq) -> None:
-        for session in self._registry.list_sessions(user):
-            session.notify_seq(seq)
 
     def send_signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
         """Send a signal to the user's devices; best effort."""
-        self._send_signal_here(user, frame)
+        for session in self._registry.list_sessions(user):
+            session.send_signal(frame)
         self._remote.send_signal(user, frame, gateways)
 
     def send_channel_signal(
         self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
     ) -> None:
         """Send a signal from `user` to the other members of a large chat; best effort."""
-        self.channels.send_signal(chat, user, frame)
+        self._channels.send_signal(chat, user, frame)
         self._remote.send_channel_signal(chat, user, frame, gateways)
-
-    def _send_signal_here(self, user: UserId, frame: bytes) -> None:
-        for session in self._registry.list_sessions(user):
-            session.send_signal(frame)
 
     def handle_epoch_change(self) -> None:
         """Clear the cached starts of event frames after a Redis partition's epoch has changed."""
         self._epoch = Epoch("")
         self._heads.clear()
-
-    # incoming
-
-    def handle(self, record: AnyRecord) -> None:
-        match record:
-            case Push():
-                users = [UserId(user) for user in record.users]
-                positions = InboxPositions([Seq(seq) for seq in record.seqs], 0, None)
-                self.push(users, Epoch(record.epoch), positions, record.body)
-            case NewSeq():
-                self._notify_seq_here(UserId(record.user), Seq(record.seq))
-            case Publish() if record.body:
-                self.channels.push(
-                    ChatId(record.chat), Epoch(record.epoch), Seq(record.seq), record.body
-                )
-            case Publish():
-                self.channels.notify_seq(ChatId(record.chat), Seq(record.seq))
-            case ChannelSignal():
-                self.channels.send_signal(ChatId(record.chat), UserId(record.user), record.frame)
-            case UserSignal():
-                self._send_signal_here(UserId(record.user), record.frame)
-            case StoredUpdate():
-                self._handle_stored(record)
-            case PresenceUpdate():
-                presence = PresenceRecord(
-                    PresenceState(record.state), record.last_ms, record.version
-                )
-                self.on_presence(UserId(record.user), presence)
-            case Replaced():
-                self.on_replaced(UserId(record.user), SessionId(record.session))
-            case EndSessions():
-                marks = RevocationMarks(record.before, frozenset(record.logins), record.is_banned)
-                self.on_revoked(UserId(record.user), marks, record.reason)
-            case CallResult():
-                self._warm.handle_result(record)
-            case Echo():
-                self.on_echo(record)
-            case _ as never:
-                assert_never(never)
-
-    def _handle_stored(self, record: StoredUpdate) -> None:
-        chat, upto = ChatId(record.chat), Seq(record.upto)
-        if record.epoch != self._gateway_stream_writer.get_epoch(chat):
-            return  # `upto` is from another epoch and may belong to another message
-        self._stored_waits.schedule_check(chat)
-        sessions = self._registry.list_sessions(UserId(record.user))
-        if sessions:
-            frame = encode_text_frame(codec.encode(frames.Stored(chat, upto)))
-            for session in sessions:
-                session.send_stored(frame)

@@ -15,7 +15,7 @@ _MEMBER = b',"kind":"member"'
 _CHAT = b',"kind":"chat"'
 
 
-class Subscriber(Protocol):
+class ChannelReader(Protocol):
     """A session subscribed to a large-chat channel."""
 
     user: UserId
@@ -61,9 +61,9 @@ class Channel:
         self.large = large
         self.seq = seq  # the last seq delivered to all sessions in `caught_up`
         self.head = seq  # the newest seq known to exist
-        self.caught_up: dict[Subscriber, None] = {}
-        self.positions: dict[Subscriber, Seq] = {}
-        self.firsts: dict[Subscriber, Seq] = {}  # the seq at which each session's user joined
+        self.caught_up: dict[ChannelReader, None] = {}
+        self.positions: dict[ChannelReader, Seq] = {}
+        self.firsts: dict[ChannelReader, Seq] = {}  # the seq at which each session's user joined
         self.is_filling = False
 
     @property
@@ -75,12 +75,12 @@ class Channel:
     def is_empty(self) -> bool:
         return not self.caught_up and not self.positions
 
-    def drop(self, session: Subscriber) -> None:
+    def drop(self, session: ChannelReader) -> None:
         self.caught_up.pop(session, None)
         self.positions.pop(session, None)
         self.firsts.pop(session, None)
 
-    def get_position(self, session: Subscriber) -> Seq | None:
+    def get_position(self, session: ChannelReader) -> Seq | None:
         """Return the last chat seq sent to a session; None if the session is not in the channel."""
         return self.seq if session in self.caught_up else self.positions.get(session)
 
@@ -169,6 +169,6 @@ def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
     return None
 
 
-def is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
+def is_leaving(session: ChannelReader, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
     """Return whether the entry at chat seq `place` + 1 removes the session's user."""
     return any(e.seq == place + 1 and find_removed_user(e.body) == session.user for e in entries)

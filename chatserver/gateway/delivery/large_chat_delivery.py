@@ -28,9 +28,9 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.gateway.delivery.large_chat_channel import (
     Channel,
     ChannelPlace,
+    ChannelReader,
     LargeChatPositions,
     LargeChatTransition,
-    Subscriber,
     find_removed_user,
     is_leaving,
 )
@@ -53,7 +53,7 @@ class LargeChatDelivery:
         subscriptions: LargeChatSubscriptions,
         chat_log: LargeChatLog,
         open_chat: Callable[[ChatId], Awaitable[object]],
-        list_sessions: Callable[[UserId], Sequence[Subscriber]],
+        list_sessions: Callable[[UserId], Sequence[ChannelReader]],
         spawn: Callable[[Coroutine[object, object, None], str], None],
         device_epoch: Callable[[], Epoch],
         record_new_event: Callable[[bytes, int], None] = lambda body, count: None,
@@ -67,9 +67,9 @@ class LargeChatDelivery:
         self._device_epoch = device_epoch
         self._frame_epoch, self._frame_head = Epoch(""), b""
         self._channels: dict[ChatId, Channel] = {}
-        self._channels_by_session: dict[Subscriber, dict[ChatId, Channel]] = {}
+        self._channels_by_session: dict[ChannelReader, dict[ChatId, Channel]] = {}
         # Positions in chats without a channel; see `LargeChatPositions.remembered`.
-        self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
+        self._places: dict[ChannelReader, dict[ChatId, tuple[Seq, bool]]] = {}
 
     # attach and detach
 
@@ -140,7 +140,7 @@ class LargeChatDelivery:
         )
         return channel
 
-    def enter(self, session: Subscriber, positions: LargeChatPositions) -> None:
+    def enter(self, session: ChannelReader, positions: LargeChatPositions) -> None:
         """Attach the session to its large chats, and send the entries above its positions."""
         self._places.setdefault(session, {}).update(positions.remembered)
         for place in positions.places:
@@ -148,7 +148,7 @@ class LargeChatDelivery:
         for chat in positions.closed:
             session.recover_chat(chat)
 
-    def attach(self, session: Subscriber, place: ChannelPlace) -> None:
+    def attach(self, session: ChannelReader, place: ChannelPlace) -> None:
         """Send the session every entry above its position, then each new entry."""
         channel, after, first = place
         chats = self._channels_by_session.setdefault(session, {})
@@ -173,7 +173,7 @@ class LargeChatDelivery:
         else:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
-    async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
+    async def find_again(self, session: ChannelReader, chat: ChatId) -> ChannelPlace | None:
         """Return where delivery of a chat to a session resumes; None if it must not resume.
 
         Raises:
@@ -191,13 +191,13 @@ class LargeChatDelivery:
             return None  # not a member, or the chat's entries are in the inbox
         return ChannelPlace(self._get_or_create_channel(chat, head), head.seq, head.joined)
 
-    def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
+    def list_places(self, session: ChannelReader) -> list[frames.LargeChat]:
         """Return the session's large chats, each with the last chat seq sent to it."""
         chats = self._channels_by_session.get(session, {}).items()
         places = ((chat, channel.get_position(session)) for chat, channel in chats)
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
-    async def begin(self, session: Subscriber, chat: ChatId, since: Seq, notice: Seq) -> None:
+    async def begin(self, session: ChannelReader, chat: ChatId, since: Seq, notice: Seq) -> None:
         """Deliver entries above `since` from the chat's log, as inbox event `notice` announced."""
         if chat in self._channels_by_session.get(session, {}):
             return
@@ -221,7 +221,7 @@ class LargeChatDelivery:
             self.attach(session, place_now)
 
     async def finish(
-        self, session: Subscriber, transition: LargeChatTransition, notice: Seq
+        self, session: ChannelReader, transition: LargeChatTransition, notice: Seq
     ) -> None:
         """End large-chat delivery at `transition.since`, before inbox event `notice` is sent.
 
@@ -261,7 +261,7 @@ class LargeChatDelivery:
             place = self._send_page(session, place, entries, upto)
         places.pop(chat, None)
 
-    def detach(self, session: Subscriber) -> None:
+    def detach(self, session: ChannelReader) -> None:
         """Stop all large-chat delivery to the session."""
         for channel in self._channels_by_session.pop(session, {}).values():
             channel.drop(session)
@@ -278,12 +278,12 @@ class LargeChatDelivery:
         self._channels_by_session.clear()
         self._places.clear()
 
-    def _set_position(self, session: Subscriber, chat: ChatId, place: Seq) -> None:
+    def _set_position(self, session: ChannelReader, chat: ChatId, place: Seq) -> None:
         places = self._places.get(session)
         if places is not None:
             places[chat] = (place, True)
 
-    def _detach_one(self, session: Subscriber, channel: Channel, place: Seq | None) -> None:
+    def _detach_one(self, session: ChannelReader, channel: Channel, place: Seq | None) -> None:
         """Detach a session. `place` is the last chat seq sent to it; None if unknown."""
         channel.drop(session)
         self._channels_by_session.get(session, {}).pop(channel.chat, None)
@@ -417,7 +417,7 @@ class LargeChatDelivery:
         self._detach_and_recover(missed, channel)
         channel.mark_caught_up()
 
-    def _detach_and_recover(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
+    def _detach_and_recover(self, sessions: Sequence[ChannelReader], channel: Channel) -> None:
         """Detach sessions, and send the chat's summary instead of the entries that they missed."""
         # A missed entry may have removed the session's user, so delivery cannot just continue.
         for session in sessions:
@@ -434,7 +434,7 @@ class LargeChatDelivery:
             # The hot tier has a new epoch: all sessions start from a snapshot.
             self._detach_and_recover([*channel.caught_up, *channel.positions], channel)
 
-    async def _catch_up(self, session: Subscriber, channel: Channel) -> None:
+    async def _catch_up(self, session: ChannelReader, channel: Channel) -> None:
         """Read the log for one session until it has caught up with the channel."""
         chat = channel.chat
         try:
@@ -460,7 +460,7 @@ class LargeChatDelivery:
                 self._detach_and_recover([session], channel)
 
     def _send_page(
-        self, session: Subscriber, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
+        self, session: ChannelReader, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
     ) -> Seq:
         """Send contiguous entries above chat seq `place`. Return the last seq sent.
 

@@ -27,6 +27,24 @@ SPREAD_MS_MIN = 500
 SPREAD_MS_MAX = 60_000
 
 
+class StopRequest:
+    """A request to drain and stop. If sibling processes serve the port, `releases_port` is set.
+
+    In this case, the listener is closed before the drain instead of after it.
+    """
+
+    def __init__(self) -> None:
+        self._requested = asyncio.Event()
+        self.releases_port = False
+
+    def set(self, *, releases_port: bool = False) -> None:
+        self.releases_port |= releases_port
+        self._requested.set()
+
+    async def wait(self) -> None:
+        await self._requested.wait()
+
+
 def compute_spread_ms(sessions: int, reconnects_per_s: int) -> int:
     """Return the time in ms over which to spread the reconnects of `sessions` sessions."""
     return min(max(SPREAD_MS_MIN, sessions * 1000 // reconnects_per_s), SPREAD_MS_MAX)

@@ -19,7 +19,7 @@ import random
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 
 import structlog
@@ -27,45 +27,29 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from chatserver import compiled
-from chatserver.config import Settings
 from chatserver.container.gateway import GatewayContainer
-from chatserver.domain.client_addresses import get_subject, is_in, parse_networks
-from chatserver.domain.clock import SystemClock
+from chatserver.domain.client_addresses import get_subject
 from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
-from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.errors import ChatError
-from chatserver.gateway.delivery.end_of_tick_writes import TickWrites
-from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.delivery.gateway_stream_echo import GatewayStreamEcho
-from chatserver.gateway.delivery.large_chat_delivery import LargeChatDelivery
-from chatserver.gateway.process.draining import REASON, poll_until, send_byes
+from chatserver.gateway.delivery.stream_record_handler import StreamRecordHandler
+from chatserver.gateway.process.draining import REASON, StopRequest, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.local_sessions import LocalSessions
-from chatserver.gateway.session.request_dispatcher import RequestDispatcher
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_auth import TokenExpiry
 from chatserver.gateway.session.session_refresher import SessionRefresher
 from chatserver.gateway.session.session_registration import SessionRegistration
-from chatserver.gateway.session.shared_session_context import (
-    HotPathCounters,
-    SessionContext,
-    SessionTasks,
-)
+from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
-from chatserver.gateway.transport.slow_client_stats import SlowClients
-from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
-from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import Publisher
 from chatserver.protocol.error_codes import Close
 from chatserver.request_targets import to_origin_form
-from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
 from chatserver.telemetry import metrics
 from chatserver.telemetry.loop_lag import watch_loop_lag
-from chatserver.telemetry.tracing import tracer
 
 log = structlog.get_logger()
 
@@ -82,42 +66,43 @@ FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages, even aft
 
 
 class GatewayServer:
-    """The gateway's server: the `Host` of its connections and the owner of shared session state."""
+    """The gateway's server: the `Host` of its connections, and the life cycle of the process."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings.gateway
-        self.all_settings = settings
-        self.gateway = GatewayId(new_id().lower())
-        self.registry = LocalSessions()
-        self.slow: set[Connection] = set()
-        self.port = 0
-        self._stored_waits = StoredWaits(STORED_TIMEOUT_S)
-        self._counters = HotPathCounters()
-        self._clock = SystemClock()
-        writes = TickWrites(self._counters, self._clock, self.gateway, tracer())
-        self.flush_soon = writes.flush_soon  # a method of `Host`; assigned directly to save a call
-        self._tasks = SessionTasks()
-        self._token_expiry = TokenExpiry()
-        self._slow_clients = SlowClients(self.slow, self._clock)
-        self._container: GatewayContainer
-        self._context: SessionContext
-        self._directory: SessionRegistration
-        self._admission: Admission
-        self._channels: LargeChatDelivery
-        self._refresher: SessionRefresher
-        self._dispatcher: EventDispatcher
+    def __init__(
+        self,
+        *,
+        container: GatewayContainer,
+        context: SessionContext,
+        registry: LocalSessions,
+        directory: SessionRegistration,
+        refresher: SessionRefresher,
+        records: StreamRecordHandler,
+        echo: GatewayStreamEcho,
+        admission: Admission,
+        slow: set[Connection],
+        flush_soon: Callable[[Connection], None],
+    ) -> None:
+        self.settings = context.settings
+        self.gateway = container.gateway
+        self.slow = slow
+        self.flush_soon = flush_soon
+        self._container = container
+        self._context = context
+        self._registry = registry
+        self._directory = directory
+        self._refresher = refresher
+        self._records = records
+        self._echo = echo
+        self._admission = admission
         self._wheel = HeartbeatWheel(self.settings.ping_interval_s, self.settings.pong_timeout_s)
         self._connections: set[Connection] = set()
         # Connections without an accepted hello. At the limit, a new one displaces the oldest.
         self._unauthenticated: ConnectionTable[Connection] = ConnectionTable(
             UNAUTHENTICATED_MAX, UNAUTHENTICATED_PER_ADDRESS_MAX
         )
-        self._trusted = parse_networks(self.settings.trusted_proxies)
-        self._gateway_stream_echo: GatewayStreamEcho | None = None  # set by `run`
         self._is_draining = False
         self._refused_origins = 0  # since the last log line
         self._next_origin_log_s = 0.0
-        self._has_siblings = False
 
     # Host
 
@@ -163,8 +148,6 @@ class GatewayServer:
 
     def find_problem(self) -> str:
         """Return why this gateway is not ready, or an empty string if it is ready."""
-        if self._gateway_stream_echo is None:
-            return "starting"
         if self._is_draining:
             return "draining"
         if self._container.hot.blocked:
@@ -173,7 +156,7 @@ class GatewayServer:
             return "Redis is unavailable"
         if self._container.hot.health.refusal:
             return self._container.hot.health.refusal
-        return self._gateway_stream_echo.find_problem()
+        return self._echo.find_problem()
 
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
@@ -204,7 +187,7 @@ class GatewayServer:
     def handle_connect(self, connection: Connection) -> None:
         """Count the unauthenticated socket, in total and per address (except trusted proxies)."""
         peer = connection.peer
-        address = None if is_in(peer, self._trusted) else get_subject(peer)
+        address = None if self._admission.is_trusted(peer) else get_subject(peer)
         self._count_unauthenticated(connection, address, ConnectionStage.HEAD)
 
     def _count_unauthenticated(
@@ -243,11 +226,11 @@ class GatewayServer:
         if self._directory.unregister(session):
             self._refresher.remove_presence_soon(session.user)
 
-    def _close_blocked(self, reason: str) -> None:
+    def close_blocked(self, reason: str) -> None:
         """Close all connections of a blocked tenant; do nothing if `reason` is empty."""
         if not reason:
             return
-        for session in list(self.registry):
+        for session in list(self._registry):
             session.close(Close.BLOCKED, reason)
         for connection in list(self._connections):
             if connection.phase is Phase.OPEN:
@@ -255,121 +238,52 @@ class GatewayServer:
 
     # lifecycle
 
-    def make_dispatcher(
-        self, gateway_stream_writer: GatewayStreamWriter, warm: RpcClient
-    ) -> EventDispatcher:
-        """Create the event dispatcher once Redis is connected."""
-        self._dispatcher = EventDispatcher(
-            gateway=self.gateway,
-            registry=self.registry,
-            gateway_stream_writer=gateway_stream_writer,
-            stored_waits=self._stored_waits,
-            warm=warm,
-            counters=self._counters,
-        )
-        gateway_stream_writer.on_dead_gateway = self._prune_soon
-        return self._dispatcher
-
-    def _prune_soon(self, users: set[UserId]) -> None:
-        self._refresher.prune_soon(users)
-
-    def set_container(self, container: GatewayContainer) -> None:
-        """Set the container. Sessions can be opened after this call."""
-        self._container = container
-        self._directory = SessionRegistration(self.gateway, self.registry, container)
-        self._admission = Admission(container.limits, self._trusted)
-        self._channels = LargeChatDelivery(
-            subscriptions=container.large_chat_subscriptions,
-            chat_log=container.large_chat_log,
-            open_chat=container.audiences.get,
-            list_sessions=self.registry.list_sessions,
-            spawn=self._tasks.spawn,
-            device_epoch=lambda: container.hot.whole_epoch,
-            record_new_event=self._counters.record_new_event,
-        )
-        self._refresher = SessionRefresher(
-            container=container,
-            registry=self.registry,
-            directory=self._directory,
-            channels=self._channels,
-            tasks=self._tasks,
-            interval_s=self.settings.online_ttl_s / 3,
-        )
-        self._context = SessionContext(
-            settings=self.settings,
-            all_settings=self.all_settings,
-            container=container,
-            requests=RequestDispatcher(container),
-            channels=self._channels,
-            counters=self._counters,
-            slow_clients=self._slow_clients,
-            stored_waits=self._stored_waits,
-            token_expiry=self._token_expiry,
-            tasks=self._tasks,
-        )
-        dispatcher = self._dispatcher
-        dispatcher.channels = self._channels
-        dispatcher.on_presence = container.presence_subscriptions.handle_change
-        dispatcher.on_replaced = self._directory.close_replaced
-        dispatcher.on_revoked = self._directory.apply_revocation
-
     async def run(
         self,
         sock: socket.socket,
-        stop: asyncio.Event,
+        stop: StopRequest,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve until `stop` is set, then drain."""
-        await self._container.gateway_stream.renew()
-        await self._container.presence_states.extend_expiry()
-        self._container.hot.on_reload.append(self._refresher.refresh_soon)
-        self._container.hot.on_blocked.append(self._close_blocked)
-        self._container.hot.on_epoch += [
-            self._stored_waits.expire_all,
-            self._dispatcher.handle_epoch_change,
-            self._channels.handle_epoch_change,
-        ]
+        container, context = self._container, self._context
+        await container.gateway_stream.renew()
+        await container.presence_states.extend_expiry()
         listener = Listener(sock, self.accept)
-        self.port = listener.port
         listener.open()
-        self._gateway_stream_echo = GatewayStreamEcho(self._container.gateway_stream, SystemClock())
-        self._dispatcher.on_echo = self._gateway_stream_echo.record_arrival
         stats = Publisher(
             kind="gateway",
-            stats_log=ProcessStatsLog(self._container.hot),
-            clock=SystemClock(),
-            find_more=self._slow_clients.drain_stats,
+            stats_log=ProcessStatsLog(container.hot),
+            clock=container.clock,
+            find_more=context.slow_clients.drain_stats,
         )
-        periodic = [
-            asyncio.create_task(stats.run(), name="process-stats"),
-            asyncio.create_task(self._run_heartbeat(), name="heartbeat"),
-            asyncio.create_task(self._gateway_stream_echo.run(), name="gateway-stream-echo"),
-            asyncio.create_task(self._refresher.run(), name="refresh"),
-            asyncio.create_task(self._read_stream(), name="gateway-stream"),
-            asyncio.create_task(
-                self._container.user_presence.run(self._directory.publish_presence),
-                name="attendance",
-            ),
-            asyncio.create_task(self._container.limits.run(), name="limits"),
-            asyncio.create_task(self._container.host_keys.run(), name="host-keys"),
-            asyncio.create_task(self._stored_waits.run(self._container.chat_log), name="stored"),
-            asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
-        ]
+        works: dict[str, Coroutine[object, object, None]] = {
+            "process-stats": stats.run(),
+            "heartbeat": self._run_heartbeat(),
+            "gateway-stream-echo": self._echo.run(),
+            "refresh": self._refresher.run(),
+            "gateway-stream": self._read_stream(),
+            "attendance": container.user_presence.run(self._directory.publish_presence),
+            "limits": container.limits.run(),
+            "host-keys": container.host_keys.run(),
+            "stored": context.stored_waits.run(container.chat_log),
+            "loop-lag": watch_loop_lag(container.clock),
+        }
+        periodic = [asyncio.create_task(work, name=name) for name, work in works.items()]
         log.info(
             "gateway.ready",
             gateway=self.gateway,
-            port=self.port,
+            port=listener.port,
             pid=os.getpid(),
             compiled=compiled.is_active(),
         )
         on_ready()
         try:
             await stop.wait()
-            log.info("gateway.draining", sessions=self.registry.count)
+            log.info("gateway.draining", sessions=self._registry.count)
             self._is_draining = True
-            await self._drain(listener)
+            await self._drain(listener, is_port_released=stop.releases_port)
         finally:
-            await cancel_all({*periodic, *self._tasks.running})
+            await cancel_all({*periodic, *context.tasks.running})
             await listener.close()
             log.info("gateway.stopped", gateway=self.gateway)
 
@@ -377,17 +291,13 @@ class GatewayServer:
         while True:
             await asyncio.sleep(self._wheel.tick_s)
             self._publish_counters()
-            self._token_expiry.close_expired(self._clock.time())
+            self._context.token_expiry.close_expired(self._container.clock.time())
             due, overdue = self._wheel.advance()
             for connection in overdue:
                 log.info("connection.pong_missed", peer=connection.peer)
                 connection.close(Close.NO_PONG, "no pong received in time")
             for connection in due:
                 connection.ping()
-
-    def release_port_on_drain(self) -> None:
-        """Close the listener as soon as the drain starts; sibling processes serve the port."""
-        self._has_siblings = True
 
     async def _read_stream(self) -> None:
         stream = self._container.gateway_stream
@@ -397,12 +307,12 @@ class GatewayServer:
                     await self._refresher.refresh()
                     continue
                 for record in records:
-                    self._dispatcher.handle(record)
+                    self._records.handle(record)
 
     def _publish_counters(self) -> None:
-        counters = self._counters
+        counters = self._context.counters
         metrics.CONNECTIONS.set(len(self._connections))
-        metrics.SESSIONS.set(self.registry.count)
+        metrics.SESSIONS.set(self._registry.count)
         metrics.SLOW_CONNECTIONS.set(len(self.slow))
         metrics.SEND_QUEUE_BYTES.set(sum(connection.queued_bytes for connection in self.slow))
         metrics.PUSHES.inc(counters.pushed)
@@ -413,20 +323,18 @@ class GatewayServer:
         metrics.SENDS.labels("dup").inc(counters.dups)
         for code, count in counters.refused.items():
             metrics.SENDS.labels(code).inc(count)
-        counters.pushed = counters.pushed_before = counters.written_bytes = 0
-        counters.acked = counters.stored = counters.dups = 0
-        counters.refused = {}
+        counters.reset()
 
     # shutdown
 
-    async def _drain(self, listener: Listener) -> None:
+    async def _drain(self, listener: Listener, *, is_port_released: bool) -> None:
         loop = asyncio.get_running_loop()
         settings = self.settings
         deadline = loop.time() + settings.drain_s
-        if self._has_siblings:
+        if is_port_released:
             await listener.close()
         rng = random.Random()  # noqa: S311  # for jitter, not for security
-        await send_byes(self.registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
+        await send_byes(self._registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
         await poll_until(self._has_closed_all, deadline - loop.time())
         await listener.close()
         # Wait until the last accepted connections have received their refusal.
@@ -437,8 +345,9 @@ class GatewayServer:
             async with asyncio.timeout(max(FAN_OUTS_S, deadline - loop.time())):
                 await self._container.messaging.drain()
         with contextlib.suppress(ChatError):
-            await self._container.presence.set_offline(self.registry.list_users())
-            await self._container.presence_states.leave(self.all_settings.presence.offline_grace_s)
+            await self._container.presence.set_offline(self._registry.list_users())
+            grace_s = self._context.all_settings.presence.offline_grace_s
+            await self._container.presence_states.leave(grace_s)
             await self._container.limits.close()
             await self._container.gateway_stream.remove()
 

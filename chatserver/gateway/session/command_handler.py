@@ -455,11 +455,11 @@ class CommandHandler:
         """Return the session's user."""
         return self.session.caller
 
-    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, request_id: int, ref: str, error: ChatError) -> None:
         """Send the error for a message that was not committed, or whose outcome is unknown."""
         self._state.sends_unacked -= 1
         self._count_refused(error)
-        self._refuse(draft.request_id, error, draft.ref)
+        self._refuse(request_id, error, ref)
 
     def _count_refused(self, error: ChatError) -> None:
         refused = self._context.counters.refused
@@ -479,12 +479,11 @@ class CommandHandler:
             )
 
         def on_timeout() -> None:
-            self.on_refused(draft, Unavailable(NOT_STORED))
+            self.on_refused(draft.request_id, draft.ref, Unavailable(NOT_STORED))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):
-            self.on_refused(
-                draft, Unavailable("too many sends are waiting to be stored; try again")
-            )
+            error = Unavailable("too many sends are waiting to be stored; try again")
+            self.on_refused(draft.request_id, draft.ref, error)
             return
         check = self._context.stored_waits.check(draft.chat, self._context.container.chat_log)
         self._context.tasks.spawn(check, f"stored-{self.session.id}")

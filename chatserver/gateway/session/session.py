@@ -30,7 +30,7 @@ from chatserver.gateway.delivery.large_chat_channel import (
 )
 from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.session.shared_session_context import SessionContext
-from chatserver.gateway.session.state_machine import DeviceCursor, SessionState, Stage, Verdict
+from chatserver.gateway.session.state_machine import Decision, DeviceCursor, SessionState, Stage
 from chatserver.gateway.transport.connection import Connection, Phase
 from chatserver.gateway.transport.frame_codec import encode_text_frame
 from chatserver.protocol import codec, frames
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 PUMP_PAGE = 200
 RETRY_S, RETRY_S_MAX = 1.0, 8.0  # backoff for snapshots and chat summaries while a tier is down
-SEND, LIVE = Verdict.SEND, Stage.LIVE  # for `push`: globals are faster than enum attributes
+SEND, LIVE = Decision.SEND, Stage.LIVE  # for `push`: globals are faster than enum attributes
 
 
 class Session:
@@ -181,11 +181,11 @@ class Session:
 
     def push(self, epoch: Epoch, seq: Seq, parts: tuple[bytes, ...], size: int) -> None:
         """Send event `seq` if it is the next one for the device. `parts` are parts of its frame."""
-        verdict = self.state.handle_event(epoch, seq)
-        if verdict is SEND:
+        decision = self.state.handle_event(epoch, seq)
+        if decision is SEND:
             self._context.counters.pushed += 1
             self._connection.send_parts(parts, size)
-        elif verdict is Verdict.GAP:
+        elif decision is Decision.GAP:
             self._pump_if_behind()
 
     def send_frame(self, frame: bytes) -> None:

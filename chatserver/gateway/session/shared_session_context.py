@@ -45,15 +45,19 @@ class HotPathCounters:
     )
 
     def __init__(self) -> None:
+        self.first: bytes | None = None
+        self.traced: list[tuple[bytes, int]] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Restart all counts at zero."""
         self.acked = 0
         self.stored = 0  # acks that waited for the warm tier; included in `acked`
         self.dups = 0
         self.refused: dict[str, int] = {}
         self.pushed = 0
         self.written_bytes = 0
-        self.first: bytes | None = None
         self.pushed_before = 0
-        self.traced: list[tuple[bytes, int]] | None = None
 
     def record_new_event(self, body: bytes, count: int) -> None:
         """Record that `count` frames with new events were sent; `body` is the first event."""

@@ -48,7 +48,7 @@ class Stage(enum.Enum):
     CLOSED = "closed"
 
 
-class Event(enum.Enum):
+class Trigger(enum.Enum):
     """Events that change the stage of a session."""
 
     HELLO = "hello"  # `hello` arrived, and its token is not known to be invalid
@@ -61,23 +61,23 @@ class Event(enum.Enum):
 
 
 TRANSITIONS = {
-    (Stage.NEW, Event.HELLO): Stage.OPENING,
-    (Stage.OPENING, Event.WELCOME): Stage.WELCOMED,
-    (Stage.WELCOMED, Event.SNAPSHOT): Stage.WELCOMED,
-    (Stage.WELCOMED, Event.GO_LIVE): Stage.LIVE,
-    (Stage.LIVE, Event.RECOVER): Stage.RECOVERING,
-    (Stage.LIVE, Event.ABANDON): Stage.LIVE,
-    (Stage.RECOVERING, Event.SNAPSHOT): Stage.RECOVERING,
-    (Stage.RECOVERING, Event.GO_LIVE): Stage.LIVE,
-    (Stage.RECOVERING, Event.ABANDON): Stage.LIVE,
-} | {(stage, Event.CLOSE): Stage.CLOSED for stage in Stage}
+    (Stage.NEW, Trigger.HELLO): Stage.OPENING,
+    (Stage.OPENING, Trigger.WELCOME): Stage.WELCOMED,
+    (Stage.WELCOMED, Trigger.SNAPSHOT): Stage.WELCOMED,
+    (Stage.WELCOMED, Trigger.GO_LIVE): Stage.LIVE,
+    (Stage.LIVE, Trigger.RECOVER): Stage.RECOVERING,
+    (Stage.LIVE, Trigger.ABANDON): Stage.LIVE,
+    (Stage.RECOVERING, Trigger.SNAPSHOT): Stage.RECOVERING,
+    (Stage.RECOVERING, Trigger.GO_LIVE): Stage.LIVE,
+    (Stage.RECOVERING, Trigger.ABANDON): Stage.LIVE,
+} | {(stage, Trigger.CLOSE): Stage.CLOSED for stage in Stage}
 
 
 class ForbiddenTransition(Exception):
     """An event that the current stage does not allow. This is a bug in the caller."""
 
 
-class Verdict(enum.Enum):
+class Decision(enum.Enum):
     """Decision about an inbox event."""
 
     SEND = "send"
@@ -85,7 +85,7 @@ class Verdict(enum.Enum):
     GAP = "gap"  # an earlier event is missing: read the inbox
 
 
-LIVE, SEND = Stage.LIVE, Verdict.SEND  # for every push: globals are faster than enum attributes
+LIVE, SEND = Stage.LIVE, Decision.SEND  # for every push: globals are faster than enum attributes
 
 
 class DeviceCursor:
@@ -109,7 +109,7 @@ class DeviceCursor:
 class SessionState:
     """State of one session.
 
-    The methods with the name of an `Event` (`hello`, `welcome`, …) apply this event. Once the
+    The methods with the name of a `Trigger` (`hello`, `welcome`, …) apply this event. Once the
     session has ended, they change nothing and return False.
 
     Raises:
@@ -141,25 +141,25 @@ class SessionState:
 
     def hello(self) -> bool:
         self.is_held = True
-        return self._apply(Event.HELLO)
+        return self._apply(Trigger.HELLO)
 
     def welcome(self, epoch: Epoch, seq: Seq) -> bool:
         """Set the position (epoch and inbox seq) from which the device continues."""
-        return self._apply(Event.WELCOME) and self._move_to(epoch, seq)
+        return self._apply(Trigger.WELCOME) and self._move_to(epoch, seq)
 
     def snapshot(self, epoch: Epoch, seq: Seq) -> bool:
-        return self._apply(Event.SNAPSHOT) and self._move_to(epoch, seq)
+        return self._apply(Trigger.SNAPSHOT) and self._move_to(epoch, seq)
 
     def go_live(self, head: Seq) -> bool:
         """Start sending events. `head`: newest inbox seq when the inbox was last read."""
-        if not self._apply(Event.GO_LIVE):
+        if not self._apply(Trigger.GO_LIVE):
             return False
         self.cursor.head = max(self.cursor.seq, head, self.seen_head)
         self.seen_head = Seq(0)
         return True
 
     def recover(self) -> bool:
-        if not self._apply(Event.RECOVER):
+        if not self._apply(Trigger.RECOVER):
             return False
         self.seen_head, self.is_held = Seq(0), True
         return True
@@ -167,12 +167,12 @@ class SessionState:
     def abandon(self) -> bool:
         """End a recovery that failed; the device keeps its position."""
         self.seen_head = Seq(0)
-        return self._apply(Event.ABANDON) and self._move_to(self.cursor.epoch, self.cursor.seq)
+        return self._apply(Trigger.ABANDON) and self._move_to(self.cursor.epoch, self.cursor.seq)
 
     def close(self) -> bool:
-        return self._apply(Event.CLOSE)
+        return self._apply(Trigger.CLOSE)
 
-    def _apply(self, event: Event) -> bool:
+    def _apply(self, event: Trigger) -> bool:
         if self.stage is Stage.CLOSED:
             return False
         target = TRANSITIONS.get((self.stage, event))
@@ -202,11 +202,11 @@ class SessionState:
 
     # events for the device
 
-    def handle_event(self, epoch: Epoch, seq: Seq) -> Verdict:
+    def handle_event(self, epoch: Epoch, seq: Seq) -> Decision:
         """Return how to handle inbox event `seq`; if the result is SEND, move the cursor to it."""
         if self.stage is not LIVE:
             self.seen_head = max(self.seen_head, seq)
-            return Verdict.DROP
+            return Decision.DROP
         cursor = self.cursor
         if seq == cursor.seq + 1 and epoch == cursor.epoch:
             cursor.seq = seq
@@ -214,12 +214,12 @@ class SessionState:
                 cursor.head = seq
             return SEND
         if epoch != cursor.epoch:
-            return Verdict.GAP
+            return Decision.GAP
         if seq <= cursor.seq:
-            return Verdict.DROP
+            return Decision.DROP
         if seq > cursor.head:
             cursor.head = seq
-        return Verdict.GAP
+        return Decision.GAP
 
     def record_head(self, seq: Seq) -> bool:
         """Record that the inbox has grown to `seq`; return True if the inbox must be read."""

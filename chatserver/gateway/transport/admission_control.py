@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from websockets.http11 import Request
 
-from chatserver.domain.client_addresses import Network, get_subject, resolve_client_address
+from chatserver.domain.client_addresses import Network, get_subject, is_in, resolve_client_address
 from chatserver.hot.users.rate_limits import Allowance, RateLimits
 from chatserver.protocol.error_codes import Close
 from chatserver.telemetry import metrics
@@ -33,6 +33,10 @@ class Admission:
     def get_address(self, peer: str, request: Request) -> str:
         """Return the client's IP address; `peer` may be a trusted proxy."""
         return resolve_client_address(peer, request.headers.get_all(FORWARDED), self._trusted)
+
+    def is_trusted(self, peer: str) -> bool:
+        """Return whether `peer` is a trusted proxy, which connects for many clients."""
+        return is_in(peer, self._trusted)
 
     def wait_s(self, address: str) -> int:
         """Return the seconds until the address is allowed to connect; 0 if it is allowed now."""

@@ -176,7 +176,7 @@ class GatewayStreamWriter:
         self._flushes: set[_Flush] = set()
         # Called if a gateway has no stream, which means that the gateway is dead. The argument is
         # the set of users in the records that were not delivered.
-        self.on_dead_gateway: Callable[[set[UserId]], None] | None = None
+        self.on_dead_gateway: list[Callable[[set[UserId]], None]] = []
 
     def send(self, gateway: GatewayId, record: AnyRecord) -> None:
         """Send a record at the end of this tick."""
@@ -257,10 +257,9 @@ class GatewayStreamWriter:
         if isinstance(reply, Exception):
             log.warning("gateway_stream.lost", error=str(reply))
             flush.is_lost = True
-        elif reply is None and self.on_dead_gateway is not None:
-            self.on_dead_gateway(
-                {UserId(user) for record in records for user in _get_users(record)}
-            )
+        elif reply is None:
+            for callback in self.on_dead_gateway:
+                callback({UserId(user) for record in records for user in _get_users(record)})
         if flush.left == 0:
             for on_written in flush.waiting:
                 on_written(not flush.is_lost)

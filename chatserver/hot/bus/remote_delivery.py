@@ -35,13 +35,15 @@ class RemoteDelivery:
         self._own = own
 
     def push(
-        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
+        self, users: Sequence[UserId], epoch: Epoch, positions: InboxPositions, body: bytes
     ) -> None:
         """Send an event to the devices of `users`, with each user's inbox seq."""
-        if places.remote_gateways is None:
+        if positions.remote_gateways is None:
             return
         pushes: dict[GatewayId, Push] = {}
-        for user, first, gateways in zip(users, places.firsts, places.remote_gateways, strict=True):
+        for user, first, gateways in zip(
+            users, positions.firsts, positions.remote_gateways, strict=True
+        ):
             if gateways:
                 for gateway in parse_gateways(gateways):
                     if gateway != self._own:
@@ -49,7 +51,7 @@ class RemoteDelivery:
                         if push is None:
                             push = pushes[gateway] = Push([], epoch, [], body)
                         push.users.append(user)
-                        push.seqs.append(first + places.offset)
+                        push.seqs.append(first + positions.offset)
         for gateway, push in pushes.items():
             self._gateway_stream_writer.send(gateway, push)
 

@@ -14,18 +14,34 @@ from __future__ import annotations
 import asyncio
 import collections
 import time
+from collections.abc import Callable
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
 from chatserver.domain.messages import (
     REF_TTL_S,
     Audience,
+    ChatNotLoaded,
+    CommitOutcome,
+    CommitRefused,
+    DuplicateSend,
+    InboxCommit,
     InboxPositions,
+    LargeChatCommit,
     PendingDraft,
+    SenderNotMember,
+    UndeliveredCommit,
     format_name,
     reference_key,
 )
 from chatserver.domain.write_restrictions import build_refusal
-from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, Unavailable
+from chatserver.errors import (
+    BadRequest,
+    ChatError,
+    CorruptData,
+    Overloaded,
+    RateLimited,
+    Unavailable,
+)
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
 from chatserver.hot.chats.persist_backlog import AWAITED
 from chatserver.hot.redis.client import HotClient
@@ -48,6 +64,7 @@ _COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
 _RESTRICTED, _CHAT_FULL, _NO_TARGET = 7, 8, 9
 
 Submission = tuple[PendingDraft, Audience]
+OnOutcome = Callable[[PendingDraft, CommitOutcome], None]
 
 
 class GroupCommit:
@@ -56,9 +73,12 @@ class GroupCommit:
     Bound: with `queue_max` drafts waiting, `submit` raises `Overloaded`.
     """
 
-    def __init__(self, hot: HotClient, partition: int, gateway: GatewayId) -> None:
+    def __init__(
+        self, *, hot: HotClient, partition: int, gateway: GatewayId, on_outcome: OnOutcome
+    ) -> None:
         settings = hot.settings
         self._hot = hot
+        self._on_outcome = on_outcome
         self._partition = partition
         self._queue: collections.deque[Submission] = collections.deque()
         self._queue_max = QUEUE_MAX
@@ -102,7 +122,7 @@ class GroupCommit:
             Order: a chat's drafts are committed in the order of `submit`. If the chat is not
                 loaded, all its queued drafts are returned together, so that no later draft is
                 committed first.
-            Outcome: exactly one method of `draft.owner` is called, after `submit` returns.
+            Outcome: `on_outcome` is called exactly once for the draft, after `submit` returns.
 
         Raises:
             Overloaded: too many drafts are waiting.
@@ -137,7 +157,7 @@ class GroupCommit:
             # Drafts are queued with the newest audience, so the last one has the newest retention.
             # Drafts between the first and the last one get it, too, if these two have the same.
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
-                # The retention changed between these drafts: return all to their owners, in order.
+                # The retention changed between these drafts: return all of them, in order.
                 del chats[chat]
                 batch = [draft for drafts in chats.values() for draft in drafts]
                 self._return_drafts(chat, submissions)
@@ -163,18 +183,18 @@ class GroupCommit:
             metrics.FAN_OUT.observe(len(first.users))
 
     def _record_spans(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
-        now_ns, place = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
+        now_ns, labels = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
         for draft, _ in batch:
-            tracer.record_span(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
+            tracer.record_span(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **labels)
 
     def _return_drafts(self, chat: ChatId, submissions: list[Submission]) -> None:
-        """Return `submissions` and the chat's queued drafts to their owners, in order."""
+        """Return `submissions` and the chat's queued drafts as not loaded, in order."""
         waiting = [queued for queued in self._queue if queued[0].chat == chat]
         if waiting:
             others = (queued for queued in self._queue if queued[0].chat != chat)
             self._queue = collections.deque(others)
         for draft, _ in (*submissions, *waiting):
-            draft.owner.on_chat_closed(draft)
+            self._on_outcome(draft, ChatNotLoaded())
 
     def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], count: int) -> Packed:
         """Encode the call as bytes, with the encoded keys and arguments of each audience."""
@@ -235,7 +255,7 @@ class GroupCommit:
                 return
             error = translate_reply_error(reply)
             for draft, _ in batch:
-                draft.owner.on_failed(draft, error)
+                self._on_outcome(draft, CommitRefused(error))
         else:
             offset = 0
             for chat, submissions in chats.items():
@@ -262,16 +282,16 @@ class GroupCommit:
                 committed.append((draft, reply[index + 1], reply[index + 2]))
                 index += 3
             elif code == _UNDELIVERED:
-                draft.owner.on_undelivered(draft, reply[index + 1], reply[index + 2])
+                self._on_outcome(draft, UndeliveredCommit(reply[index + 1], reply[index + 2]))
                 index += 3
             elif code == _KNOWN:
-                draft.owner.on_duplicate(draft, reply[index + 1])
+                self._on_outcome(draft, DuplicateSend(reply[index + 1]))
                 index += 2
             elif code == _RESTRICTED:
                 refusal = build_refusal(reply[index + 1], reply[index + 2])
                 if isinstance(refusal, RateLimited):
                     metrics.RATE_LIMITED.labels("slow_mode").inc()
-                draft.owner.on_failed(draft, refusal)
+                self._on_outcome(draft, CommitRefused(refusal))
                 index += 3
             else:
                 index += 1
@@ -280,7 +300,7 @@ class GroupCommit:
             gateways = reply[index]
             index += 1
             for draft, seq, ts in committed:
-                draft.owner.on_published(draft, seq, ts, epoch, gateways)
+                self._on_outcome(draft, LargeChatCommit(seq, ts, epoch, gateways))
         elif committed:
             count = len(audience.inline_users)
             firsts = reply[index : index + count]
@@ -290,27 +310,28 @@ class GroupCommit:
                 remote_users = reply[index : index + count]
                 index += count
             for offset, (draft, seq, ts) in enumerate(committed):
-                places = InboxPositions(firsts, offset, remote_users)
-                draft.owner.on_committed(
-                    draft=draft, seq=seq, ts=ts, epoch=epoch, audience=audience, places=places
+                positions = InboxPositions(firsts, offset, remote_users)
+                self._on_outcome(
+                    draft, InboxCommit(seq, ts, epoch, audience.inline_users, positions)
                 )
         return index
 
     def _refuse(self, draft: PendingDraft, code: object) -> None:
+        error: ChatError
         if code == _NOT_MEMBER:
-            draft.owner.on_not_member(draft)
-        elif code == _FULL:
-            full = Overloaded("the backlog is full; wait until messages are persisted")
-            draft.owner.on_failed(draft, full)
+            self._on_outcome(draft, SenderNotMember())
+            return
+        if code == _FULL:
+            error = Overloaded("the backlog is full; wait until messages are persisted")
         elif code == _NO_TARGET:
             error = BadRequest("reply_to: the chat has no message with this seq")
-            draft.owner.on_failed(draft, error)
         elif code == _CHAT_FULL:
             metrics.RATE_LIMITED.labels("chat_backlog").inc()
             reason = "too many messages in this chat are not stored yet; wait, then try again"
-            draft.owner.on_failed(draft, RateLimited(reason, retry_after_ms=1000))
+            error = RateLimited(reason, retry_after_ms=1000)
         else:
-            draft.owner.on_failed(draft, CorruptData(f"commit_messages.lua returned {code!r}"))
+            error = CorruptData(f"commit_messages.lua returned {code!r}")
+        self._on_outcome(draft, CommitRefused(error))
 
     # If Redis has lost the script: queue all drafts again in order, load the script, and resume.
 
@@ -328,9 +349,10 @@ class GroupCommit:
         def on_loaded(reply: Reply) -> None:
             self._is_reloading = False
             if isinstance(reply, Exception):
+                error = Unavailable("redis: cannot load scripts")
                 waiting, self._queue = self._queue, collections.deque()
                 for draft, _ in waiting:
-                    draft.owner.on_failed(draft, Unavailable("redis: cannot load scripts"))
+                    self._on_outcome(draft, CommitRefused(error))
             else:
                 self._schedule()
 
@@ -348,9 +370,12 @@ def _pack_sender(draft: PendingDraft, *, is_listed: bool) -> bytes:
 class PartitionedCommit:
     """The commit queues of all partitions."""
 
-    def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
+    def __init__(self, hot: HotClient, gateway: GatewayId, on_outcome: OnOutcome) -> None:
         self._get_partition = hot.keys.get_partition
-        self._queues = [GroupCommit(hot, n, gateway) for n in range(hot.keys.partitions)]
+        self._queues = [
+            GroupCommit(hot=hot, partition=partition, gateway=gateway, on_outcome=on_outcome)
+            for partition in range(hot.keys.partitions)
+        ]
 
     def submit(self, draft: PendingDraft, audience: Audience) -> None:
         self._queues[self._get_partition(draft.chat)].submit(draft, audience)

@@ -22,7 +22,7 @@ from chatserver.operations.selftest.model import Check, Failed, Skipped, require
 from chatserver.operations.selftest.resources import Names
 from chatserver.protocol import frames
 from chatserver.service.history.sync import DeviceSync
-from chatserver.service.messaging.message_sender import Draft
+from chatserver.service.messaging.message_sender import OutgoingMessage
 from chatserver.warm.messages.messages import PersistItem
 from workers.archive.container import ArchiveContainer
 from workers.persist.worker import run_persist
@@ -174,7 +174,7 @@ class ChatChecks:
         frame = frames.Send(id=1, chat=self._chat, ref="x1", body="let me in")
         read = frames.History(id=1, chat=self._chat, limit=1)
         for what, call in (
-            ("send", self._container.messaging.send(Draft(stranger, frame))),
+            ("send", self._container.messaging.send(OutgoingMessage(stranger, frame))),
             ("read", self._container.history.get_page(stranger, read)),
         ):
             try:
@@ -195,4 +195,4 @@ class ChatChecks:
     async def _send_one(self, number: int, body: str = "") -> frames.Ack:
         seq = 2 * EACH + number
         frame = frames.Send(id=1, chat=self._chat, ref=f"s{number}", body=body or f"message {seq}")
-        return await self._container.messaging.send(Draft(self._alice, frame))
+        return await self._container.messaging.send(OutgoingMessage(self._alice, frame))

@@ -22,7 +22,7 @@ class DeviceDelivery(Protocol):
     """
 
     def push(
-        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
+        self, users: Sequence[UserId], epoch: Epoch, positions: InboxPositions, body: bytes
     ) -> None:
         """Send an event to each user's devices, with the user's own inbox seq."""
 

@@ -34,6 +34,6 @@ async def list_for_users(
 ) -> None:
     """Add the direct chat between the users in `pair` to the chat lists of `users`, if missing."""
     body = codec.encode_chat_event_body(frames.ChatInfo(chat, "direct", sorted(pair)))
-    for place in await inboxes.append_event(users, chat, body, is_listed=True):
-        if place.appended:
-            devices.notify_seq(place.user, place.seq, place.gateways)
+    for result in await inboxes.append_event(users, chat, body, is_listed=True):
+        if result.appended:
+            devices.notify_seq(result.user, result.seq, result.gateways)

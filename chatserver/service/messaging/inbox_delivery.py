@@ -29,6 +29,6 @@ async def deliver_to_all(
     if not deliveries:
         return
     await list_with_first_message(inboxes, audience, devices)
-    for place in await inboxes.deliver(deliveries):
-        if place.appended:
-            devices.notify_seq(place.user, place.seq, place.gateways)
+    for result in await inboxes.deliver(deliveries):
+        if result.appended:
+            devices.notify_seq(result.user, result.seq, result.gateways)

@@ -125,7 +125,7 @@ class MessageChangeService:
                     self._charge(
                         user, compute_change_cost(changed.size_bytes, tail_bytes, recipients)
                     )
-                    self._messaging.fan_out(chat, Seq(changed.seq), user)
+                    self._messaging.fan_out(chat, Seq(changed.seq))
                     return _make_ack(frame, change.mid, changed.seq, changed.ts, dup=False)
                 case ChangeOutcome.KNOWN:
                     return _make_repeat_ack(frame, change, changed.place)
@@ -198,9 +198,9 @@ class MessageChangeService:
         outcome = await self._hidden.hide(user, chat, seq)
         if outcome is Hide.NEW:
             body = codec.encode_hidden_event_body(chat, [seq])
-            for place in await self._inboxes.append_event([user], chat, body):
-                if place.appended:
-                    self._devices.notify_seq(place.user, place.seq, place.gateways)
+            for result in await self._inboxes.append_event([user], chat, body):
+                if result.appended:
+                    self._devices.notify_seq(result.user, result.seq, result.gateways)
         durability: Literal["hot", "stored"] = "stored" if outcome is Hide.STORED else "hot"
         return frames.Ack(
             id=frame.id,
@@ -219,8 +219,8 @@ def _make_ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> fr
     )
 
 
-def _make_repeat_ack(frame: AnyChange, change: MessageChange, place: bytes) -> frames.Ack:
-    seq, ts, mid, digest = parse_place(place)
+def _make_repeat_ack(frame: AnyChange, change: MessageChange, record: bytes) -> frames.Ack:
+    seq, ts, mid, digest = parse_place(record)
     if not is_same_send(digest, change.digest):
         raise Conflict("ref: already used for another request")
     return _make_ack(frame, Mid(mid), seq, ts, dup=True)

@@ -5,8 +5,8 @@
     draft ──► commit (one call per partition) ──► ack
       │ chat not loaded: load it, queue drafts    └─► push to devices, or fan out first
 
-After a commit, the message is in every inbox (`on_committed`), or only in the chat's log
-(`on_undelivered`). In the second case, this process, or worker `repair` if the process dies,
+After a commit, the message is in every inbox (`InboxCommit`), or only in the chat's log
+(`UndeliveredCommit`). In the second case, this process, or worker `repair` if the process dies,
 delivers it to the inboxes.
 """
 
@@ -19,20 +19,27 @@ import dataclasses
 import math
 import operator
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Protocol, assert_never
 
 import structlog
 
 from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import ChatId, Epoch, MidSource, Ref, Seq, Ts, UserId
+from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.messages import (
     Audience,
-    InboxPositions,
+    ChatNotLoaded,
+    CommitOutcome,
+    CommitRefused,
+    DuplicateSend,
+    InboxCommit,
+    LargeChatCommit,
     PendingDraft,
+    SenderNotMember,
     SendListener,
+    UndeliveredCommit,
     compute_digest,
     is_same_send,
     parse_place,
@@ -41,7 +48,7 @@ from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, pa
 from chatserver.errors import ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.fan_out_completion import UndeliveredChats
-from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.group_commit import OnOutcome, PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
@@ -54,7 +61,7 @@ from chatserver.protocol.redis_memory_costs import (
 from chatserver.service.messaging.device_delivery import DeviceDelivery
 from chatserver.service.messaging.inbox_delivery import deliver_to_all
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.telemetry.tracing import Id, Tracer, tracer
+from chatserver.telemetry.tracing import Id, tracer
 
 log = structlog.get_logger()
 
@@ -64,7 +71,7 @@ LOAD_S_MAX = 6.0  # if loading a chat takes longer, sends to it fail with `unava
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Draft:
+class OutgoingMessage:
     """A message to send.
 
     `attachments` are resolved from the frame's ids (`chatserver.features.attachments.service`).
@@ -93,7 +100,7 @@ class _Outcome:
             ack = frames.Ack(request, ref, mid=mid, seq=seq, ts=ts, dup=dup, durability="hot")
             self.ack.set_result(ack)
 
-    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, request_id: int, ref: str, error: ChatError) -> None:
         if not self.ack.done():
             self.ack.set_exception(error)
 
@@ -125,7 +132,7 @@ class MessageSender:
     def __init__(
         self,
         *,
-        commits: PartitionedCommit,
+        make_commits: Callable[[OnOutcome], PartitionedCommit],
         audiences: Audiences,
         inboxes: Inboxes,
         undelivered: UndeliveredChats,
@@ -140,7 +147,7 @@ class MessageSender:
         self._send_interceptor = send_interceptor
         self.body_bounds = body_bounds
         self._clock = clock or SystemClock()
-        self._commits = commits
+        self._commits = make_commits(self.handle_outcome)
         self._audiences = audiences
         self._inboxes = inboxes
         self._undelivered = undelivered
@@ -155,7 +162,7 @@ class MessageSender:
         self._fan_outs: dict[ChatId, collections.deque[Seq]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, draft: Draft) -> frames.Ack:
+    async def send(self, message: OutgoingMessage) -> frames.Ack:
         """Send a message. Return its ack once the message is committed in the hot tier.
 
         Guarantees:
@@ -173,12 +180,12 @@ class MessageSender:
         """
         outcome = _Outcome()
         self.submit(
-            draft.sender,
-            draft.frame,
+            message.sender,
+            message.frame,
             outcome,
-            draft.attachments,
-            ai=draft.ai,
-            is_system=draft.is_system,
+            message.attachments,
+            ai=message.ai,
+            is_system=message.is_system,
         )
         return await outcome.ack
 
@@ -194,8 +201,8 @@ class MessageSender:
     ) -> None:
         """Check and accept a message; `listener` gets the outcome exactly once, later.
 
-        For the parameters, see `Draft`. Messages from a model or the host application bypass the
-        `SendInterceptor`.
+        For the parameters, see `OutgoingMessage`. Messages from a model or the host application
+        bypass the `SendInterceptor`.
 
         Raises:
             BadRequest, TooLarge: the body is not allowed.
@@ -226,8 +233,8 @@ class MessageSender:
         began_ns = 0 if self._tracer is None else time.time_ns()
         self._charge(sender, compute_growth_cost(frame.body, body))
         chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()
-        reply_to, ends = frame.reply_to, self._compute_expiry(frame)
-        bare = codec.encode_message_tail(
+        reply_to = frame.reply_to
+        tail = codec.encode_message_tail(
             chat=chat,
             mid=mid,
             sender=sender,
@@ -252,20 +259,19 @@ class MessageSender:
                 frame.attachments,
                 frame.expires_s,
             ),
-            tail=bare,
+            tail=tail,
             request_id=frame.id,
             is_stored_wanted=frame.durability == "stored",
-            owner=self,
             listener=listener,
             number=self._count,
+            reply_to=reply_to,
+            requested_expiry=self._compute_expiry(frame),
+            changed_digest=""
+            if original_body is None
+            else compute_digest(frame.kind, body, reply_to, frame.attachments, frame.expires_s),
+            is_system=is_system,
         )
         self._count += 1
-        draft.tail_without_expiry, draft.requested_expiry = bare, ends
-        draft.reply_to, draft.is_system = reply_to, is_system
-        if original_body is not None:
-            draft.changed_digest = compute_digest(
-                frame.kind, body, reply_to, frame.attachments, frame.expires_s
-            )
         audience = self._audiences.find(chat)
         if audience is None or chat in self._waiting:
             self._wait_for_chat(draft)
@@ -313,7 +319,7 @@ class MessageSender:
             raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
-        # Sort by order of acceptance: `on_chat_closed` may add a draft that precedes others.
+        # Sort by order of acceptance: a returned draft may precede others.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
             caller = RequestCaller() if draft.is_system else draft.listener.get_caller()
@@ -340,68 +346,98 @@ class MessageSender:
     def _resume(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
         for draft in self._pop_waiting(chat):
             if audience is None:
-                draft.listener.on_refused(draft, error)
+                self._refuse(draft, error)
                 continue
             try:
                 self._commit(draft, audience)
             except Overloaded as exc:
-                draft.listener.on_refused(draft, exc)
+                self._refuse(draft, exc)
 
     def _pop_waiting(self, chat: ChatId) -> list[PendingDraft]:
         drafts = self._waiting.pop(chat)
         self._waiting_count -= len(drafts)
         return drafts
 
-    # Methods of `CommitListener`, called with the outcome of a commit
+    # Outcomes of commits
 
-    def on_committed(
-        self,
-        draft: PendingDraft,
-        seq: Seq,
-        ts: Ts,
-        epoch: Epoch,
-        audience: Audience,
-        places: InboxPositions,
-    ) -> None:
-        """Send the ack, and push the message to the recipients' devices."""
+    def handle_outcome(self, draft: PendingDraft, outcome: CommitOutcome) -> None:
+        """Send the ack or the error, and deliver a committed message to the devices."""
+        match outcome:
+            case InboxCommit():
+                self._ack(draft, outcome.seq, outcome.ts)
+                body = codec.encode_event_body(draft.chat, outcome.seq, outcome.ts, draft.tail)
+                self._devices.push(outcome.users, outcome.epoch, outcome.positions, body)
+                if outcome.positions.remote_gateways is not None:
+                    # `finish_soon` waits until the queued gateway stream records have been sent.
+                    self._undelivered.finish_soon(draft.chat, outcome.seq)
+            case LargeChatCommit():
+                self._ack(draft, outcome.seq, outcome.ts)
+                body = codec.encode_event_body(draft.chat, outcome.seq, outcome.ts, draft.tail)
+                self._devices.publish(
+                    draft.chat, outcome.epoch, outcome.seq, body, outcome.gateways
+                )
+                if outcome.gateways:
+                    self._undelivered.finish_soon(draft.chat, outcome.seq)
+            case UndeliveredCommit():
+                self._ack(draft, outcome.seq, outcome.ts)
+                if self._tracer is not None:
+                    traced = self._traced_fan_outs.setdefault(draft.chat, [])
+                    traced.append((draft, outcome.seq, time.time_ns()))
+                self.fan_out(draft.chat, outcome.seq)
+            case DuplicateSend():
+                self._answer_duplicate(draft, outcome.record)
+            case ChatNotLoaded():
+                self._load_again(draft)
+            case SenderNotMember():
+                # The error does not reveal whether the chat exists.
+                self._audiences.drop(draft.chat)
+                self._trace_refused(draft, NotFound.code)
+                self._refuse(draft, NotFound(NOT_A_MEMBER))
+            case CommitRefused():
+                self._trace_refused(draft, outcome.error.code)
+                self._refuse(draft, outcome.error)
+            case _ as never:
+                assert_never(never)
+
+    def _ack(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
-            self._trace_committed(self._tracer, draft, seq)
-        body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
-        self._devices.push(audience.inline_users, epoch, places, body)
-        if places.remote_gateways is not None:
-            # `finish_soon` waits until the queued gateway stream records have been sent.
-            self._undelivered.finish_soon(draft.chat, seq)
+            self._tracer.end(
+                draft.mid, time.time_ns(), chat=draft.chat, seq=seq, sender=draft.sender
+            )
 
-    def on_published(
-        self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
-    ) -> None:
-        """Send the ack, and push the message to the devices of the large chat's members."""
-        draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
-        if self._tracer is not None:
-            self._trace_committed(self._tracer, draft, seq)
-        body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
-        self._devices.publish(draft.chat, epoch, seq, body, gateways)
-        if gateways:
-            self._undelivered.finish_soon(draft.chat, seq)
-
-    def _trace_committed(self, tracer: Tracer, draft: PendingDraft, seq: Seq) -> None:
-        tracer.end(draft.mid, time.time_ns(), chat=draft.chat, seq=seq, sender=draft.sender)
+    def _refuse(self, draft: PendingDraft, error: ChatError) -> None:
+        draft.listener.on_refused(draft.request_id, draft.ref, error)
 
     def _trace_refused(self, draft: PendingDraft, error: str) -> None:
         if self._tracer is not None:
             self._tracer.end(draft.mid, time.time_ns(), chat=draft.chat, error=error)
 
-    def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
-        """Send the ack, and deliver the message to the inboxes."""
-        draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
-        if self._tracer is not None:
-            self._trace_committed(self._tracer, draft, seq)
-            traced = self._traced_fan_outs.setdefault(draft.chat, [])
-            traced.append((draft, seq, time.time_ns()))
-        self.fan_out(draft.chat, seq, draft.sender)
+    def _answer_duplicate(self, draft: PendingDraft, record: bytes) -> None:
+        """Repeat the ack if the draft is a retry of the same message; otherwise, refuse it."""
+        self._trace_refused(draft, "known")
+        seq, ts, mid, digest = parse_place(record)
+        # An empty digest matches: the text has been deleted or changed, and cannot be compared.
+        if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.changed_digest)):
+            self._refuse(draft, Conflict("ref: already used for another message"))
+        else:
+            draft.listener.on_acked(draft, seq, ts, mid, dup=True)
 
-    def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None:
+    def _load_again(self, draft: PendingDraft) -> None:
+        """Load the chat, then commit the draft again."""
+        self._audiences.drop(draft.chat)
+        draft.load_count += 1
+        if draft.load_count >= LOADS_MAX:
+            self._refuse(draft, Unavailable("chat: could not be loaded; try again"))
+            return
+        try:
+            self._wait_for_chat(draft)
+        except Overloaded as exc:
+            self._refuse(draft, exc)
+
+    # Fan-out after the commit, if the commit has not done it
+
+    def fan_out(self, chat: ChatId, seq: Seq) -> None:
         """Schedule the delivery of a committed entry to the inboxes, in order."""
         pending = self._fan_outs.get(chat)
         if pending is not None:
@@ -409,41 +445,6 @@ class MessageSender:
             return
         self._fan_outs[chat] = collections.deque([seq])
         self.spawn(self._fan_out(chat), f"fan-out-{chat}")
-
-    def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
-        """Repeat the ack if the draft is a retry of the same message; otherwise, refuse it."""
-        self._trace_refused(draft, "known")
-        seq, ts, mid, digest = parse_place(place)
-        # An empty digest matches: the text has been deleted or changed, and cannot be compared.
-        if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.changed_digest)):
-            error = Conflict("ref: already used for another message")
-            draft.listener.on_refused(draft, error)
-        else:
-            draft.listener.on_acked(draft, seq, ts, mid, dup=True)
-
-    def on_chat_closed(self, draft: PendingDraft) -> None:
-        """Load the chat, then commit the draft again."""
-        self._audiences.drop(draft.chat)
-        draft.load_count += 1
-        if draft.load_count >= LOADS_MAX:
-            draft.listener.on_refused(draft, Unavailable("chat: could not be loaded; try again"))
-            return
-        try:
-            self._wait_for_chat(draft)
-        except Overloaded as exc:
-            draft.listener.on_refused(draft, exc)
-
-    def on_not_member(self, draft: PendingDraft) -> None:
-        """Refuse the draft without revealing whether the chat exists."""
-        self._trace_refused(draft, NotFound.code)
-        self._audiences.drop(draft.chat)
-        draft.listener.on_refused(draft, NotFound(NOT_A_MEMBER))
-
-    def on_failed(self, draft: PendingDraft, error: ChatError) -> None:
-        self._trace_refused(draft, error.code)
-        draft.listener.on_refused(draft, error)
-
-    # Fan-out after the commit, if the commit has not done it
 
     async def _fan_out(self, chat: ChatId) -> None:
         pending = self._fan_outs[chat]
@@ -474,8 +475,8 @@ class MessageSender:
 
     def _trace_fan_out(self, draft: PendingDraft, seq: Seq, from_ns: int, members: int) -> None:
         assert self._tracer is not None
-        place: dict[str, Id] = {"chat": draft.chat, "seq": seq, "members": members}
-        self._tracer.record_span(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
+        labels: dict[str, Id] = {"chat": draft.chat, "seq": seq, "members": members}
+        self._tracer.record_span(draft.mid, "fan_out", from_ns, time.time_ns(), **labels)
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         """Run a task that `drain` waits for."""

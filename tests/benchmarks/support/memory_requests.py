@@ -7,6 +7,7 @@ There is no DynamoDB: chats are opened with the members of their creation.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,6 @@ from chatserver.domain.ids import (
     new_id,
 )
 from chatserver.domain.membership_change_types import ChangeEntry, MembershipChange
-from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.chats.audience_cache import Audiences
@@ -82,7 +82,7 @@ class FakeDevices:
         """Count a committed message."""
         self.acked_count += 1
 
-    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, request_id: int, ref: str, error: ChatError) -> None:
         """Fail, because a measurement must not contain refused requests."""
         raise AssertionError(error)
 
@@ -112,7 +112,7 @@ class Day:
         stream_writer, log, warm = GatewayStreamWriter(hot), ChatLog(hot), self
         self.fakes = fakes
         self.messaging = MessageSender(
-            commits=PartitionedCommit(hot, GATEWAY),
+            make_commits=functools.partial(PartitionedCommit, hot, GATEWAY),
             audiences=self.audiences,
             inboxes=self.inboxes,
             undelivered=UndeliveredChats(hot, stream_writer),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
 
 from chatserver import config
 from chatserver.domain.access.login_attempt import LoginAttempt
@@ -13,7 +12,13 @@ from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, Se
 from chatserver.domain.inboxes import Delivery, ListedChat
 from chatserver.domain.membership_change_types import ChangeEntry, MembershipChange
 from chatserver.domain.message_change_types import ChangeOutcome, MessageChange
-from chatserver.domain.messages import PendingDraft, compute_digest
+from chatserver.domain.messages import (
+    CommitOutcome,
+    InboxCommit,
+    PendingDraft,
+    UndeliveredCommit,
+    compute_digest,
+)
 from chatserver.domain.presence import GatewayPresence, PresenceState
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles, SlowImages
@@ -74,16 +79,6 @@ GATEWAY = GatewayId("gw1")
 TTL_S = 600  # keys must not expire before the test has read them
 
 
-class Listener:
-    """Accepts every outcome of a draft."""
-
-    def __init__(self) -> None:
-        self.answers: asyncio.Queue[str] = asyncio.Queue()
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: self.answers.put_nowait(name)
-
-
 def users_near(chat: ChatId, count: int) -> list[UserId]:
     """Return users in the chat's own partition."""
     keys = Keys(PARTITIONS)
@@ -92,19 +87,18 @@ def users_near(chat: ChatId, count: int) -> list[UserId]:
     return [next(near) for _ in range(count)]
 
 
-def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> PendingDraft:
+def draft_of(chat: ChatId, sender: UserId) -> PendingDraft:
     """Return a draft of a message to the chat."""
     return PendingDraft(
-        chat,
-        sender,
-        Ref("r1"),
-        "M1",  # type: ignore[arg-type]  # a plain name
-        compute_digest("text", "hi", None),
-        codec.encode_message_tail(chat, "M1", sender, "r1", "text", "hi", None),
-        1,
-        False,
-        listener,  # type: ignore[arg-type]  # takes any answer
-        listener,  # type: ignore[arg-type]  # takes any answer
+        chat=chat,
+        sender=sender,
+        ref=Ref("r1"),
+        mid=Mid("M1"),
+        digest=compute_digest("text", "hi", None),
+        tail=codec.encode_message_tail(chat, "M1", sender, "r1", "text", "hi", None),
+        request_id=1,
+        is_stored_wanted=False,
+        listener=None,  # type: ignore[arg-type]  # the commit does not call it
     )
 
 
@@ -112,9 +106,9 @@ async def use_everything(hot: HotClient) -> None:
     """Write every kind of key, and run every script with all kinds of arguments."""
     await hot.health.check()
     keys = hot.keys
-    listener = Listener()
+    outcomes: asyncio.Queue[CommitOutcome] = asyncio.Queue()
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all chats are open
-    commits = PartitionedCommit(hot, GATEWAY)
+    commits = PartitionedCommit(hot, GATEWAY, lambda _, outcome: outcomes.put_nowait(outcome))
     far_users = [UserId(f"far{n}") for n in range(5)]
     presence = UserGateways(hot, GATEWAY, TTL_S)
     await presence.set_online(far_users)
@@ -123,8 +117,8 @@ async def use_everything(hot: HotClient) -> None:
         users = users_near(chat, 3) if is_near else far_users
         members = dict.fromkeys(users, ("member", 0))
         await HotChatWriter(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
-        commits.submit(draft_of(chat, users[0], listener), await audiences.get(chat))
-        assert await listener.answers.get() == ("on_committed" if is_near else "on_undelivered")
+        commits.submit(draft_of(chat, users[0]), await audiences.get(chat))
+        assert isinstance(await outcomes.get(), InboxCommit if is_near else UndeliveredCommit)
         ExpiringMessages(hot).add(chat, {1: 9_000_000_000})
         await use_inboxes(hot, chat, users, is_settled=number > 0)
         await use_message_changes(hot, chat, users[0])

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,15 @@ from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
-from chatserver.domain.messages import Audience, PendingDraft, compute_digest
+from chatserver.domain.messages import (
+    Audience,
+    ChatNotLoaded,
+    CommitOutcome,
+    CommitRefused,
+    PendingDraft,
+    SenderNotMember,
+    compute_digest,
+)
 from chatserver.hot.bus.gateway_stream import AnyRecord, CallResult, GatewayStream
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.chats.group_commit import PartitionedCommit
@@ -138,16 +146,11 @@ class Outcomes:
         self.count = 0
         self.failures: list[Any] = []
 
-    def _count_one(self, *_: Any, **__: Any) -> None:
+    def record(self, draft: PendingDraft, outcome: CommitOutcome) -> None:
+        """Count an outcome."""
         self.count += 1
-
-    on_committed = on_undelivered = on_duplicate = _count_one
-
-    def _fail(self, draft: PendingDraft, *why: Any) -> None:
-        self.count += 1
-        self.failures.append((draft.ref, why))
-
-    on_failed = on_chat_closed = on_not_member = _fail
+        if isinstance(outcome, ChatNotLoaded | SenderNotMember | CommitRefused):
+            self.failures.append((draft.ref, outcome))
 
 
 class Gateway:
@@ -156,10 +159,10 @@ class Gateway:
     def __init__(self, hot: HotClient, name: GatewayId = GATEWAY) -> None:
         self.hot = hot
         self.records: list[AnyRecord] = []
-        self._commits = PartitionedCommit(hot, name)
         self._gateway_stream = GatewayStream(hot, name)
         self._numbers = itertools.count(1)
-        self._outcomes: Any = Outcomes()
+        self._outcomes = Outcomes()
+        self._commits = PartitionedCommit(hot, name, self._outcomes.record)
         self._sent = 0
         self._presence = UserGateways(hot, name, 600.0)  # without heartbeats
         self.calls = RpcClient(hot, name, 20.0)
@@ -196,8 +199,9 @@ class Gateway:
             digest = compute_digest("text", body, None)
             self._commits.submit(
                 PendingDraft(
-                    audience.chat, sender, ref, mid, digest, tail(made), 1, is_stored_wanted,
-                    self._outcomes, self._outcomes,
+                    chat=audience.chat, sender=sender, ref=ref, mid=mid, digest=digest,
+                    tail=tail(made), request_id=1, is_stored_wanted=is_stored_wanted,
+                    listener=cast(Any, None),
                 ),
                 audience,
             )  # fmt: skip

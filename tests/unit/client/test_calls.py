@@ -14,7 +14,7 @@ from chatserver.client.http.http_api import HttpApi
 from chatserver.client.outbox import OutboxEntry
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import BadRequest
-from chatserver.features.companions.frames import JoinTurn, StopTurn
+from chatserver.features.companions.frames import JoinResponse, StopResponse
 from chatserver.protocol import codec, frames
 from chatserver.requests.registry import decode_frame, list_operations
 
@@ -70,8 +70,8 @@ class Recorder(Calls):
         (lambda c: c.delete("c1", 1, scope="me"), frames.Delete),
         (lambda c: c.react("c1", 1, ""), frames.React),
         (lambda c: c.mark("c1", read=1), frames.Mark),
-        (lambda c: c.stop("c1"), StopTurn),
-        (lambda c: c.load_response("c1"), JoinTurn),
+        (lambda c: c.stop("c1"), StopResponse),
+        (lambda c: c.load_response("c1"), JoinResponse),
         (lambda c: c.typing("c1", is_on=True), frames.Typing),
         (lambda c: c.history("c1", before=9), frames.History),
         (lambda c: c.chats(after="1-c1"), frames.Chats),

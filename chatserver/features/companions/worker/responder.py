@@ -62,7 +62,7 @@ from chatserver.features.companions.worker.session_summaries import SessionSumma
 from chatserver.features.companions.worker.tool_calls import ToolRunner
 from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import codec, frames
-from chatserver.service.messaging.message_sender import Draft
+from chatserver.service.messaging.message_sender import OutgoingMessage
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -377,7 +377,7 @@ class Responder:
                 raise ResponderLeaseLost("another worker holds the lease")
             try:
                 async with asyncio.timeout(COMMIT_S_MAX):
-                    await messaging.send(Draft(session.companion, frame, ai=ai))
+                    await messaging.send(OutgoingMessage(session.companion, frame, ai=ai))
             except Conflict:
                 return  # another worker committed a different response
             except (Forbidden, NotFound) as exc:

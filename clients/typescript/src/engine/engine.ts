@@ -3,7 +3,14 @@
 // `ClientState` makes all decisions. An operation is saved before it is sent. The position is saved
 // soon after the application has consumed the events.
 
-import type { ChatInfo, ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
+import type {
+  ChatInfo,
+  ChatsPage,
+  HistoryPage,
+  Ok,
+  ResponseText,
+  Welcome,
+} from "../generated/frames.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
@@ -316,7 +323,7 @@ export class Engine implements Backend {
     } else if (request.type === "chats") {
       this.#state.applyChatList(answer as unknown as ChatsPage);
     } else if (request.type === "join_turn") {
-      this.#state.companionResponses.applyText(answer as unknown as Turn);
+      this.#state.companionResponses.applyText(answer as unknown as ResponseText);
     } else if (answer.type === "ok" && request.type !== "leave") {
       const { chat } = answer as unknown as Ok;
       if (chat != null) this.#state.applyInfo(chat);

@@ -418,7 +418,7 @@ export interface Join {
 }
 
 /** Requests the text so far of a companion's running response. */
-export interface JoinTurn {
+export interface JoinResponse {
   type: "join_turn";
   id: number;
   chat: string;
@@ -592,6 +592,18 @@ export interface Reset {
   large?: LargeChat[];
 }
 
+/** Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals. */
+export interface ResponseText {
+  type: "turn";
+  id: number;
+  chat: string;
+  turn: string;
+  seq: number;
+  index: number;
+  text: string;
+  end?: string;
+}
+
 /** Finds messages in the user's chats by their words; `docs/search.md` describes `q`. */
 export interface Search {
   type: "search";
@@ -700,7 +712,7 @@ export interface State {
 }
 
 /** Stops a companion's running response; the text so far becomes the message. */
-export interface StopTurn {
+export interface StopResponse {
   type: "stop";
   id: number;
   chat: string;
@@ -728,18 +740,6 @@ export interface TooLong {
   chats: ChatSummary[];
   id?: number | null;
   large?: LargeChat[];
-}
-
-/** Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals. */
-export interface Turn {
-  type: "turn";
-  id: number;
-  chat: string;
-  turn: string;
-  seq: number;
-  index: number;
-  text: string;
-  end?: string;
 }
 
 /** Notifies the other members that the user is typing. Never stored; gets no response. */
@@ -833,7 +833,7 @@ export type ClientFrame =
   | Invitations
   | Invite
   | Join
-  | JoinTurn
+  | JoinResponse
   | Leave
   | Mark
   | MuteMember
@@ -847,7 +847,7 @@ export type ClientFrame =
   | Sessions
   | SetRole
   | State
-  | StopTurn
+  | StopResponse
   | Sync
   | Typing
   | UnbanMember
@@ -877,13 +877,13 @@ export type ServerFrame =
   | PostSignal
   | PresenceSignal
   | Reset
+  | ResponseText
   | SearchPage
   | SessionReply
   | SessionsPage
   | Signal
   | Stored
   | TooLong
-  | Turn
   | Welcome;
 
 /** Requests of `ChatClient.request` by type: the frame, and its reply unless it fails. */
@@ -909,8 +909,8 @@ export interface Requests {
   unblock: { frame: Unblock; reply: Ok };
   blocks: { frame: Blocks; reply: BlocksPage };
   report: { frame: Report; reply: Ok };
-  stop: { frame: StopTurn; reply: Ok };
-  join_turn: { frame: JoinTurn; reply: Turn };
+  stop: { frame: StopResponse; reply: Ok };
+  join_turn: { frame: JoinResponse; reply: ResponseText };
   companions: { frame: Companions; reply: CompanionsPage };
   sessions: { frame: Sessions; reply: SessionsPage };
   create_session: { frame: CreateSession; reply: SessionReply };

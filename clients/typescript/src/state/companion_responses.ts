@@ -7,7 +7,7 @@
 // Invariant: the text delivered for a response is always a prefix of the full text, without a gap.
 // Bounds: `RESPONSES_MAX` responses; `PENDING_MAX` pieces of each that wait for an earlier piece.
 
-import type { AiSignal, Turn } from "../generated/frames.js";
+import type { AiSignal, ResponseText } from "../generated/frames.js";
 import type { Emit, SendRequest } from "./catch_up.js";
 
 const RESPONSES_MAX = 100;
@@ -104,7 +104,7 @@ export class CompanionResponses {
       { type: "join_turn", chat },
       (frame) => {
         finish();
-        this.applyText(frame as unknown as Turn);
+        this.applyText(frame as unknown as ResponseText);
       },
       finish,
       nowS,
@@ -112,7 +112,7 @@ export class CompanionResponses {
   }
 
   /** Apply the response to `requestText`. */
-  applyText(frame: Turn): void {
+  applyText(frame: ResponseText): void {
     const { chat, turn, index } = frame;
     const response = turn ? this.#findOrCreate(chat, turn, frame.seq) : null;
     if (response === null || response.hasEnded || index <= response.index) return;

@@ -107,7 +107,7 @@ async def test_reader_starts_with_a_loss(hot: HotClient) -> None:
 async def test_records_for_a_dead_gateway_are_reported_and_not_written(hot: HotClient) -> None:
     """A dead gateway uses no memory. Users with notifications are reported once."""
     writer, reported = GatewayStreamWriter(hot), list[set[UserId]]()
-    writer.on_dead_gateway = reported.append
+    writer.on_dead_gateway.append(reported.append)
 
     writer.send(GATEWAY, NewSeq("alice", 1))
     writer.send(GATEWAY, NewSeq("bob", 1))
@@ -122,7 +122,7 @@ async def test_records_for_a_live_gateway_are_not_reported(hot: HotClient) -> No
     """A gateway is dead only if its stream is missing."""
     await GatewayStream(hot, GATEWAY).renew()
     writer, reported = GatewayStreamWriter(hot), list[set[UserId]]()
-    writer.on_dead_gateway = reported.append
+    writer.on_dead_gateway.append(reported.append)
 
     writer.send(GATEWAY, NewSeq("alice", 1))
     await asyncio.sleep(0)

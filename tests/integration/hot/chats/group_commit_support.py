@@ -7,8 +7,20 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
-from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq, Ts, UserId
-from chatserver.domain.messages import Audience, InboxPositions, PendingDraft, parse_place
+from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
+from chatserver.domain.messages import (
+    Audience,
+    ChatNotLoaded,
+    CommitOutcome,
+    CommitRefused,
+    DuplicateSend,
+    InboxCommit,
+    LargeChatCommit,
+    PendingDraft,
+    SenderNotMember,
+    UndeliveredCommit,
+    parse_place,
+)
 from chatserver.errors import ChatError
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.group_commit import PartitionedCommit
@@ -36,9 +48,9 @@ class Outcome(NamedTuple):
 class Sender:
     """Submits drafts and records one outcome for each."""
 
-    def __init__(self, hot: HotClient, commits: PartitionedCommit) -> None:
+    def __init__(self, hot: HotClient) -> None:
         self.hot = hot
-        self.commits = commits
+        self.commits = PartitionedCommit(hot, GATEWAY, self._handle_outcome)
         self.outcomes: dict[str, Outcome] = {}
         self.order: list[str] = []
         self.places: dict[str, dict[UserId, int]] = {}
@@ -52,10 +64,11 @@ class Sender:
         listener: Any = self
         self.commits.submit(
             PendingDraft(
-                audience.chat, sender, Ref(ref), mid, "d1", tail, 1, False, listener, listener
+                chat=audience.chat, sender=sender, ref=Ref(ref), mid=mid, digest="d1", tail=tail,
+                request_id=1, is_stored_wanted=False, listener=listener,
             ),
             audience,
-        )
+        )  # fmt: skip
 
     def _record(self, outcome: Outcome) -> None:
         assert outcome.ref not in self.outcomes, f"{outcome.ref} got two outcomes"
@@ -63,35 +76,30 @@ class Sender:
         self.order.append(outcome.ref)
         self.on_outcome(outcome)
 
-    def on_committed(
-        self,
-        draft: PendingDraft,
-        seq: Seq,
-        ts: Ts,
-        epoch: Epoch,
-        audience: Audience,
-        places: InboxPositions,
-    ) -> None:
-        count = len(audience.inline_users)
-        assert len(places.firsts) == len(places.remote_gateways or places.firsts) == count
-        seqs = [first + places.offset for first in places.firsts]
-        self.places[draft.ref] = dict(zip(audience.inline_users, seqs, strict=True))
-        self._record(Outcome("committed", draft.ref, seq))
+    def _handle_outcome(self, draft: PendingDraft, outcome: CommitOutcome) -> None:
+        match outcome:
+            case InboxCommit():
+                self._record_positions(draft, outcome)
+                self._record(Outcome("committed", draft.ref, outcome.seq))
+            case UndeliveredCommit():
+                self._record(Outcome("undelivered", draft.ref, outcome.seq))
+            case DuplicateSend():
+                self._record(Outcome("known", draft.ref, parse_place(outcome.record)[0]))
+            case ChatNotLoaded():
+                self._record(Outcome("closed", draft.ref))
+            case SenderNotMember():
+                self._record(Outcome("not member", draft.ref))
+            case CommitRefused():
+                self._record(Outcome("failed", draft.ref, error=outcome.error))
+            case LargeChatCommit():
+                raise AssertionError("no chat is large in these tests")
 
-    def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
-        self._record(Outcome("undelivered", draft.ref, seq))
-
-    def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
-        self._record(Outcome("known", draft.ref, parse_place(place)[0]))
-
-    def on_chat_closed(self, draft: PendingDraft) -> None:
-        self._record(Outcome("closed", draft.ref))
-
-    def on_not_member(self, draft: PendingDraft) -> None:
-        self._record(Outcome("not member", draft.ref))
-
-    def on_failed(self, draft: PendingDraft, error: ChatError) -> None:
-        self._record(Outcome("failed", draft.ref, error=error))
+    def _record_positions(self, draft: PendingDraft, outcome: InboxCommit) -> None:
+        users, positions = outcome.users, outcome.positions
+        assert len(positions.firsts) == len(users)
+        assert len(positions.remote_gateways or positions.firsts) == len(users)
+        seqs = [first + positions.offset for first in positions.firsts]
+        self.places[draft.ref] = dict(zip(users, seqs, strict=True))
 
     async def wait_for_outcomes(self, count: int, deadline_s: float = 30) -> list[Outcome]:
         """Wait until `count` drafts have outcomes; return these in order of arrival."""
@@ -103,7 +111,7 @@ class Sender:
 async def open_sender(url: str, **settings: Any) -> AsyncIterator[Sender]:
     """Open a sender with its own client."""
     async with open_hot(redis_settings(url, **settings)) as hot:
-        yield Sender(hot, PartitionedCommit(hot, GATEWAY))
+        yield Sender(hot)
 
 
 async def open_chat(hot: HotClient, chat: ChatId, *users: UserId) -> Audience:

@@ -10,10 +10,9 @@ import signal
 import pytest
 
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.messages import Audience, PendingDraft
+from chatserver.domain.messages import Audience, ChatNotLoaded, CommitOutcome, PendingDraft
 from chatserver.errors import Overloaded, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.resp_encoding import pack
 from chatserver.hot.users.inbox import Inboxes
@@ -382,9 +381,9 @@ class OpeningSender(Sender):
 
     opening: asyncio.Task[Audience] | None = None
 
-    def on_chat_closed(self, draft: PendingDraft) -> None:
-        super().on_chat_closed(draft)
-        if self.opening is None:
+    def _handle_outcome(self, draft: PendingDraft, outcome: CommitOutcome) -> None:
+        super()._handle_outcome(draft, outcome)
+        if isinstance(outcome, ChatNotLoaded) and self.opening is None:
             # This is sent before the next batch on the same connection, so Redis runs it first.
             self.opening = asyncio.create_task(open_chat(self.hot, draft.chat, ALICE, BOB))
 
@@ -395,7 +394,7 @@ async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_i
 ) -> None:
     """Drafts after a returned draft are returned too."""
     async with open_hot(redis_settings(redis_url)) as hot:
-        sender = OpeningSender(hot, PartitionedCommit(hot, GATEWAY))
+        sender = OpeningSender(hot)
         team = await open_chat(hot, CHAT, ALICE, BOB)
         closed = dataclasses.replace(
             team,

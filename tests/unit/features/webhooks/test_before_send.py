@@ -80,7 +80,7 @@ class RecordingMessaging(MessageSender):
         fake: Any = self
         super().__init__(
             send_interceptor=BeforeSendQueue(before_send, in_flight_max),
-            commits=StubCommits(self.sent),
+            make_commits=lambda _: StubCommits(self.sent),
             audiences=fake,
             inboxes=fake,
             undelivered=fake,
@@ -104,8 +104,8 @@ class Outcomes:
     def on_acked(self, draft: PendingDraft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
         raise AssertionError("no message is committed in these tests")
 
-    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
-        self.refusals.append((draft.ref, error))
+    def on_refused(self, request_id: int, ref: str, error: ChatError) -> None:
+        self.refusals.append((ref, error))
 
 
 def send(ref: str, body: str = "hello", chat: str = CHAT) -> frames.Send:

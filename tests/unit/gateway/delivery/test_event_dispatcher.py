@@ -14,6 +14,7 @@ import pytest
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import InboxPositions
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
+from chatserver.gateway.delivery.stream_record_handler import StreamRecordHandler
 from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.shared_session_context import HotPathCounters
 from chatserver.gateway.transport.frame_codec import encode_text_frame
@@ -103,6 +104,7 @@ class World:
     """A dispatcher with two devices of alice and none of bob."""
 
     dispatcher: EventDispatcher
+    records: StreamRecordHandler
     backend: FakeBackend
     stored: StoredWaits
     devices: list[Device]
@@ -118,17 +120,28 @@ async def world() -> World:
     for device in devices:
         registry.add(ALICE, cast(Any, device))
     writer, calls = cast(GatewayStreamWriter, backend), cast(RpcClient, backend)
+    channels = Channel()
     dispatcher = EventDispatcher(
         gateway=LOCAL,
         registry=registry,
         gateway_stream_writer=writer,
-        stored_waits=stored,
-        warm=calls,
+        channels=cast(Any, channels),
         counters=HotPathCounters(),
     )
-    channels = Channel()
-    dispatcher.channels = cast(Any, channels)
-    return World(dispatcher, backend, stored, devices, registry, channels)
+    unused: Any = None
+    records = StreamRecordHandler(
+        dispatcher=dispatcher,
+        channels=cast(Any, channels),
+        registry=registry,
+        gateway_stream_writer=writer,
+        stored_waits=stored,
+        warm=calls,
+        on_presence=unused,
+        on_replaced=unused,
+        on_revoked=unused,
+        on_echo=unused,
+    )
+    return World(dispatcher, records, backend, stored, devices, registry, channels)
 
 
 def inbox_at(seq: int, remote: list[bytes | Literal[0]] | None = None) -> InboxPositions:
@@ -235,9 +248,9 @@ def test_seq_notification_of_large_chat_reaches_local_and_remote_gateways(world:
 
 def test_handle_record_of_large_chat_reaches_its_channel(world: World) -> None:
     """Entries, notifications, and signals."""
-    world.dispatcher.handle(Publish(CHAT, EPOCH, 4, BODY))
-    world.dispatcher.handle(Publish(CHAT, "", 5, b""))
-    world.dispatcher.handle(ChannelSignal(CHAT, ALICE, b"{}"))
+    world.records.handle(Publish(CHAT, EPOCH, 4, BODY))
+    world.records.handle(Publish(CHAT, "", 5, b""))
+    world.records.handle(ChannelSignal(CHAT, ALICE, b"{}"))
 
     assert world.channels.received == [(CHAT, EPOCH, 4, BODY), (CHAT, 5), (CHAT, ALICE, b"{}")]
     assert world.backend.sent == []
@@ -261,10 +274,10 @@ def test_signal_of_large_chat_reaches_local_and_remote_gateways(world: World) ->
 
 def test_handle_record_reaches_local_devices(world: World) -> None:
     """A record has the effect of the local call, and is not forwarded."""
-    world.dispatcher.handle(Push([BOB, ALICE], EPOCH, [8, 4], BODY))
-    world.dispatcher.handle(NewSeq(ALICE, 5))
-    world.dispatcher.handle(UserSignal(ALICE, b"{}"))
-    world.dispatcher.handle(Push([BOB], EPOCH, [9], BODY))
+    world.records.handle(Push([BOB, ALICE], EPOCH, [8, 4], BODY))
+    world.records.handle(NewSeq(ALICE, 5))
+    world.records.handle(UserSignal(ALICE, b"{}"))
+    world.records.handle(Push([BOB], EPOCH, [9], BODY))
 
     received = world.devices[0].received
     assert received[0] == (EPOCH, 4, encode_text_frame(codec.join_event(EPOCH, 4, BODY)))
@@ -276,7 +289,7 @@ def test_handle_result_passes_it_to_the_warm_calls(world: World) -> None:
     """Answers of rpc workers go to the pending calls."""
     result = CallResult("id", "", b"payload")
 
-    world.dispatcher.handle(result)
+    world.records.handle(result)
 
     assert world.backend.results == [result]
 
@@ -304,7 +317,7 @@ async def test_handle_stored_update_ends_waits_and_notifies_the_sender(world: Wo
     world.stored.add(ChatId("c1"), Seq(7), lambda: completed.append("stored"), lambda: None)
 
     async with checking(world.stored):
-        world.dispatcher.handle(StoredUpdate(ALICE, "c1", 7, EPOCH))
+        world.records.handle(StoredUpdate(ALICE, "c1", 7, EPOCH))
         await eventually(lambda: completed == ["stored"])
 
     ((kind, frame),) = world.devices[1].received
@@ -318,7 +331,7 @@ async def test_handle_stored_update_of_an_offline_user_ends_waits(world: World) 
     world.stored.add(ChatId("c1"), Seq(7), lambda: completed.append("stored"), lambda: None)
 
     async with checking(world.stored):
-        world.dispatcher.handle(StoredUpdate(BOB, "c1", 8, EPOCH))
+        world.records.handle(StoredUpdate(BOB, "c1", 8, EPOCH))
         await eventually(lambda: completed == ["stored"])
 
 
@@ -328,8 +341,8 @@ async def test_handle_stored_update_of_another_epoch_is_dropped(world: World) ->
         world.stored.add(ChatId(chat), Seq(7), lambda: None, lambda: None)
 
     async with checking(world.stored) as read:
-        world.dispatcher.handle(StoredUpdate(ALICE, "c1", 7, "an-older-one"))
-        world.dispatcher.handle(StoredUpdate(BOB, "c2", 7, EPOCH))
+        world.records.handle(StoredUpdate(ALICE, "c1", 7, "an-older-one"))
+        world.records.handle(StoredUpdate(BOB, "c2", 7, EPOCH))
         await eventually(lambda: read)
 
     assert read == ["c2"]

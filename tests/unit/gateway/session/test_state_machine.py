@@ -14,31 +14,31 @@ from hypothesis import strategies as st
 from chatserver.domain.ids import Epoch, Seq
 from chatserver.gateway.session.state_machine import (
     TRANSITIONS,
-    Event,
+    Decision,
     ForbiddenTransition,
     SessionState,
     Stage,
-    Verdict,
+    Trigger,
 )
 
 CURRENT, OLD = Epoch("E2"), Epoch("E1")
 
-APPLY: dict[Event, Callable[[SessionState], bool]] = {
-    Event.HELLO: SessionState.hello,
-    Event.WELCOME: lambda state: state.welcome(CURRENT, Seq(4)),
-    Event.GO_LIVE: lambda state: state.go_live(Seq(4)),
-    Event.RECOVER: SessionState.recover,
-    Event.SNAPSHOT: lambda state: state.snapshot(CURRENT, Seq(4)),
-    Event.ABANDON: SessionState.abandon,
-    Event.CLOSE: SessionState.close,
+APPLY: dict[Trigger, Callable[[SessionState], bool]] = {
+    Trigger.HELLO: SessionState.hello,
+    Trigger.WELCOME: lambda state: state.welcome(CURRENT, Seq(4)),
+    Trigger.GO_LIVE: lambda state: state.go_live(Seq(4)),
+    Trigger.RECOVER: SessionState.recover,
+    Trigger.SNAPSHOT: lambda state: state.snapshot(CURRENT, Seq(4)),
+    Trigger.ABANDON: SessionState.abandon,
+    Trigger.CLOSE: SessionState.close,
 }
 PATHS = {
     Stage.NEW: [],
-    Stage.OPENING: [Event.HELLO],
-    Stage.WELCOMED: [Event.HELLO, Event.WELCOME],
-    Stage.LIVE: [Event.HELLO, Event.WELCOME, Event.GO_LIVE],
-    Stage.RECOVERING: [Event.HELLO, Event.WELCOME, Event.GO_LIVE, Event.RECOVER],
-    Stage.CLOSED: [Event.CLOSE],
+    Stage.OPENING: [Trigger.HELLO],
+    Stage.WELCOMED: [Trigger.HELLO, Trigger.WELCOME],
+    Stage.LIVE: [Trigger.HELLO, Trigger.WELCOME, Trigger.GO_LIVE],
+    Stage.RECOVERING: [Trigger.HELLO, Trigger.WELCOME, Trigger.GO_LIVE, Trigger.RECOVER],
+    Stage.CLOSED: [Trigger.CLOSE],
 }
 
 
@@ -63,8 +63,8 @@ def live_state(seq: int, head: int | None = None) -> SessionState:
 # transitions
 
 
-@pytest.mark.parametrize(("stage", "event"), list(itertools.product(Stage, Event)))
-def test_event_in_a_stage_follows_the_table_or_is_forbidden(stage: Stage, event: Event) -> None:
+@pytest.mark.parametrize(("stage", "event"), list(itertools.product(Stage, Trigger)))
+def test_event_in_a_stage_follows_the_table_or_is_forbidden(stage: Stage, event: Trigger) -> None:
     """Every pair of stage and event moves as in the table, or changes nothing."""
     state = state_in(stage)
     target = TRANSITIONS.get((stage, event))
@@ -108,9 +108,9 @@ def test_only_a_live_session_is_sent_events(stage: Stage) -> None:
     state = state_in(stage)
     following = Seq(state.cursor.seq + 1)
 
-    verdict = state.handle_event(state.cursor.epoch, following)
+    decision = state.handle_event(state.cursor.epoch, following)
 
-    assert (verdict is Verdict.SEND) == (stage is Stage.LIVE)
+    assert (decision is Decision.SEND) == (stage is Stage.LIVE)
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -163,7 +163,7 @@ def test_events_that_arrive_while_a_session_opens_are_read_from_the_inbox() -> N
     state.hello()
     state.welcome(CURRENT, Seq(4))
 
-    assert state.handle_event(CURRENT, Seq(5)) is Verdict.DROP
+    assert state.handle_event(CURRENT, Seq(5)) is Decision.DROP
     assert not state.record_head(Seq(6))
     state.go_live(Seq(4))
 
@@ -190,25 +190,25 @@ def test_event_of_another_epoch_is_a_gap_and_moves_nothing() -> None:
     """A seq means nothing outside its epoch."""
     state = live_state(4)
 
-    assert state.handle_event(OLD, Seq(5)) is Verdict.GAP
+    assert state.handle_event(OLD, Seq(5)) is Decision.GAP
     assert (state.cursor.seq, state.cursor.head, state.cursor.is_behind) == (4, 4, False)
 
 
 @pytest.mark.parametrize(
-    ("seq", "verdict", "head"),
+    ("seq", "decision", "head"),
     [
-        (5, Verdict.SEND, 5),
-        (4, Verdict.DROP, 4),
-        (1, Verdict.DROP, 4),
-        (6, Verdict.GAP, 6),
-        (99, Verdict.GAP, 99),
+        (5, Decision.SEND, 5),
+        (4, Decision.DROP, 4),
+        (1, Decision.DROP, 4),
+        (6, Decision.GAP, 6),
+        (99, Decision.GAP, 99),
     ],
 )
-def test_event_is_sent_only_if_it_has_the_next_seq(seq: int, verdict: Verdict, head: int) -> None:
+def test_event_is_sent_only_if_it_has_the_next_seq(seq: int, decision: Decision, head: int) -> None:
     """An older event was sent already; a newer one leaves a gap to read."""
     state = live_state(4)
 
-    assert state.handle_event(CURRENT, Seq(seq)) is verdict
+    assert state.handle_event(CURRENT, Seq(seq)) is decision
     assert state.cursor.head == head
 
 
@@ -232,7 +232,7 @@ class Device:
 
     def push(self, epoch: Epoch, seq: int) -> None:
         """Handle a pushed event."""
-        if self.state.handle_event(epoch, Seq(seq)) is Verdict.SEND:
+        if self.state.handle_event(epoch, Seq(seq)) is Decision.SEND:
             self.sent.append(seq)
 
     def read(self, inbox_head: int, limit: int) -> None:
@@ -292,7 +292,7 @@ epochs = st.sampled_from([OLD, CURRENT])
 seqs = st.integers(0, 5)
 # An event, the next event and a close are three times as frequent as the other calls.
 calls = st.tuples(
-    st.sampled_from([*Event, Event.CLOSE, Event.CLOSE, *["event", "next event"] * 3]),
+    st.sampled_from([*Trigger, Trigger.CLOSE, Trigger.CLOSE, *["event", "next event"] * 3]),
     epochs,
     seqs,
 )
@@ -301,7 +301,7 @@ calls = st.tuples(
 @settings(max_examples=500)
 @given(st.lists(calls, max_size=40))
 def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
-    script: list[tuple[Event | str, Epoch, int]],
+    script: list[tuple[Trigger | str, Epoch, int]],
 ) -> None:
     """No event precedes `welcome` or the `reset` of its epoch, is repeated, or follows CLOSE.
 
@@ -314,7 +314,7 @@ def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
         stage, accepted = state.stage, False
         if isinstance(call, str):
             event_seq = state.cursor.seq + 1 if call == "next event" else seq
-            if state.handle_event(epoch, Seq(event_seq)) is Verdict.SEND:
+            if state.handle_event(epoch, Seq(event_seq)) is Decision.SEND:
                 assert not is_closed
                 assert stage is Stage.LIVE
                 assert position == (epoch, event_seq - 1)
@@ -323,19 +323,19 @@ def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
             continue
         with contextlib.suppress(ForbiddenTransition):
             match call:
-                case Event.WELCOME:
+                case Trigger.WELCOME:
                     accepted = state.welcome(epoch, Seq(seq))
-                case Event.SNAPSHOT:
+                case Trigger.SNAPSHOT:
                     accepted = state.snapshot(epoch, Seq(seq))
-                case Event.GO_LIVE:
+                case Trigger.GO_LIVE:
                     accepted = state.go_live(Seq(seq))
                 case _:
                     accepted = APPLY[call](state)
         assert accepted == (not is_closed and (stage, call) in TRANSITIONS)
         assert state.stage is (TRANSITIONS[stage, call] if accepted else stage)
-        if accepted and call in (Event.WELCOME, Event.SNAPSHOT):
+        if accepted and call in (Trigger.WELCOME, Trigger.SNAPSHOT):
             position = (epoch, seq)
-        is_closed = is_closed or call is Event.CLOSE
+        is_closed = is_closed or call is Trigger.CLOSE
         if position is not None:
             assert (state.cursor.epoch, state.cursor.seq) == position
             assert state.is_welcomed != is_closed

@@ -12,8 +12,17 @@ from typing import Any, Literal, NamedTuple
 from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.inboxes import AppendResult, Delivery
-from chatserver.domain.messages import Audience, InboxPositions, PendingDraft
+from chatserver.domain.messages import (
+    Audience,
+    ChatNotLoaded,
+    InboxCommit,
+    InboxPositions,
+    LargeChatCommit,
+    PendingDraft,
+    UndeliveredCommit,
+)
 from chatserver.errors import ChatError
+from chatserver.hot.chats.group_commit import OnOutcome
 from chatserver.protocol import frames
 from chatserver.service.messaging.message_sender import MessageSender
 from tests.unit.service.builders import ALICE, BOB, CHAT, EPOCH, audience_of
@@ -50,8 +59,8 @@ class Client:
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         self.outcomes_received.append(Acked(draft.ref, seq, mid, dup))
 
-    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
-        self.outcomes_received.append(Refused(draft.ref, error))
+    def on_refused(self, request_id: int, ref: str, error: ChatError) -> None:
+        self.outcomes_received.append(Refused(ref, error))
 
     def errors(self) -> list[str]:
         """Return the codes of all refusals."""
@@ -66,6 +75,12 @@ class Commits:
         self.submitted: list[str] = []
         self.full: ChatError | None = None
         self._seqs: dict[ChatId, itertools.count[int]] = {}
+        self.report: OnOutcome
+
+    def bind(self, on_outcome: OnOutcome) -> Any:
+        """Report the outcomes to `on_outcome`."""
+        self.report = on_outcome
+        return self
 
     def submit(self, draft: PendingDraft, audience: Audience) -> None:
         if self.full is not None:
@@ -83,27 +98,26 @@ class Commits:
         """Commit all waiting drafts, into the inboxes of all recipients."""
         while self.queue:
             draft, audience, seq, ts = self.pop_committed()
-            draft.owner.on_committed(
-                draft, seq, ts, EPOCH, audience, positions_of(audience, seq, far)
-            )
+            positions = positions_of(audience, seq, far)
+            self.report(draft, InboxCommit(seq, ts, EPOCH, audience.inline_users, positions))
 
     def publish_all(self, far: bytes | Literal[0] = 0) -> None:
         """Commit all waiting drafts, into the logs of large chats."""
         while self.queue:
             draft, _, seq, ts = self.pop_committed()
-            draft.owner.on_published(draft, seq, ts, EPOCH, far)
+            self.report(draft, LargeChatCommit(seq, ts, EPOCH, far))
 
     def leave_undelivered(self, count: int = 1) -> None:
         """Commit the next drafts without delivering them."""
         for _ in range(count):
             draft, _, seq, ts = self.pop_committed()
-            draft.owner.on_undelivered(draft, seq, ts)
+            self.report(draft, UndeliveredCommit(seq, ts))
 
     def close_chat(self, count: int = 1) -> None:
         """Report to the next drafts that their chat is not open."""
         for _ in range(count):
             draft, _ = self.queue.popleft()
-            draft.owner.on_chat_closed(draft)
+            self.report(draft, ChatNotLoaded())
 
 
 def positions_of(audience: Audience, seq: Seq, far: bytes | Literal[0] = 0) -> InboxPositions:
@@ -229,7 +243,7 @@ class World:
         self.commits, self.audiences, self.inboxes = Commits(), Audiences(), Inboxes()
         self.outcomes, self.client = Outcomes(), Client()
         self.messaging = MessageSender(
-            commits=self.commits,
+            make_commits=self.commits.bind,
             audiences=self.audiences,
             inboxes=self.inboxes,
             undelivered=self.outcomes,

@@ -51,7 +51,7 @@ class World:
         default_factory=list
     )
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
-    fanned_out: list[tuple[ChatId, Seq, UserId]] = dataclasses.field(default_factory=list)
+    fanned_out: list[tuple[ChatId, Seq]] = dataclasses.field(default_factory=list)
     hidden: list[tuple[UserId, ChatId, Seq]] = dataclasses.field(default_factory=list)
     events: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
     notified: list[UserId] = dataclasses.field(default_factory=list)
@@ -78,8 +78,8 @@ class World:
         self.reads.append((chat, before, after, limit))
         return HistoryRun(self.stored)
 
-    def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None:
-        self.fanned_out.append((chat, seq, sender))
+    def fan_out(self, chat: ChatId, seq: Seq) -> None:
+        self.fanned_out.append((chat, seq))
 
     async def append_event(
         self, users: Sequence[UserId], chat: ChatId, body: bytes
@@ -122,7 +122,7 @@ def test_change_is_committed_fanned_out_and_acked() -> None:
     )
     entry = codec.decode_message(codec.join_message(8, 1008, change.tail))
     assert (entry.kind, entry.target, entry.body, entry.sender) == ("edit", 5, "two", ALICE)
-    assert world.fanned_out == [(CHAT, 8, ALICE)]
+    assert world.fanned_out == [(CHAT, 8)]
     assert ack == frames.Ack(1, "r1", change.mid, 8, 1008, False, "hot")
 
 

@@ -10,7 +10,12 @@ import pytest
 
 from chatserver.domain.access.caller import CALLER, RequestCaller
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.messages import format_place
+from chatserver.domain.messages import (
+    CommitRefused,
+    DuplicateSend,
+    SenderNotMember,
+    format_place,
+)
 from chatserver.errors import (
     BadRequest,
     Conflict,
@@ -21,7 +26,7 @@ from chatserver.errors import (
 )
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging import message_sender as messaging
-from chatserver.service.messaging.message_sender import LOADS_MAX, Draft
+from chatserver.service.messaging.message_sender import LOADS_MAX, OutgoingMessage
 from tests.support.servers.processes import eventually
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, audience_of
 from tests.unit.service.messaging.messaging_world import (
@@ -46,8 +51,8 @@ async def unloaded() -> World:
     return World(is_open=False)
 
 
-def draft_of(ref: str, body: str = "hi") -> Draft:
-    return Draft(ALICE, frames.Send(1, CHAT, ref, body))
+def draft_of(ref: str, body: str = "hi") -> OutgoingMessage:
+    return OutgoingMessage(ALICE, frames.Send(1, CHAT, ref, body))
 
 
 # a chat that is open
@@ -102,7 +107,7 @@ async def test_awaited_send_that_is_refused_raises_the_error(world: World) -> No
     sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
     await run_pending_tasks()
     draft, _ = world.commits.queue.popleft()
-    draft.owner.on_failed(draft, Unavailable("redis"))
+    world.commits.report(draft, CommitRefused(Unavailable("redis")))
 
     with pytest.raises(Unavailable, match="redis"):
         await sending
@@ -137,7 +142,8 @@ async def test_send_with_a_known_ref_and_the_same_body_is_acked_as_duplicate(wor
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.on_duplicate(draft, format_place(4, 40, "M-first", draft.digest))
+    record = format_place(4, 40, "M-first", draft.digest)
+    world.commits.report(draft, DuplicateSend(record))
 
     assert world.client.outcomes_received == [Acked("r1", 4, "M-first", dup=True)]
     assert world.outcomes.pushed == []
@@ -148,7 +154,8 @@ async def test_send_with_a_known_ref_and_another_body_is_a_conflict(world: World
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.on_duplicate(draft, format_place(4, 40, "M-first", "0123abcd"))
+    record = format_place(4, 40, "M-first", "0123abcd")
+    world.commits.report(draft, DuplicateSend(record))
 
     (outcome,) = world.client.outcomes_received
     assert isinstance(outcome, Refused)
@@ -160,7 +167,7 @@ async def test_send_of_non_member_is_not_found_and_drops_the_audience(world: Wor
     await world.send("r1", sender=CAROL)
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.on_not_member(draft)
+    world.commits.report(draft, SenderNotMember())
 
     assert world.client.errors() == ["not_found"]
     assert world.audiences.dropped == [CHAT]
@@ -172,7 +179,7 @@ async def test_send_that_failed_is_refused_with_the_reason(world: World) -> None
     draft, _ = world.commits.queue.popleft()
     error = Unavailable("redis: down")
 
-    draft.owner.on_failed(draft, error)
+    world.commits.report(draft, CommitRefused(error))
 
     assert world.client.outcomes_received == [Refused("r1", error)]
 
@@ -316,7 +323,7 @@ async def test_send_to_unknown_and_foreign_chat_get_the_same_error(unloaded: Wor
     unloaded.audiences.known[CHAT] = audience_of(BOB, CAROL)
     await unloaded.send("r2")
     draft, _ = unloaded.commits.queue.popleft()
-    draft.owner.on_not_member(draft)
+    unloaded.commits.report(draft, SenderNotMember())
 
     first, second = unloaded.client.outcomes_received
     assert isinstance(first, Refused)
@@ -430,6 +437,6 @@ async def test_repeated_send_of_an_expired_message_is_acked() -> None:
     await world.send("r1")
     draft, *_ = world.commits.pop_committed()
 
-    world.messaging.on_duplicate(draft, format_place(4, 1004, "M4", ""))
+    world.commits.report(draft, DuplicateSend(format_place(4, 1004, "M4", "")))
 
     assert world.client.outcomes_received == [Acked("r1", Seq(4), "M4", dup=True)]

@@ -7,6 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatserver.domain.messages import CommitRefused, InboxCommit
 from chatserver.errors import Unavailable
 from tests.unit.service.builders import ALICE, BOB, CHAT, audience_of
 from tests.unit.service.messaging.messaging_world import (
@@ -71,11 +72,12 @@ class Scenario:
             commits.leave_undelivered()
         elif step == "fail":
             draft, _ = commits.queue.popleft()
-            draft.owner.on_failed(draft, Unavailable("redis"))
+            commits.report(draft, CommitRefused(Unavailable("redis")))
         else:
             draft, audience, seq, ts = commits.pop_committed()
-            places = positions_of(audience, seq)
-            draft.owner.on_committed(draft, seq, ts, audience.epoch, audience, places)
+            positions = positions_of(audience, seq)
+            users = audience.inline_users
+            commits.report(draft, InboxCommit(seq, ts, audience.epoch, users, positions))
         await run_pending_tasks()
 
 
