@@ -14,7 +14,7 @@ EXCEPTIONS = {
     "Channel": "the positions of a large chat; `LargeChatDelivery` is its logic",
     "ChatQueues": "`is_held` is set by the persist worker that reads the backlog",
     "HotPathCounters": "counters; the hot path increments them without a call",
-    "Node": "the connection state of a cluster node, which `ClusterClient` maintains",
+    "ClusterNode": "the connection state of a cluster node, which `ClusterClient` maintains",
     "Session": "`caller` changes when the session's token is renewed",
     "SessionActivity": "whether the app is visible, which the frame `state` changes",
     "SessionState": "the counts of pending frames, which `CommandHandler` maintains",
@@ -24,7 +24,6 @@ EXCEPTIONS = {
     "ChatRecord": "a chat of the load tool, changed by its users",
     "Conversation": "the open conversation of the terminal client",
     "EventQueue": "the event that the application handles now",
-    "InboxSync": "the progress of catching up",
 }
 
 RECORD = "a record"  # stands for all classes that only have values
