@@ -24,7 +24,7 @@ import attrs
 from chatserver.client.events import Acked, Event, Refused
 from chatserver.client.request_queue import Fields, parse_error
 from chatserver.domain.companion_ids import is_session_chat
-from chatserver.errors import ChatError, Conflict, Overloaded
+from chatserver.errors import ChatError, Conflict, NotFound, Overloaded
 
 PROBE_S = 5.0  # time from an ack to sending the operation again, if no `stored` arrives
 PROBE_AGAIN_S = 20.0
@@ -360,7 +360,10 @@ class OutboxSender:
     def _end_probe(self, operation: OutboxEntry, error: ChatError) -> None:
         """Handle the permanent refusal of an acked operation, which may or may not be stored."""
         if not self._is_left(operation.chat):
-            self._outbox.stop_probing(operation.ref)  # sent again only in a new epoch
+            # While an invitation takes effect, the server does not find the chat. Only another
+            # probe confirms a deletion for this user; for other operations, `stored` follows.
+            if not (operation.is_delete_for_me and isinstance(error, NotFound)):
+                self._outbox.stop_probing(operation.ref)  # sent again only in a new epoch
             return
         for ended in self._outbox.list_acked(operation.chat):
             self._refuse(ended, error)

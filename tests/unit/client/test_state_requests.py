@@ -6,7 +6,7 @@ import pytest
 
 from chatserver.client import events
 from chatserver.client.client_state import ANSWER_S
-from chatserver.client.outbox import PROBE_S, OutboxEntry
+from chatserver.client.outbox import PROBE_AGAIN_S, PROBE_S, OutboxEntry
 from chatserver.errors import (
     BadRequest,
     ChatError,
@@ -122,6 +122,28 @@ def test_operation_in_a_rejoined_chat_is_kept() -> None:
 
     assert device.events_of(events.Refused) == []
     assert [operation.ref for operation in device.state.outbox] == ["r"]
+
+
+def test_deletion_for_oneself_is_probed_again_after_rejoining() -> None:
+    """No `stored` confirms it, so an error from before the invitation must not end the probes."""
+    device = Device()
+    fields = {"type": "delete", "chat": "c1", "ref": "r", "seq": 1, "for": "me"}
+    device.state.enqueue(OutboxEntry("r", "c1", fields), 0)
+    (request,) = device.sent("delete")
+    place = {"ref": "r", "seq": 1, "ts": 0, "mid": ""}
+    device.receive(type="ack", id=request["id"], dup=False, durability="hot", **place)
+    device.now += PROBE_S
+    device.state.tick(device.now)
+    (early,) = device.sent("delete")
+    device.receive(**failure(early, "not_found", temporary=False))
+
+    device.now += PROBE_AGAIN_S
+    device.state.tick(device.now)
+    (late,) = device.sent("delete")
+    device.receive(type="ack", id=late["id"], dup=True, durability="stored", **place)
+
+    assert device.events_of(events.Refused) == []
+    assert list(device.state.outbox) == []
 
 
 @pytest.mark.parametrize(

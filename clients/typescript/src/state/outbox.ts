@@ -43,7 +43,7 @@ export function createOutboxEntry(ref: string, chat: string, fields: Fields): Ou
 }
 
 /** Return whether an operation deletes a message only for the user; it gets no `stored` frame. */
-function isDeleteForMe(entry: OutboxEntry): boolean {
+export function isDeleteForMe(entry: OutboxEntry): boolean {
   return entry.fields.type === "delete" && entry.fields["for"] === "me";
 }
 

@@ -5,7 +5,7 @@ import type { Emit } from "./catch_up.js";
 import type { ChatState } from "./chat.js";
 import { type ChatError, parseError } from "./errors.js";
 import { type Fields, isSessionChat } from "./model.js";
-import type { Outbox, OutboxEntry, Position } from "./outbox.js";
+import { isDeleteForMe, type Outbox, type OutboxEntry, type Position } from "./outbox.js";
 import type { Requests } from "./requests.js";
 
 const RETRY_S = 1;
@@ -107,7 +107,11 @@ export class OutboxSender {
   /** Handle a permanently refused probe: it is unknown whether the operation is stored. */
   #endProbe(entry: OutboxEntry, error: ChatError): void {
     if (this.#chats.get(entry.chat)?.isLeft !== true) {
-      this.#outbox.stopProbing(entry.ref); // it is sent again in a new epoch
+      // While an invitation takes effect, the server does not find the chat. Only another probe
+      // confirms a deletion for this user; for other operations, `stored` follows.
+      if (!isDeleteForMe(entry) || error.code !== "not_found") {
+        this.#outbox.stopProbing(entry.ref); // it is sent again in a new epoch
+      }
       return;
     }
     for (const { ref, chat } of this.#outbox.listAcked(entry.chat)) {
