@@ -232,9 +232,10 @@ class LargeChatDelivery:
             Unavailable: Redis does not respond; the session can retry.
         """
         chat, upto, epoch = transition.chat, transition.since, self._device_epoch()
-        channel = self._channels_by_session.get(session, {}).get(chat)
-        if channel is not None:
+        if (channel := self._channels_by_session.get(session, {}).get(chat)) is not None:
             position = channel.get_position(session)
+            if position is not None and position > upto:
+                return  # An old notice: the session attached after its user had joined again.
             self._detach_one(session, channel, channel.seq if position is None else position)
         places = self._places.get(session, {})
         previous = places.get(chat)

@@ -181,6 +181,26 @@ async def test_channel_session_of_rejoined_member_stays_attached() -> None:
     assert bob.received == [5, 6]
 
 
+async def test_channel_snapshot_after_rejoining_is_not_rewound_by_old_notices() -> None:
+    """The notices of leaving and joining may arrive after a snapshot that includes both."""
+    world = World(Tier(top=3))
+    bob = Device(BOB)
+
+    world.tier.commit(user="bob", role="")
+    world.tier.commit(user="bob", role="member")
+    last = world.tier.commit()
+    await world.join(bob, after=last.seq)
+    await world.finish(bob, 3, 1)
+    world.tier.record_transition(BOB, 2, 4)
+    await world.channels.begin(bob, CHAT, Seq(4), Seq(2))
+    await world.wait_until_idle()
+    world.push(world.tier.commit())
+    await world.wait_until_idle()
+
+    assert bob.received == [7]
+    assert bob.recoveries == []
+
+
 async def test_channel_of_an_evicted_chat_is_opened_again() -> None:
     """A device keeps its position in a chat that was evicted from the hot tier."""
     world = World(Tier(top=3))
