@@ -37,6 +37,14 @@ def add_period(periods: Periods, period: Period) -> Periods:
     return (*periods, period)[-PERIODS_MAX:]
 
 
+def correct_newest(periods: Periods, first: int | None, last: int) -> Periods:
+    """Return periods in which the newest has other bounds; `first` None keeps its start."""
+    if not periods:
+        return periods
+    *earlier, newest = periods
+    return add_period(tuple(earlier), Period(newest.first if first is None else first, last))
+
+
 def format_periods(periods: Periods) -> str:
     """Return membership periods as text: ``3-10,20-31``."""
     return ",".join(f"{first}-{last}" for first, last in periods)

@@ -286,6 +286,10 @@ class MemberCheck:
         periods = self._cache.get(key)
         if periods is None:
             periods = await self._periods.find_periods(chat, user)
+            if periods and periods[-1].last >= reader.first:
+                # Redis has lost the entries that ended and began the memberships. Until the end of
+                # the period is corrected, it may include entries from after the user had left.
+                return reader._replace(periods=periods[:-1])
             self._cache[key] = periods
             if len(self._cache) > PERIODS_CACHED_MAX:
                 self._cache.popitem(last=False)

@@ -81,10 +81,11 @@ class FormerMembers:
         head: ChangedChatHead,
         users: Collection[str] | None = None,
     ) -> None:
-        """Correct the stored seqs at which `users` (None: all) left.
+        """Correct the stored seqs at which `users` (None: all) left, also if they rejoined.
 
         `changes` are the changes in the chat's item. If Redis loses them, they are applied again
-        with new seqs. Without the correction, the stored membership period would end too early.
+        with new seqs. Without the correction, the stored membership period would end too early, or
+        include entries from after the user left.
 
         Guarantees:
             Idempotent. A seq is stored only if the chat has the leave entry at that seq.
@@ -95,6 +96,7 @@ class FormerMembers:
             Unavailable: a required tier does not respond.
         """
         joins: dict[str, tuple[Seq, str]] = {}
+        ended: dict[str, tuple[Seq | None, Seq]] = {}  # user → bounds of the newest ended period
         for change in changes:
             position = head.positions.get(change.version)
             if position is None or position.is_checked:
@@ -103,10 +105,15 @@ class FormerMembers:
                 seq = Seq(position.first + index)
                 if entry.role and entry.is_new:
                     joins[entry.user] = seq, entry.mid
+                    if entry.user in ended:
+                        await self._memberships.correct_newest_period(
+                            chat, entry.user, *ended[entry.user]
+                        )
                 elif _is_leave(entry) and (users is None or entry.user in users):
                     joined = joins.get(entry.user)
                     if await self._find_mid(chat, seq) == entry.mid:
                         first = await self._find_seq(chat, *joined) if joined else None
+                        ended[entry.user] = first, seq
                         await self._memberships.record_leave_seq(
                             chat, entry.user, entry.mid, seq, first
                         )

@@ -18,7 +18,12 @@ from typing import Final
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import DIRECT_PREFIX, Seq, UserId
-from chatserver.domain.membership_periods import FormerMember, Periods
+from chatserver.domain.membership_periods import (
+    FormerMember,
+    Periods,
+    correct_newest,
+    format_periods,
+)
 from chatserver.domain.membership_rules import Role
 from chatserver.errors import NotFound
 from chatserver.task_groups import map_concurrently
@@ -327,6 +332,22 @@ class Memberships:
             changes[Field.JOINED] = joined
         key = directory_items.left_key(chat, user)
         await try_write(self._table.update(key, changes, if_=Attr(Field.MID) == mid))
+
+    async def correct_newest_period(
+        self, chat: str, user: str, first: int | None, last: int
+    ) -> None:
+        """Set the bounds of a member's newest earlier membership period; `first` None keeps it.
+
+        Nothing changes if the user is not a member or has no earlier period. Idempotent.
+        """
+        key = _member_row(chat, user)
+        row = await self._table.find(key)
+        stored = () if row is None else MEMBER.decode(row).periods
+        periods = correct_newest(stored, first, last)
+        if periods != stored:
+            is_unchanged = Attr(Field.PERIODS) == format_periods(stored)
+            changes: Changes = {Field.PERIODS: format_periods(periods) or None}
+            await try_write(self._table.update(key, changes, if_=is_unchanged))
 
     async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
         """Set the seqs at which members joined; return False if `version` is outdated.

@@ -39,6 +39,11 @@ class Tiers:
     ) -> None:
         self.fixed.append((user, seq, joined))
 
+    async def correct_newest_period(
+        self, chat: str, user: str, first: int | None, last: int
+    ) -> None:
+        self.fixed.append((f"rejoined {user}", last, first))
+
     async def list_former(self, chat: str, users: Collection[str]) -> Mapping[str, FormerMember]:
         return {}
 
@@ -92,6 +97,20 @@ async def test_period_with_recommitted_ends_is_stored_with_the_new_seqs() -> Non
     )
 
     assert fixed == [("bob", 7, 5)]
+
+
+async def test_period_of_a_rejoined_member_ends_at_the_recommitted_leave() -> None:
+    """Otherwise, the member could read entries from between the memberships."""
+    recommitted = {1: ChangePosition(Seq(5), False), 2: ChangePosition(Seq(7), False)}
+
+    fixed = await fix(
+        {5: "leave-bob", 7: "join-bob"},
+        recommitted,
+        change(1, leave("bob")),
+        change(2, join("bob")),
+    )
+
+    assert fixed == [("bob", 5, None), ("rejoined bob", 5, None)]
 
 
 async def test_partly_recommitted_change_gives_no_wrong_seq() -> None:
