@@ -55,8 +55,8 @@ def find_wrong_deliveries(index: HistoryIndex) -> Iterator[Violation]:
             elif not step.is_read:
                 seqs = received.setdefault(step.epoch, ReceivedSeqs())
                 seqs.last = seqs.last or 0
-                is_again = step.entry.seq <= seqs.last and step.entry.seq not in seqs.missing
-                if is_again and _may_be_repeated(index, user, device, step.entry, chat):
+                is_late = step.entry.seq <= seqs.last
+                if is_late and _may_be_repeated(index, user, device, step.entry, chat):
                     continue
                 seqs.record_pushed(step.entry.seq, f"{device} in {chat}", findings)
     yield from findings.violations
@@ -65,11 +65,12 @@ def find_wrong_deliveries(index: HistoryIndex) -> Iterator[Violation]:
 def _may_be_repeated(
     index: HistoryIndex, user: str, device: str, entry: LogEntry, chat: str
 ) -> bool:
-    """Return whether a device may receive an entry again after a reset.
+    """Return whether a device may receive an entry again, or late, after a reset.
 
     This applies to devices that use the protocol directly, and to entries of an ended membership.
     Redis may have lost the record that the removal of the user and earlier entries were delivered.
-    A snapshot has no position in a chat without the user, so the device cannot detect repeats.
+    A snapshot has no position in a chat without the user, so the device cannot detect repeats. And
+    a snapshot may include that the user left and joined again before the notices of both arrive.
     """
     is_raw = device.endswith("-raw") and device in index.restarted
     return is_raw and index.of(chat).has_ended(user, entry.seq)
