@@ -21,7 +21,7 @@ from chatserver.command_options import with_options_of
 from chatserver.config import Settings, check_secret
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
-from chatserver.loadtest.plan import SCENARIOS, Plan, Scenario, split_users
+from chatserver.loadtest.plan import SCENARIOS, LoadPlan, Scenario, split_users
 from chatserver.loadtest.report.thresholds import Thresholds, check_thresholds
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def read_exports(text: str) -> dict[str, str]:
     return {name: value for name, is_assigned, value in words if is_assigned}
 
 
-def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> list[Plan]:
+def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> list[LoadPlan]:
     """Return one plan per process; `split_users` may use fewer processes than requested."""
     import msgspec
 
@@ -181,7 +181,7 @@ def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> 
         unit = shape.small_members if shape.small else unit
         unit = shape.large_members if shape.large else unit
     return [
-        Plan(
+        LoadPlan(
             run=run_id,
             url=options.url,
             secret=settings.auth.secret.get_secret_value(),
@@ -205,7 +205,9 @@ def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> 
     ]
 
 
-def _iter_warnings(scenario: Scenario, plans: list[Plan], options: LoadOptions) -> Iterator[str]:
+def _iter_warnings(
+    scenario: Scenario, plans: list[LoadPlan], options: LoadOptions
+) -> Iterator[str]:
     if len(plans) < options.processes:
         enough = format_count(len(plans), "process", "processes")
         yield f"starting {enough} only: all members of a group must be in one process"
@@ -220,7 +222,7 @@ def _iter_warnings(scenario: Scenario, plans: list[Plan], options: LoadOptions) 
 
 
 async def _load(
-    scenario: Scenario, plans: list[Plan], settings: Settings, options: LoadOptions
+    scenario: Scenario, plans: list[LoadPlan], settings: Settings, options: LoadOptions
 ) -> int:
     from chatserver.loadtest.connection import probe_gateway
     from chatserver.loadtest.coordinator import Coordinator, LoadFailed
@@ -271,7 +273,7 @@ async def _load(
     return 0 if report["verdict"]["is_ok"] else 1
 
 
-async def _measure_ceiling(plans: list[Plan]) -> int:
+async def _measure_ceiling(plans: list[LoadPlan]) -> int:
     from chatserver.loadtest.generator_limits import measure_ceiling
     from chatserver.loadtest.report import summary
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from chatserver.client.chat_log import ChatLog, VerificationResult
+from chatserver.client.chat_log import ReceivedChatLog, VerificationResult
 from chatserver.client.events import (
     ChatChanged,
     EntriesWithdrawn,
@@ -99,7 +99,7 @@ class Chat:
         self.is_ended = False  # True for a companion session that has ended and is read-only
         self.needs_history = False  # True if the chat has entries that have never been loaded
         self.cleared_upto = 0  # seq up to which the user has cleared the chat
-        self.log = ChatLog(bounds.entries_max)
+        self.log = ReceivedChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
         self._me = me
         self._marks_max = bounds.marks_max

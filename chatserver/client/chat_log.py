@@ -48,7 +48,7 @@ def _get_identity(entry: Entry) -> str:
     return f"{entry.mid}:{entry.ts}"
 
 
-class ChatLog:
+class ReceivedChatLog:
     """The entries of one chat."""
 
     def __init__(self, kept_max: int) -> None:

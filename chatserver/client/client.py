@@ -22,7 +22,7 @@ from chatserver.client.events import Acked, Disconnected, Event
 from chatserver.client.http.http_api import HttpApi
 from chatserver.client.http.http_calls import HttpCalls
 from chatserver.client.model import Bounds
-from chatserver.client.outbox import OutboxEntry, Stage
+from chatserver.client.outbox import OutboxEntry, OutboxStage
 from chatserver.client.pending_calls import PendingCalls
 from chatserver.client.reconnect_policy import ReconnectPolicy
 from chatserver.client.request_queue import Fields
@@ -449,7 +449,7 @@ class ChatClient(HttpCalls, Calls):
     async def _submit(self, operation: OutboxEntry, deadline_s: float) -> Acked:
         pending = self._state.outbox.find(operation.ref)
         self._enqueue(operation)
-        if pending is not None and pending.stage is Stage.ACKED:
+        if pending is not None and pending.stage is OutboxStage.ACKED:
             return Acked(
                 ref=pending.ref,
                 chat=pending.chat,

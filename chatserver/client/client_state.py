@@ -39,7 +39,7 @@ from chatserver.client.request_queue import (
     Answer,
     Fields,
     OnAnswer,
-    Request,
+    QueuedRequest,
     RequestQueue,
     check_text,
 )
@@ -237,7 +237,7 @@ class ClientState:
         def handle_answer(answer: Answer, when: float) -> None:
             self._answers.append((request.id, answer))
 
-        request = Request(fields, handle_answer, deadline, is_retried=True)
+        request = QueuedRequest(fields, handle_answer, deadline, is_retried=True)
         self._requests.add(request)
         self.tick(now)
         return request.id
@@ -459,7 +459,7 @@ class ClientState:
 
     def _send_connection_request(self, fields: Fields, on_answer: OnAnswer, now: float) -> None:
         """Send a request that is valid on the current connection only."""
-        self._requests.add(Request(fields, on_answer, now + ANSWER_S, is_retried=False))
+        self._requests.add(QueuedRequest(fields, on_answer, now + ANSWER_S, is_retried=False))
 
     def _emit(self, events: Iterable[Event]) -> None:
         before = self._before or self.cursor

@@ -33,7 +33,7 @@ COMPANION_RETRY_S_MAX = 60.0
 PROBES_MAX = 4  # maximum acked operations sent again that have no response yet
 
 
-class Stage(enum.Enum):
+class OutboxStage(enum.Enum):
     QUEUED = "queued"
     IN_FLIGHT = "in flight"
     ACKED = "acked"
@@ -46,7 +46,7 @@ class OutboxEntry:
     ref: str
     chat: str
     fields: dict[str, Any]
-    stage: Stage = Stage.QUEUED
+    stage: OutboxStage = OutboxStage.QUEUED
     seq: int = 0
     ts: int = 0
     mid: str = ""
@@ -113,11 +113,11 @@ class Outbox:
         self._last_number += 1
         operation.number = self._last_number
         self._operations[operation.ref] = operation
-        if operation.stage is Stage.ACKED:
+        if operation.stage is OutboxStage.ACKED:
             self._acked.setdefault(operation.chat, {})[operation.ref] = operation
             self._probe_at[_get_probe_key(operation)] = 0.0
         else:
-            operation.stage = Stage.QUEUED
+            operation.stage = OutboxStage.QUEUED
             self._queued[operation.ref] = operation
 
     def next_sends(self, now: float, in_flight_max: int) -> list[OutboxEntry]:
@@ -133,7 +133,7 @@ class Outbox:
             elif operation.chat not in blocked_chats:
                 sends.append(operation)
         for operation in sends:
-            self._move(operation, Stage.IN_FLIGHT)
+            self._move(operation, OutboxStage.IN_FLIGHT)
         return sends
 
     def record_ack(
@@ -148,15 +148,15 @@ class Outbox:
         if is_stored:
             # Drop only this one: Redis may have lost operations that were acked earlier.
             self.drop(ref)
-        elif operation.stage is not Stage.ACKED:
-            self._move(operation, Stage.ACKED)
+        elif operation.stage is not OutboxStage.ACKED:
+            self._move(operation, OutboxStage.ACKED)
             self._probe_at.setdefault(_get_probe_key(operation), now + PROBE_S)
         return operation if is_first else None
 
     def postpone(self, ref: str, until: float) -> None:
         """Postpone an operation that was refused temporarily."""
         operation = self._operations.get(ref)
-        if operation is not None and operation.stage is Stage.IN_FLIGHT:
+        if operation is not None and operation.stage is OutboxStage.IN_FLIGHT:
             operation.not_before = until
             self._requeue([operation])
 
@@ -193,20 +193,20 @@ class Outbox:
 
     def _requeue(self, operations: list[OutboxEntry]) -> None:
         for operation in operations:
-            self._move(operation, Stage.QUEUED)
+            self._move(operation, OutboxStage.QUEUED)
         # Restore the original order: requeued operations are older than the queued ones.
         queued = sorted(self._queued.values(), key=lambda operation: operation.number)
         self._queued = {operation.ref: operation for operation in queued}
 
-    def _move(self, operation: OutboxEntry, stage: Stage) -> None:
+    def _move(self, operation: OutboxEntry, stage: OutboxStage) -> None:
         self._remove_from_stage(operation)
         operation.stage = stage
         match stage:
-            case Stage.QUEUED:
+            case OutboxStage.QUEUED:
                 self._queued[operation.ref] = operation
-            case Stage.IN_FLIGHT:
+            case OutboxStage.IN_FLIGHT:
                 self._in_flight[operation.ref] = operation
-            case Stage.ACKED:
+            case OutboxStage.ACKED:
                 self._acked.setdefault(operation.chat, {})[operation.ref] = operation
 
     def _remove_from_stage(self, operation: OutboxEntry) -> None:

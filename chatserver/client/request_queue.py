@@ -50,7 +50,7 @@ def check_text(fields: Fields) -> None:
         raise BadRequest("text contains a lone surrogate") from exc
 
 
-class Request(msgspec.Struct, eq=False):
+class QueuedRequest(msgspec.Struct, eq=False):
     """One request. `on_answer` is called once, with the response or the error.
 
     If the request is removed, or dropped after a disconnect, it is not called.
@@ -67,15 +67,15 @@ class Request(msgspec.Struct, eq=False):
 class RequestQueue:
     def __init__(self, requests_max: int) -> None:
         self._requests_max = requests_max
-        self._queued: dict[int, Request] = {}
-        self._in_flight: dict[int, Request] = {}
+        self._queued: dict[int, QueuedRequest] = {}
+        self._in_flight: dict[int, QueuedRequest] = {}
         self._last_id = 0
 
     def next_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
-    def add(self, request: Request) -> int:
+    def add(self, request: QueuedRequest) -> int:
         """Add a request to the queue.
 
         Raises:

@@ -29,7 +29,7 @@ from chatserver.client.events import (
     Restarted,
     Skipped,
 )
-from chatserver.client.outbox import OutboxEntry, Stage
+from chatserver.client.outbox import OutboxEntry, OutboxStage
 from chatserver.client.request_queue import Fields, parse_error
 from chatserver.errors import ChatError, CorruptData
 from chatserver.protocol.frames import Cursor
@@ -129,7 +129,7 @@ def encode_outbox(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) ->
         dataclasses.replace(
             operation,
             # An operation in flight may have been committed; a retry with the same ref finds out.
-            stage=Stage.ACKED if operation.stage is Stage.ACKED else Stage.QUEUED,
+            stage=OutboxStage.ACKED if operation.stage is OutboxStage.ACKED else OutboxStage.QUEUED,
             not_before=0.0,
             number=0,
         )

@@ -11,7 +11,7 @@ from chatserver.errors import S3_DOWN, Unavailable
 PAGE: Final = 1000  # maximum objects per listing page and per batch deletion, an AWS limit
 
 
-class Stored(NamedTuple):
+class StoredObject(NamedTuple):
     """An object: its key without the tenant prefix, and its size."""
 
     key: str
@@ -24,7 +24,7 @@ class TenantObjects:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    async def iter_pages(self, *, after: str = "") -> AsyncIterator[list[Stored]]:
+    async def iter_pages(self, *, after: str = "") -> AsyncIterator[list[StoredObject]]:
         """Yield the objects page by page, sorted by key, starting after key `after`."""
         request: dict[str, Any] = {"MaxKeys": PAGE, "Prefix": ""}
         if after:
@@ -32,7 +32,7 @@ class TenantObjects:
         while True:
             response = await self._store.call("list_objects_v2", **request)
             page = [
-                Stored(s3_object["Key"], int(s3_object["Size"]))
+                StoredObject(s3_object["Key"], int(s3_object["Size"]))
                 for s3_object in response.get("Contents", ())
             ]
             if page:

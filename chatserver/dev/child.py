@@ -21,7 +21,7 @@ LAST_LINES_S = 0.5
 OnLine = Callable[[str, str], None]
 
 
-class Failed(Exception):
+class ChildFailed(Exception):
     """A child process ended, or was not ready in time; `child.tail` has its last output lines."""
 
     def __init__(self, child: Child, reason: str) -> None:
@@ -109,9 +109,9 @@ class Child:
         # The readiness check can block, so it runs in a thread.
         while not (self._has_ready_line and await asyncio.to_thread(self.launch.is_ready)):
             if self._receiver.has_ended.is_set():
-                raise Failed(self, f"ended with {await self.wait_ended()} while starting")
+                raise ChildFailed(self, f"ended with {await self.wait_ended()} while starting")
             if time.monotonic() > deadline:
-                raise Failed(self, f"was not ready within {deadline_s:g} s")
+                raise ChildFailed(self, f"was not ready within {deadline_s:g} s")
             await asyncio.sleep(READY_POLL_S)
 
     async def wait_ended(self) -> int:

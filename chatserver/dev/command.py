@@ -17,8 +17,8 @@ from chatserver.dev.console import Screen
 from chatserver.dev.data_folder import DataFolder
 from chatserver.dev.ports import find_free_port
 from chatserver.dev.process_plan import (
-    Plan,
     Ports,
+    ProcessPlan,
     fallback_notes,
     require_aws_limits,
     require_servers,
@@ -79,7 +79,7 @@ def dev(
         screen.log(note)
     try:
         behind = find_free_port() if aws_limits else None
-        plan = Plan(folder.path, ports, folder.read_secret(), gateways, behind)
+        plan = ProcessPlan(folder.path, ports, folder.read_secret(), gateways, behind)
         plan.check_settings()
         if fresh:  # only now: a run that cannot start must not delete anything
             folder.clear()

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chatserver.dev.data_folder import SETTINGS
-from chatserver.dev.process_plan import ADMINS, DEMO_USERS, Plan
+from chatserver.dev.process_plan import ADMINS, DEMO_USERS, ProcessPlan
 from chatserver.telemetry.printable_text import replace_unprintable
 
 _COLORS = {
@@ -59,7 +59,7 @@ class Screen:
         if advice:
             self.log(advice)
 
-    def print_welcome(self, plan: Plan) -> None:
+    def print_welcome(self, plan: ProcessPlan) -> None:
         first, second, *_ = DEMO_USERS
         ports, settings = plan.ports, shlex.quote(str(plan.folder / SETTINGS))
         table = Table.grid(padding=(0, 2))
@@ -94,5 +94,5 @@ def _find_command() -> str:
     return shlex.quote(str(shown))
 
 
-def _format_api_option(plan: Plan) -> str:
+def _format_api_option(plan: ProcessPlan) -> str:
     return "" if plan.ports.page == 8080 else f" --api {plan.page_url.rstrip('/')}"

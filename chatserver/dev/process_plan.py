@@ -77,7 +77,7 @@ class Ports:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class ProcessPlan:
     """The processes and settings of one run of `chatserver dev`."""
 
     folder: Path

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from chatserver.dev.child import Child, Failed
+from chatserver.dev.child import Child, ChildFailed
 from chatserver.dev.console import Screen
-from chatserver.dev.process_plan import Plan
+from chatserver.dev.process_plan import ProcessPlan
 from chatserver.dev.servers import Launch
 from chatserver.task_groups import open_task_group
 
@@ -31,12 +31,12 @@ _QUIET = {"redis", "dynamodb", "limits", "s3"}
 class Supervisor:
     """Runs all processes. `run` returns the exit code after all of them have ended."""
 
-    _plan: Plan
+    _plan: ProcessPlan
     _screen: Screen
     _children: list[Child] = attrs.field(factory=list, init=False)
     _monitors: list[asyncio.Task[None]] = attrs.field(factory=list, init=False)
     _stop: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
-    _failure: Failed | None = attrs.field(default=None, init=False)
+    _failure: ChildFailed | None = attrs.field(default=None, init=False)
 
     async def run(self) -> int:
         """Start all processes, wait for `stop` or a failure, then stop all of them.
@@ -112,9 +112,9 @@ class Supervisor:
         try:
             code = await asyncio.wait_for(child.wait_ended(), READY_S)
         except TimeoutError:
-            raise Failed(child, f"did not finish within {READY_S:g} s") from None
+            raise ChildFailed(child, f"did not finish within {READY_S:g} s") from None
         if code != 0:
-            raise Failed(child, f"ended with {code}")
+            raise ChildFailed(child, f"ended with {code}")
 
     def _add(self, launch: Launch) -> Child:
         child = Child(launch, self._on_line)
@@ -132,7 +132,7 @@ class Supervisor:
             if self._stop.is_set():
                 return
             if not is_restarted:
-                self._failure = Failed(child, f"ended with {code}")
+                self._failure = ChildFailed(child, f"ended with {code}")
                 self._stop.set()
                 return
             if time.monotonic() - child.started_at > PAUSE_RESET_S:
@@ -154,9 +154,9 @@ class Supervisor:
             await child.stop()
 
 
-async def _find_failure(starting: asyncio.Task[None]) -> Failed | None:
+async def _find_failure(starting: asyncio.Task[None]) -> ChildFailed | None:
     try:
         await starting
-    except Failed as failure:
+    except ChildFailed as failure:
         return failure
     return None

@@ -63,7 +63,7 @@ class ChangeResult:
     outcome: ChangeOutcome
     seq: int = 0
     ts: int = 0
-    place: bytes = b""
+    record: bytes = b""
     size_bytes: int = 0
 
 

@@ -228,7 +228,7 @@ class UndeliveredCommit:
 
 @final
 class DuplicateSend:
-    """The `ref` has been used before, for the message in `record` (see `parse_place`)."""
+    """The `ref` has been used before, for the message in `record` (see `parse_ref_record`)."""
 
     __slots__ = ("record",)
 
@@ -327,12 +327,12 @@ def is_same_send(stored: str, digest: str) -> bool:
 
 
 def format_name(mid: str, digest: str) -> bytes:
-    """Return the end of a `format_place` record: the part that is known before the commit."""
+    """Return the end of a `format_ref_record` record: the part that is known before the commit."""
     packed = bytes.fromhex(digest)
     return b"%c%b%b" % (len(packed), packed, mid.encode())
 
 
-def format_place(seq: int, ts: int, mid: str, digest: str) -> bytes:
+def format_ref_record(seq: int, ts: int, mid: str, digest: str) -> bytes:
     """Return the record that Redis stores for a message under its `ref`.
 
     The record has five bytes of seq, seven bytes of ts (``struct.pack('>I5I7')`` in Lua), and the
@@ -341,11 +341,11 @@ def format_place(seq: int, ts: int, mid: str, digest: str) -> bytes:
     return seq.to_bytes(5) + ts.to_bytes(7) + format_name(mid, digest)
 
 
-def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
-    """Return `(seq, ts, mid, digest)` from a `format_place` record."""
-    end = 13 + place[12]
-    seq, ts = int.from_bytes(place[:5]), int.from_bytes(place[5:12])
-    return Seq(seq), Ts(ts), place[end:].decode(), place[13:end].hex()
+def parse_ref_record(record: bytes) -> tuple[Seq, Ts, str, str]:
+    """Return `(seq, ts, mid, digest)` from a `format_ref_record` record."""
+    end = 13 + record[12]
+    seq, ts = int.from_bytes(record[:5]), int.from_bytes(record[5:12])
+    return Seq(seq), Ts(ts), record[end:].decode(), record[13:end].hex()
 
 
 def get_generation_phase(chat: str) -> int:

@@ -12,7 +12,7 @@ from chatserver.loadtest import wire
 UPGRADE_TIMEOUT_S = 10
 
 
-class Connection(asyncio.Protocol, abc.ABC):
+class LoadConnection(asyncio.Protocol, abc.ABC):
     """Upgrades the connection, buffers incomplete frames and detects unexpected disconnects.
 
     A subclass handles frames in `read_frames` and the disconnect in `handle_close`.
@@ -105,6 +105,6 @@ async def probe_gateway(url: str) -> None:
     connection.close()
 
 
-class _Probe(Connection):
+class _Probe(LoadConnection):
     def read_frames(self, data: bytes) -> int:
         return len(data)

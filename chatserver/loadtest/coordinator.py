@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from chatserver.loadtest.histogram import Histogram, to_ms
-from chatserver.loadtest.plan import Plan
+from chatserver.loadtest.plan import LoadPlan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample
 from chatserver.process_runtime import make_parent_death_hook
 
@@ -83,7 +83,7 @@ class Totals:
 class Coordinator:
     """One load test run, with a worker process for each plan."""
 
-    def __init__(self, plans: Sequence[Plan], server: ServerMonitor | None = None) -> None:
+    def __init__(self, plans: Sequence[LoadPlan], server: ServerMonitor | None = None) -> None:
         self.plans = plans
         self.totals = Totals()
         self.chats: dict[str, int] = {}

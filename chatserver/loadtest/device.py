@@ -18,7 +18,7 @@ import msgspec
 from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.delivery_checker import ReceivedSeqs, encode_key
-from chatserver.loadtest.device_connection import DeviceConnection, Refused
+from chatserver.loadtest.device_connection import DeviceConnection, HelloRefused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
@@ -43,7 +43,7 @@ class PendingSend(msgspec.Struct):
     attempts: int = 0
 
 
-class Device:
+class LoadDevice:
     """A user's only device. `index` is the user's number."""
 
     def __init__(self, state: WorkerState, index: int) -> None:
@@ -134,7 +134,7 @@ class Device:
         while not self.state.is_over and self._link is None:
             try:
                 await self._connect(due_us)
-            except Refused as exc:
+            except HelloRefused as exc:
                 if not exc.is_temporary:
                     self.state.fatal = f"{self.user} was refused: {exc}"
                     return

@@ -8,13 +8,13 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 
 from chatserver.loadtest import frame_reader, wire
-from chatserver.loadtest.connection import Connection
+from chatserver.loadtest.connection import LoadConnection
 from chatserver.protocol.frames import SUBPROTOCOL
 
 HELLO_S: Final = 15.0
 
 
-class Refused(Exception):
+class HelloRefused(Exception):
     """The server responded to `hello` with `error` or `bye` instead of `welcome`."""
 
     def __init__(self, text: str, *, is_temporary: bool, retry_after_s: float | None) -> None:
@@ -35,7 +35,7 @@ class ConnectionOwner(Protocol):
     def handle_link_close(self, link: DeviceConnection) -> None: ...
 
 
-class DeviceConnection(Connection):
+class DeviceConnection(LoadConnection):
     """Passes each frame that follows `welcome` to the owner, and then the disconnect."""
 
     def __init__(self, owner: ConnectionOwner) -> None:
@@ -114,7 +114,9 @@ class DeviceConnection(Connection):
         elif isinstance(frame, frame_reader.Refusal):
             wait_s = frame.retry_after_ms / 1000
             text = f"{frame.code}: {frame.message}"
-            welcome.set_exception(Refused(text, is_temporary=frame.temporary, retry_after_s=wait_s))
+            welcome.set_exception(
+                HelloRefused(text, is_temporary=frame.temporary, retry_after_s=wait_s)
+            )
         elif isinstance(frame, frame_reader.Bye):
             self._bye = frame
 
@@ -126,7 +128,7 @@ class DeviceConnection(Connection):
             else:
                 wait_s = None if bye.retry_after_ms is None else bye.retry_after_ms / 1000
                 self._welcome.set_exception(
-                    Refused(bye.reason, is_temporary=bye.code < 3500, retry_after_s=wait_s)
+                    HelloRefused(bye.reason, is_temporary=bye.code < 3500, retry_after_s=wait_s)
                 )
         if self._is_started and not is_expected:
             self._owner.handle_link_close(self)

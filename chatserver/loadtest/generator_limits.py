@@ -8,14 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from chatserver.loadtest.coordinator import Coordinator, open_stubs
-from chatserver.loadtest.plan import Plan
+from chatserver.loadtest.plan import LoadPlan
 
 WINDOW_MAX: Final = 64  # concurrent actions of each process
 SETTLE_S: Final = 5.0
 CONNECTS_PER_S: Final = 5000.0
 
 
-async def measure_ceiling(plans: Sequence[Plan], seconds: float) -> dict[str, Any]:
+async def measure_ceiling(plans: Sequence[LoadPlan], seconds: float) -> dict[str, Any]:
     """Return the actions per second in a closed loop, and the CPU cost per action.
 
     Each process has its own stub server. With fewer than two cores per process, the real maximum is

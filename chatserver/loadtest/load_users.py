@@ -14,9 +14,9 @@ import msgspec
 from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader
 from chatserver.loadtest.delivery_checker import ChatRecord, ReceivedSeqs
-from chatserver.loadtest.device import Device
+from chatserver.loadtest.device import LoadDevice
 from chatserver.loadtest.frame_reader import ReceivedFrame
-from chatserver.loadtest.plan import Plan, split_groups
+from chatserver.loadtest.plan import LoadPlan, split_groups
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 from chatserver.task_groups import map_concurrently
 
@@ -35,26 +35,26 @@ class SetupFailed(Exception):
     """The load cannot start; the message states the cause."""
 
 
-class Chat(msgspec.Struct, frozen=True):
+class LoadTestChat(msgspec.Struct, frozen=True):
     """A chat of this run. `members[0]` has opened it."""
 
     id: str
-    members: Sequence[Device]
+    members: Sequence[LoadDevice]
 
 
 class LoadUsers:
     """All devices of this process. `run_action` runs a random action."""
 
-    def __init__(self, plan: Plan, state: WorkerState) -> None:
+    def __init__(self, plan: LoadPlan, state: WorkerState) -> None:
         self._plan, self._state = plan, state
         self._chance = random.Random(f"{plan.seed}-{plan.first_user}")  # noqa: S311  not a secret
         first = plan.first_user
-        self.devices = [Device(state, n) for n in range(first, first + plan.users)]
-        self.chats: dict[str, list[Chat]] = {}
-        self._weights: list[tuple[float, list[Chat]]] = []
+        self.devices = [LoadDevice(state, n) for n in range(first, first + plan.users)]
+        self.chats: dict[str, list[LoadTestChat]] = {}
+        self._weights: list[tuple[float, list[LoadTestChat]]] = []
         self._arrived = 0
         self._storms = 0
-        self._all: list[Chat] = []
+        self._all: list[LoadTestChat] = []
 
     async def set_up(self) -> None:
         """Connect all devices and open the chats; wait until all members have their chats.
@@ -120,7 +120,7 @@ class LoadUsers:
             device.start_connecting(get_now_us())
         await self._wait_until(lambda: all(user_device.is_live for user_device in self.devices))
 
-    async def _open(self, kind: str, group: range) -> Chat:
+    async def _open(self, kind: str, group: range) -> LoadTestChat:
         """Open a chat, and wait until each member has received its first message."""
         members = [self.devices[n] for n in group]
         run, first = self._plan.run, members[0]
@@ -151,11 +151,11 @@ class LoadUsers:
         )
         book = self._state.records[chat] = ChatRecord(chat, len(members), self._state.findings)
         book.base = ack.seq
-        return Chat(chat, members)
+        return LoadTestChat(chat, members)
 
     async def _send_request(
         self,
-        device: Device,
+        device: LoadDevice,
         expected: type[ReceivedFrame] | tuple[type[ReceivedFrame], ...],
         **fields: Any,
     ) -> ReceivedFrame:
@@ -204,7 +204,7 @@ class LoadUsers:
             device.abort()
             device.start_connecting(due_us)
 
-    def _pick_chat(self) -> Chat:
+    def _pick_chat(self) -> LoadTestChat:
         shares = [weight for weight, _ in self._weights]
         return self._pick(self._chance.choices(self._weights, shares)[0][1])
 

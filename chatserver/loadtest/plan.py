@@ -94,7 +94,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 }
 
 
-class Plan(msgspec.Struct, frozen=True):
+class LoadPlan(msgspec.Struct, frozen=True):
     """The work of one worker process. Its users are numbered from `first_user`."""
 
     run: str

@@ -30,7 +30,7 @@ _FIRST_TS: Final = 1_700_000_000_000_000
 Fault = Callable[[str, int, bytes], list[bytes]]
 
 
-class Request(msgspec.Struct, gc=False):
+class StubRequest(msgspec.Struct, gc=False):
     """Any request, reduced to the fields that the stub uses."""
 
     type: str
@@ -118,7 +118,7 @@ class Stub(asyncio.Protocol):
             if start + size > end:
                 break
             if data[pos] == wire.TEXT:
-                self._handle(msgspec.json.decode(data[start : start + size], type=Request))
+                self._handle(msgspec.json.decode(data[start : start + size], type=StubRequest))
             elif data[pos] == wire.PING:
                 payload = data[start : start + size]
                 self.output.append(bytes((wire.PONG, len(payload))) + payload)
@@ -137,7 +137,7 @@ class Stub(asyncio.Protocol):
     def _reply(self, **fields: Any) -> None:
         self.output.append(encode_frame(msgspec.json.encode(fields)))
 
-    def _handle(self, request: Request) -> None:
+    def _handle(self, request: StubRequest) -> None:
         match request.type:
             case "hello":
                 self._handle_hello(request)
@@ -153,7 +153,7 @@ class Stub(asyncio.Protocol):
             case "history":
                 self._handle_history(request)
 
-    def _handle_hello(self, request: Request) -> None:
+    def _handle_hello(self, request: StubRequest) -> None:
         self.user = request.device.removesuffix("-d")
         self._state.live[self.user] = self
         inbox = self._state.inboxes.setdefault(self.user, [])
@@ -165,12 +165,12 @@ class Stub(asyncio.Protocol):
             begin = request.cursor.seq
             self.output.extend(encode_event(n, e) for n, e in enumerate(inbox[begin:], begin + 1))
 
-    def _open_chat(self, request: Request, chat: str, others: list[str]) -> None:
+    def _open_chat(self, request: StubRequest, chat: str, others: list[str]) -> None:
         self._state.members[chat] = [self.user, *others]
         self._state.logs[chat] = []
         self._reply(type="ok", id=request.id, chat={"chat": chat})
 
-    def _handle_send(self, request: Request) -> None:
+    def _handle_send(self, request: StubRequest) -> None:
         state, name = self._state, (self.user, request.ref)
         ack = state.refs.get(name)
         if ack is None:
@@ -200,7 +200,7 @@ class Stub(asyncio.Protocol):
         position = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": ack is not None}
         self._reply(type="ack", id=request.id, ref=request.ref, **position, durability="hot")
 
-    def _handle_history(self, request: Request) -> None:
+    def _handle_history(self, request: StubRequest) -> None:
         log = self._state.logs[request.chat]
         if request.before is not None:
             end = min(request.before - 1, len(log))

@@ -32,7 +32,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.loadtest.arrival_schedule import Pacer, iter_arrivals
 from chatserver.loadtest.load_users import LoadUsers, SetupFailed
-from chatserver.loadtest.plan import Plan
+from chatserver.loadtest.plan import LoadPlan
 from chatserver.loadtest.wire import parse_address
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
@@ -43,8 +43,8 @@ LINE_BYTES_MAX: Final = 65_536
 ReportSecond = Callable[[dict[str, Any]], None]
 
 
-class Worker:
-    def __init__(self, plan: Plan) -> None:
+class LoadWorker:
+    def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
         auth = Auth(
             secret=SecretStr(plan.secret),
@@ -187,7 +187,7 @@ async def _open_input() -> asyncio.StreamReader:
 
 async def run() -> None:
     orders = await _open_input()
-    worker = Worker(msgspec.json.decode(await orders.readline(), type=Plan))
+    worker = LoadWorker(msgspec.json.decode(await orders.readline(), type=LoadPlan))
     try:
         ready = await worker.set_up()
     except SetupFailed as exc:

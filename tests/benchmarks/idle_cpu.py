@@ -21,7 +21,7 @@ import click
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from chatserver.dev.process_plan import Plan, Ports
+from chatserver.dev.process_plan import Ports, ProcessPlan
 from chatserver.dev.servers import HOST, Server
 from tests.benchmarks.support import harness
 from tests.benchmarks.support.harness import Bench, Figures, benchmark
@@ -36,7 +36,7 @@ def dev_settings(folder: Path, s3_port: int, partitions: int) -> dict[str, str]:
     """Return the settings of `chatserver dev` that the stack does not set."""
     page, gateway, redis, dynamodb = (free_port() for _ in range(4))
     ports = Ports(page=page, gateway=gateway, redis=redis, dynamodb=dynamodb, s3=s3_port)
-    plan = Plan(folder, ports, secret="0" * 64)
+    plan = ProcessPlan(folder, ports, secret="0" * 64)
     own = ("CHAT_REDIS_", "CHAT_WARM_", "CHAT_AUTH_", "CHAT_GATEWAY_", "CHAT_TELEMETRY_")
     shared = {name: text for name, text in plan.settings().items() if not name.startswith(own)}
     return {**shared, "CHAT_REDIS_PARTITIONS": str(partitions)}

@@ -23,7 +23,7 @@ from chatserver.errors import BadRequest, ChatError
 from chatserver.features.accounts import search_words
 from chatserver.features.attachments import file_types
 from chatserver.features.attachments import model as attachments
-from chatserver.features.push import mentions
+from chatserver.features.push import model as push
 from chatserver.features.search import query as search_query
 from chatserver.features.search.frames import QUERY_CHARS_MAX
 from chatserver.features.search.query import parse_query
@@ -68,7 +68,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "file name": attachments.parse_file_name,
     "file type": file_types.parse_type,
     "file checksum": attachments.parse_checksum,
-    "mentions": mentions.find_mentions,
+    "mentions": push.find_mentions,
     "search query": lambda value: parse_query(value[:QUERY_CHARS_MAX], "ann"),
     "search phrases": lambda value: parse_query(
         " ".join(f'"{value[start : start + 31]}"' for start in range(0, 480, 32)), "ann"
@@ -103,7 +103,7 @@ def patterns() -> dict[str, re.Pattern[str]]:
     """Return the regular expressions that are applied to user input."""
     found = {}
     for module in (
-        api_keys, attachments, emoji, file_types, idempotency, ids, logs, mentions,
+        api_keys, attachments, emoji, file_types, idempotency, ids, logs, push,
         refresh_token_format, search_query, search_words, text_validation,
     ):  # fmt: skip
         for name, value in vars(module).items():

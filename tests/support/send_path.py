@@ -29,7 +29,7 @@ from websockets.speedups import apply_mask
 from chatserver.config import Auth, Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, GatewayId, Seq, UserId
-from chatserver.domain.messages import format_place
+from chatserver.domain.messages import format_ref_record
 from chatserver.gateway.process.wiring import GatewayProcess
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.transport.connection import Connection, Phase
@@ -287,7 +287,7 @@ def make_reply(world: World, rng: random.Random, call: bytes) -> list[Any]:
                     count += 1
                     reply += [1, *pair.place()]
                 case "known":
-                    reply += [3, format_place(1, TS, "m" * 26, rng.choice(["", "00000000"]))]
+                    reply += [3, format_ref_record(1, TS, "m" * 26, rng.choice(["", "00000000"]))]
                 case "full":
                     reply.append(6)
                 case "chat_full":

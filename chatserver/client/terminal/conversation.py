@@ -15,7 +15,7 @@ import msgspec
 from chatserver.client import events
 from chatserver.client.calls import HistoryPage
 from chatserver.client.chat import Chat
-from chatserver.client.outbox import OutboxEntry, Stage
+from chatserver.client.outbox import OutboxEntry, OutboxStage
 from chatserver.protocol.frames import Attachment
 
 
@@ -29,7 +29,7 @@ class Mark(enum.Enum):
     FAILED = "failed"
 
 
-class Line(msgspec.Struct, frozen=True):
+class ConversationLine(msgspec.Struct, frozen=True):
     """A message to show.
 
     `mark` and `note` are set only for the user's own messages; `note` is the reason why one
@@ -54,7 +54,7 @@ class Conversation:
         self.has_older = False
         self._operations: Callable[[], Sequence[OutboxEntry]] = list
         self._drafts: list[str] = []  # messages that the user wrote before the chat was loaded
-        self._failed: list[Line] = []
+        self._failed: list[ConversationLine] = []
         self._bodies: dict[str, str] = {}  # ref → body, until the message is acked or refused
         self._stored_upto = 0
 
@@ -71,7 +71,9 @@ class Conversation:
     @property
     def is_all_acked(self) -> bool:
         waiting = [
-            operation for operation in self._operations() if operation.stage is not Stage.ACKED
+            operation
+            for operation in self._operations()
+            if operation.stage is not OutboxStage.ACKED
         ]
         return not self._drafts and not waiting
 
@@ -110,7 +112,9 @@ class Conversation:
                 self._stored_upto = 0  # a new epoch can assign these seqs to other messages
             case events.Refused(ref, chat, error) if chat == name and ref in self._bodies:
                 body = self._bodies.pop(ref)
-                self._failed.append(Line(self.user, body, None, Mark.FAILED, error.message))
+                self._failed.append(
+                    ConversationLine(self.user, body, None, Mark.FAILED, error.message)
+                )
             case _:
                 pass
 
@@ -120,28 +124,28 @@ class Conversation:
         if page.tier != "hot" and page.entries:
             self._stored_upto = max(self._stored_upto, page.entries[0].seq)
 
-    def build_lines(self, now_s: float | None = None) -> list[Line]:
+    def build_lines(self, now_s: float | None = None) -> list[ConversationLine]:
         """Return the lines to show, oldest first; messages without a seq come last."""
-        placed: dict[int, Line] = {}
-        waiting: list[Line] = []
+        placed: dict[int, ConversationLine] = {}
+        waiting: list[ConversationLine] = []
         for operation in self._operations():
             if operation.fields["type"] != "send":
                 continue
             body = operation.fields["body"] or "[file]"
-            if operation.stage is Stage.ACKED:  # show it even before its event arrives
-                placed[operation.seq] = Line(
+            if operation.stage is OutboxStage.ACKED:  # show it even before its event arrives
+                placed[operation.seq] = ConversationLine(
                     self.user, body, operation.ts, self._get_mark(operation.seq)
                 )
             else:
-                waiting.append(Line(self.user, body, None, Mark.SENDING))
+                waiting.append(ConversationLine(self.user, body, None, Mark.SENDING))
         for message in [] if self.chat is None else self.chat.log.messages(now_s):
             if not message.deleted:
                 mark = self._get_mark(message.seq) if message.sender == self.user else None
                 body = " ".join(filter(None, [message.body, *map(_describe, message.attachments)]))
-                placed[message.seq] = Line(message.sender, body, message.ts, mark)
+                placed[message.seq] = ConversationLine(message.sender, body, message.ts, mark)
             else:
                 placed.pop(message.seq, None)
-        drafts = [Line(self.user, body, None, Mark.SENDING) for body in self._drafts]
+        drafts = [ConversationLine(self.user, body, None, Mark.SENDING) for body in self._drafts]
         return [line for _, line in sorted(placed.items())] + self._failed + waiting + drafts
 
     def _get_mark(self, seq: int) -> Mark:

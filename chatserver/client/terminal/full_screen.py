@@ -16,7 +16,12 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from chatserver.client.terminal.commands import HelpText
-from chatserver.client.terminal.conversation import Conversation, Line, Mark, format_local_time
+from chatserver.client.terminal.conversation import (
+    Conversation,
+    ConversationLine,
+    Mark,
+    format_local_time,
+)
 from chatserver.client.terminal.conversation_link import (
     MakeLink,
     SearchReport,
@@ -168,7 +173,7 @@ def split_messages(text: str) -> list[str]:
     return [line[:CHARS_MAX] for line in lines if line.strip()]
 
 
-def _render_message(line: Line) -> Text:
+def _render_message(line: ConversationLine) -> Text:
     when = "     " if line.ts is None else format_local_time(line.ts, "%H:%M")
     text = Text.assemble(
         (f"{when} ", "dim"),

@@ -21,7 +21,12 @@ from typing import TextIO
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.commands import HelpText
-from chatserver.client.terminal.conversation import Conversation, Line, Mark, format_local_time
+from chatserver.client.terminal.conversation import (
+    Conversation,
+    ConversationLine,
+    Mark,
+    format_local_time,
+)
 from chatserver.client.terminal.conversation_link import (
     ConversationLink,
     MakeLink,
@@ -128,7 +133,7 @@ class PipeChat:
         self._out.flush()
         self._link.mark_read()
 
-    def _write_status(self, lines: list[Line]) -> None:
+    def _write_status(self, lines: list[ConversationLine]) -> None:
         """Report that all messages sent so far are stored or read."""
         own = [line for line in lines if line.mark is not None and line.ts is not None]
         if not own:

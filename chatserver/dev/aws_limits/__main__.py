@@ -10,13 +10,13 @@ import click
 
 from chatserver.command_options import with_options, with_options_of
 from chatserver.dev.aws_limits.proxy import LimitsProxy
-from chatserver.dev.aws_limits.rules import Limits
+from chatserver.dev.aws_limits.rules import AwsLimits
 from chatserver.process_runtime import run
 
 
 @click.command()
 @with_options
-@with_options_of(Limits)
+@with_options_of(AwsLimits)
 def main(
     *,
     target: Annotated[int, "Port of the DynamoDB server."],
@@ -24,7 +24,7 @@ def main(
     **limits: Any,
 ) -> None:
     """Serve the DynamoDB API in front of a local server, with AWS limits."""
-    run(_serve(LimitsProxy(target, Limits(**limits), port)))
+    run(_serve(LimitsProxy(target, AwsLimits(**limits), port)))
 
 
 async def _serve(proxy: LimitsProxy) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from chatserver.dev.aws_limits.accounting import Response
-from chatserver.dev.aws_limits.rules import Limits, Rules
+from chatserver.dev.aws_limits.rules import AwsLimits, Rules
 
 HOST: Final = "127.0.0.1"
 BODY_BYTES_MAX: Final = 17_000_000  # maximum bytes of a request body; AWS allows 16 MB
@@ -33,8 +33,8 @@ _decode = msgspec.json.Decoder().decode
 class LimitsProxy:
     """A proxy that listens on a loopback port. Use it as an async context manager."""
 
-    def __init__(self, target_port: int, limits: Limits | None = None, port: int = 0) -> None:
-        self.rules = Rules(limits or Limits())
+    def __init__(self, target_port: int, limits: AwsLimits | None = None, port: int = 0) -> None:
+        self.rules = Rules(limits or AwsLimits())
         self._target = f"http://{HOST}:{target_port}/"
         self._port = port
         self._numbers = itertools.count(1)

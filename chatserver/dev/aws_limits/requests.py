@@ -145,7 +145,7 @@ def list_actions(operation: str, body: Mapping[str, Any]) -> list[Action]:
     return []
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request is refused; `code` and `body` are the error response."""
 
     def __init__(self, code: str, message: str, **fields: Any) -> None:
@@ -154,17 +154,17 @@ class Refused(Exception):
         self.body = {"__type": _PREFIX + code, "message": message, **fields}
 
 
-def make_throttling_error() -> Refused:
+def make_throttling_error() -> RequestRefused:
     """Return the error for a request that exceeds the limit of a partition."""
-    return Refused("ProvisionedThroughputExceededException", THROUGHPUT)
+    return RequestRefused("ProvisionedThroughputExceededException", THROUGHPUT)
 
 
-def make_conflict_error() -> Refused:
+def make_conflict_error() -> RequestRefused:
     """Return the error for a single write while a transaction runs on its item."""
-    return Refused("TransactionConflictException", _CONFLICT)
+    return RequestRefused("TransactionConflictException", _CONFLICT)
 
 
-def make_cancellation_error(code: str, refused: Sequence[bool]) -> Refused:
+def make_cancellation_error(code: str, refused: Sequence[bool]) -> RequestRefused:
     """Return the error for a transaction; `code` is the reason for the `refused` actions."""
     message = THROUGHPUT if code == "ProvisionedThroughputExceeded" else _CONFLICT
     reasons = [
@@ -175,4 +175,4 @@ def make_cancellation_error(code: str, refused: Sequence[bool]) -> Refused:
         "Transaction cancelled, please refer cancellation reasons for specific reasons "
         f"[{', '.join(reason['Code'] for reason in reasons)}]"
     )
-    return Refused("TransactionCanceledException", text, CancellationReasons=reasons)
+    return RequestRefused("TransactionCanceledException", text, CancellationReasons=reasons)

@@ -48,7 +48,7 @@ from chatserver.dev.aws_limits.requests import (
     SINGLE_WRITES,
     Action,
     ItemKey,
-    Refused,
+    RequestRefused,
     TableInfo,
     list_actions,
     make_cancellation_error,
@@ -67,7 +67,7 @@ _READS_MAX: Final = 100  # maximum keys per BatchGetItem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class AwsLimits:
     """Limits and delays. The defaults are AWS's limits and typical delays."""
 
     write_units: Annotated[float, "Maximum write units per partition and second."] = 1000.0
@@ -87,7 +87,7 @@ async def sleep_until(time_s: float) -> None:
 class Rules:
     """Handles the requests of all connections."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: AwsLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.refusals: collections.Counter[str] = collections.Counter()
         self._random = random.Random(limits.seed)  # noqa: S311  repeatable, no secret
@@ -112,7 +112,7 @@ class Rules:
                 response = await self._query(operation, body, call)
             else:
                 response = await self._handle_items(operation, body, call)
-        except Refused as refused:
+        except RequestRefused as refused:
             self.refusals[refused.code] += 1
             return 400, refused.body
         if response[0] == 200:

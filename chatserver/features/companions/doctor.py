@@ -7,11 +7,11 @@ from typing import Final
 from chatserver.config import Settings
 from chatserver.extras import describe_missing, is_installed
 from chatserver.features.companions.settings import Companions
-from chatserver.operations.doctor.model import Check, Finding
+from chatserver.operations.doctor.model import DoctorCheck, DoctorFinding
 from chatserver.operations.doctor.settings_checks import STORE, check_connection, make_problem
 
 
-async def check_companions(settings: Settings) -> list[Finding]:
+async def check_companions(settings: Settings) -> list[DoctorFinding]:
     """Check the library and the URL of the OpenAI API, if there is a key for it."""
     companions = settings.get(Companions)
     if not companions.openai_key.get_secret_value():
@@ -21,4 +21,4 @@ async def check_companions(settings: Settings) -> list[Finding]:
     return [await check_connection("companions.openai_url", companions.openai_url)]
 
 
-CHECKS: Final = (Check(STORE, ("companions",), check_companions),)
+CHECKS: Final = (DoctorCheck(STORE, ("companions",), check_companions),)

@@ -7,7 +7,7 @@ from typing import Final
 from chatserver.config import Settings
 from chatserver.errors import ChatError
 from chatserver.features.webhooks.settings import Webhooks
-from chatserver.operations.doctor.model import Check, Finding
+from chatserver.operations.doctor.model import DoctorCheck, DoctorFinding
 from chatserver.operations.doctor.settings_checks import (
     CHECK_NETWORK,
     CONNECT_S_MAX,
@@ -16,7 +16,7 @@ from chatserver.operations.doctor.settings_checks import (
 )
 
 
-async def check_webhooks(settings: Settings) -> list[Finding]:
+async def check_webhooks(settings: Settings) -> list[DoctorFinding]:
     """Check that the webhook URLs respond, with any status, to a GET request."""
     from chatserver.outbound.http_client import open_outbound
 
@@ -33,8 +33,8 @@ async def check_webhooks(settings: Settings) -> list[Finding]:
         except ChatError as exc:
             findings.append(make_problem(f"webhooks.{name}", exc.message, CHECK_NETWORK))
         else:
-            findings.append(Finding(STORE, "ok", f"webhooks.{name} responds"))
+            findings.append(DoctorFinding(STORE, "ok", f"webhooks.{name} responds"))
     return findings
 
 
-CHECKS: Final = (Check(STORE, ("webhooks", "outbound"), check_webhooks),)
+CHECKS: Final = (DoctorCheck(STORE, ("webhooks", "outbound"), check_webhooks),)

@@ -86,13 +86,13 @@ class Channel:
 
     def mark_caught_up(self) -> None:
         """Move the sessions whose position is the channel's `seq` to `caught_up`."""
-        for session, place in list(self.positions.items()):
-            if place == self.seq:
+        for session, position in list(self.positions.items()):
+            if position == self.seq:
                 del self.positions[session]
                 self.caught_up[session] = None
 
 
-class ChannelPlace(NamedTuple):
+class ChannelStart(NamedTuple):
     """A channel, the last chat seq sent to a session, and the chat seq at which the user joined."""
 
     channel: Channel
@@ -103,7 +103,7 @@ class ChannelPlace(NamedTuple):
 class LargeChatPositions(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
-    places: list[ChannelPlace]
+    starts: list[ChannelStart]
     # For chats without a channel: the last seq that the device has, and whether the server has
     # checked it. An unchecked seq may be below the start of the large-chat period.
     remembered: dict[ChatId, tuple[Seq, bool]]
@@ -113,8 +113,8 @@ class LargeChatPositions(NamedTuple):
     @property
     def large(self) -> list[frames.LargeChat]:
         """The user's large chats, each with a seq; the session receives only entries after it."""
-        places = {place.channel.chat: place.after for place in self.places}
-        return [frames.LargeChat(*place) for place in (places | self.closed).items()]
+        seqs = {start.channel.chat: start.after for start in self.starts}
+        return [frames.LargeChat(*each) for each in (seqs | self.closed).items()]
 
 
 class LargeChatTransition(NamedTuple):
@@ -169,6 +169,6 @@ def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
     return None
 
 
-def is_leaving(session: ChannelReader, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
-    """Return whether the entry at chat seq `place` + 1 removes the session's user."""
-    return any(e.seq == place + 1 and find_removed_user(e.body) == session.user for e in entries)
+def is_leaving(session: ChannelReader, position: Seq, entries: Sequence[ChannelEntry]) -> bool:
+    """Return whether the entry at chat seq `position` + 1 removes the session's user."""
+    return any(e.seq == position + 1 and find_removed_user(e.body) == session.user for e in entries)

@@ -27,8 +27,8 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.gateway.delivery.large_chat_channel import (
     Channel,
-    ChannelPlace,
     ChannelReader,
+    ChannelStart,
     LargeChatPositions,
     LargeChatTransition,
     find_removed_user,
@@ -69,7 +69,7 @@ class LargeChatDelivery:
         self._channels: dict[ChatId, Channel] = {}
         self._channels_by_session: dict[ChannelReader, dict[ChatId, Channel]] = {}
         # Positions in chats without a channel; see `LargeChatPositions.remembered`.
-        self._places: dict[ChannelReader, dict[ChatId, tuple[Seq, bool]]] = {}
+        self._remembered: dict[ChannelReader, dict[ChatId, tuple[Seq, bool]]] = {}
 
     # attach and detach
 
@@ -87,27 +87,27 @@ class LargeChatDelivery:
         Raises:
             Unavailable: Redis does not respond.
         """
-        places = await self._subscriptions.list_large(user)
-        wanted = [c for c, place in places.items() if place.until is None and place.notice <= start]
+        chats = await self._subscriptions.list_large(user)
+        current = [c for c, each in chats.items() if each.until is None and each.notice <= start]
         positions = LargeChatPositions(
             [], {chat: (Seq(seq), False) for chat, seq in _parse_known(known_seqs)}, {}
         )
-        for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
+        for chat, head in zip(current, await self._listen(current, user), strict=True):
             if head is None:
                 known_seq = (known_seqs or {}).get(chat, 0)
-                positions.closed[chat] = Seq(max(known_seq, places[chat].since))
+                positions.closed[chat] = Seq(max(known_seq, chats[chat].since))
                 continue
             previous = (known_seqs or {}).get(chat, head.seq)
             if previous > head.seq:
                 positions.closed[chat] = head.seq  # the device has a seq from another epoch
                 continue
-            place = Seq(max(previous, places[chat].since, head.joined - 1))
+            position = Seq(max(previous, chats[chat].since, head.joined - 1))
             if head.joined and head.large:
                 positions.remembered.pop(chat, None)
                 channel = self._get_or_create_channel(chat, head)
-                positions.places.append(ChannelPlace(channel, place, head.joined))
+                positions.starts.append(ChannelStart(channel, position, head.joined))
             else:
-                positions.remembered[chat] = (place, True)  # `finish` sends entries above `place`
+                positions.remembered[chat] = (position, True)  # `finish` sends what is above it
         return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
@@ -142,15 +142,15 @@ class LargeChatDelivery:
 
     def enter(self, session: ChannelReader, positions: LargeChatPositions) -> None:
         """Attach the session to its large chats, and send the entries above its positions."""
-        self._places.setdefault(session, {}).update(positions.remembered)
-        for place in positions.places:
-            self.attach(session, place)
+        self._remembered.setdefault(session, {}).update(positions.remembered)
+        for start in positions.starts:
+            self.attach(session, start)
         for chat in positions.closed:
             session.recover_chat(chat)
 
-    def attach(self, session: ChannelReader, place: ChannelPlace) -> None:
+    def attach(self, session: ChannelReader, start: ChannelStart) -> None:
         """Send the session every entry above its position, then each new entry."""
-        channel, after, first = place
+        channel, after, first = start
         chats = self._channels_by_session.setdefault(session, {})
         if channel.chat in chats:
             return
@@ -161,7 +161,7 @@ class LargeChatDelivery:
                 session.recover_chat(channel.chat)
             return
         channel = current
-        self._places.get(session, {}).pop(channel.chat, None)
+        self._remembered.get(session, {}).pop(channel.chat, None)
         chats[channel.chat] = channel
         channel.firsts[session] = first
         if after == channel.seq:
@@ -173,7 +173,7 @@ class LargeChatDelivery:
         else:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
-    async def find_again(self, session: ChannelReader, chat: ChatId) -> ChannelPlace | None:
+    async def find_again(self, session: ChannelReader, chat: ChatId) -> ChannelStart | None:
         """Return where delivery of a chat to a session resumes; None if it must not resume.
 
         Raises:
@@ -186,16 +186,16 @@ class LargeChatDelivery:
             except NotFound:
                 return None
             (head,) = await self._subscriptions.subscribe([chat], session.user)
-        place = await self._subscriptions.find_large(session.user, chat)
-        if not head.joined or not head.large or (place is not None and place.until is not None):
+        large = await self._subscriptions.find_large(session.user, chat)
+        if not head.joined or not head.large or (large is not None and large.until is not None):
             return None  # not a member, or the chat's entries are in the inbox
-        return ChannelPlace(self._get_or_create_channel(chat, head), head.seq, head.joined)
+        return ChannelStart(self._get_or_create_channel(chat, head), head.seq, head.joined)
 
-    def list_places(self, session: ChannelReader) -> list[frames.LargeChat]:
+    def list_positions(self, session: ChannelReader) -> list[frames.LargeChat]:
         """Return the session's large chats, each with the last chat seq sent to it."""
         chats = self._channels_by_session.get(session, {}).items()
-        places = ((chat, channel.get_position(session)) for chat, channel in chats)
-        return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
+        positions = ((chat, channel.get_position(session)) for chat, channel in chats)
+        return [frames.LargeChat(chat, seq) for chat, seq in positions if seq is not None]
 
     async def begin(self, session: ChannelReader, chat: ChatId, since: Seq, notice: Seq) -> None:
         """Deliver entries above `since` from the chat's log, as inbox event `notice` announced."""
@@ -204,8 +204,8 @@ class LargeChatDelivery:
         self._set_position(session, chat, since)
         epoch = self._device_epoch()
         try:
-            place = await self._subscriptions.find_large(session.user, chat)
-            if place is None or place.notice != notice or place.until is not None:
+            large = await self._subscriptions.find_large(session.user, chat)
+            if large is None or large.notice != notice or large.until is not None:
                 return  # The chat has become small since; `finish` handles that inbox event.
             (head,) = await self._listen([chat], session.user)
         except ChatError as exc:
@@ -216,9 +216,9 @@ class LargeChatDelivery:
             return
         if head is None:
             session.recover_chat(chat)
-        elif head.joined and head.large and session in self._places:
-            place_now = ChannelPlace(self._get_or_create_channel(chat, head), since, head.joined)
-            self.attach(session, place_now)
+        elif head.joined and head.large and session in self._remembered:
+            start = ChannelStart(self._get_or_create_channel(chat, head), since, head.joined)
+            self.attach(session, start)
 
     async def finish(
         self, session: ChannelReader, transition: LargeChatTransition, notice: Seq
@@ -237,37 +237,37 @@ class LargeChatDelivery:
             if position is not None and position > upto:
                 return  # An old notice: the session attached after its user had joined again.
             self._detach_one(session, channel, channel.seq if position is None else position)
-        places = self._places.get(session, {})
-        previous = places.get(chat)
+        remembered = self._remembered.get(session, {})
+        previous = remembered.get(chat)
         if previous is None or not previous[1]:
             since = await self._subscriptions.find_since(session.user, chat, notice)
             if previous is None and (transition.is_removal if since is None else since >= upto):
                 return  # Nothing is missing: the chat was small, or had no entries while large.
             if previous is None or since is None:
-                places.pop(chat, None)
+                remembered.pop(chat, None)
                 session.recover_chat(chat)
                 return
             previous = max(previous[0], since), True
-        place = previous[0]
-        while place < upto and session in self._places:
-            self._set_position(session, chat, place)
+        position = previous[0]
+        while position < upto and session in self._remembered:
+            self._set_position(session, chat, position)
             await session.wait_for_room()
-            limit = min(PAGE, upto - place)
-            entries = await self._chat_log.list_for(session.user, chat, place, limit)
-            if session not in self._places or self._device_epoch() != epoch:
+            limit = min(PAGE, upto - position)
+            entries = await self._chat_log.list_for(session.user, chat, position, limit)
+            if session not in self._remembered or self._device_epoch() != epoch:
                 return
-            if not entries or entries[0].seq != place + 1:
+            if not entries or entries[0].seq != position + 1:
                 session.recover_chat(chat)
                 break
-            place = self._send_page(session, place, entries, upto)
-        places.pop(chat, None)
+            position = self._send_page(session, position, entries, upto)
+        remembered.pop(chat, None)
 
     def detach(self, session: ChannelReader) -> None:
         """Stop all large-chat delivery to the session."""
         for channel in self._channels_by_session.pop(session, {}).values():
             channel.drop(session)
             self._drop_if_empty(channel)
-        self._places.pop(session, None)
+        self._remembered.pop(session, None)
 
     def handle_epoch_change(self) -> None:
         """Detach all sessions; each gets no large-chat entries until its `reset` is sent."""
@@ -277,19 +277,19 @@ class LargeChatDelivery:
                 channel.positions.clear()
         self._channels.clear()
         self._channels_by_session.clear()
-        self._places.clear()
+        self._remembered.clear()
 
-    def _set_position(self, session: ChannelReader, chat: ChatId, place: Seq) -> None:
-        places = self._places.get(session)
-        if places is not None:
-            places[chat] = (place, True)
+    def _set_position(self, session: ChannelReader, chat: ChatId, position: Seq) -> None:
+        remembered = self._remembered.get(session)
+        if remembered is not None:
+            remembered[chat] = (position, True)
 
-    def _detach_one(self, session: ChannelReader, channel: Channel, place: Seq | None) -> None:
-        """Detach a session. `place` is the last chat seq sent to it; None if unknown."""
+    def _detach_one(self, session: ChannelReader, channel: Channel, position: Seq | None) -> None:
+        """Detach a session. `position` is the last chat seq sent to it; None if unknown."""
         channel.drop(session)
         self._channels_by_session.get(session, {}).pop(channel.chat, None)
-        if place is not None:
-            self._set_position(session, channel.chat, place)
+        if position is not None:
+            self._set_position(session, channel.chat, position)
         self._drop_if_empty(channel)
 
     def _drop_if_empty(self, channel: Channel) -> None:
@@ -406,13 +406,13 @@ class LargeChatDelivery:
         """Lower the head to `channel.seq`, the end of the log; recover the sessions above it."""
         channel.head = channel.seq
         self._detach_and_recover(
-            [s for s, place in channel.positions.items() if place > channel.seq], channel
+            [s for s, position in channel.positions.items() if position > channel.seq], channel
         )
 
     def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
         # Sessions below `channel.seq` still read the log; those at or above `upto` missed nothing.
-        missed = [s for s, place in channel.positions.items() if channel.seq < place < upto]
+        missed = [s for s, position in channel.positions.items() if channel.seq < position < upto]
         missed += channel.caught_up
         channel.seq = upto
         self._detach_and_recover(missed, channel)
@@ -439,40 +439,40 @@ class LargeChatDelivery:
         """Read the log for one session until it has caught up with the channel."""
         chat = channel.chat
         try:
-            while (place := channel.positions.get(session)) is not None:
-                if place >= channel.seq:
+            while (position := channel.positions.get(session)) is not None:
+                if position >= channel.seq:
                     channel.mark_caught_up()
                     return
                 await session.wait_for_room()
-                entries = await self._chat_log.list_for(session.user, chat, place, PAGE)
-                if channel.positions.get(session) != place:
+                entries = await self._chat_log.list_for(session.user, chat, position, PAGE)
+                if channel.positions.get(session) != position:
                     return
-                if not entries or entries[0].seq != place + 1:
+                if not entries or entries[0].seq != position + 1:
                     self._detach_and_recover([session], channel)
                     return
-                place = self._send_page(session, place, entries, channel.seq)
+                position = self._send_page(session, position, entries, channel.seq)
                 if session in channel.positions:
-                    channel.positions[session] = place
-                    if place < channel.seq and is_leaving(session, place, entries):
-                        self._detach_one(session, channel, place)
+                    channel.positions[session] = position
+                    if position < channel.seq and is_leaving(session, position, entries):
+                        self._detach_one(session, channel, position)
         except ChatError as exc:
             log.warning("channel.catch_up_stopped", chat=chat, error=exc.message)
             if session in channel.positions:
                 self._detach_and_recover([session], channel)
 
     def _send_page(
-        self, session: ChannelReader, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
+        self, session: ChannelReader, position: Seq, entries: Sequence[ChannelEntry], upto: Seq
     ) -> Seq:
-        """Send contiguous entries above chat seq `place`. Return the last seq sent.
+        """Send contiguous entries above chat seq `position`. Return the last seq sent.
 
         Stops at `upto`, or before the entry that removes the user.
         """
         for seq, body, *_ in entries:
-            if seq != place + 1 or seq > upto or find_removed_user(body) == session.user:
+            if seq != position + 1 or seq > upto or find_removed_user(body) == session.user:
                 break
             session.send_frame(self._encode_frame(body))
-            place = seq
-        return place
+            position = seq
+        return position
 
     # refresh
 

@@ -27,7 +27,7 @@ class StartFailed(Exception):
         self.is_wrong_setting = is_wrong_setting  # a retry would fail again
 
 
-class GatewayProcess:
+class GatewayChild:
     """A running child process, created by `start`. `ended` completes when the process exits."""
 
     def __init__(self, process: asyncio.subprocess.Process, ready_fd: int) -> None:

@@ -29,7 +29,7 @@ import structlog
 
 from chatserver.config import Settings, Telemetry
 from chatserver.errors import ConfigError, Unavailable
-from chatserver.gateway.process.child_process import GatewayProcess, StartFailed
+from chatserver.gateway.process.child_process import GatewayChild, StartFailed
 from chatserver.gateway.transport.listener import reserve_port
 
 log = structlog.get_logger()
@@ -49,7 +49,7 @@ class Slot:
         self.number = number
         self.first_ready = asyncio.Event()
         self._fleet = fleet
-        self._process: GatewayProcess | None = None
+        self._process: GatewayChild | None = None
         self._start_lock = asyncio.Lock()
         self._replaced = asyncio.Event()
 
@@ -127,7 +127,7 @@ class GatewayProcesses:
     def __init__(self, settings: Settings, count: int, port: int) -> None:
         self._settings = settings
         self._port = port
-        self._alive: set[GatewayProcess] = set()
+        self._alive: set[GatewayChild] = set()
         self._slots = [Slot(self, number) for number in range(count)]
         self._is_replacement_requested = asyncio.Event()
         self._stop = asyncio.Event()
@@ -186,7 +186,7 @@ class GatewayProcesses:
             else:
                 log.info("gateways.restarted")
 
-    async def start_process(self, number: int) -> GatewayProcess:
+    async def start_process(self, number: int) -> GatewayChild:
         """Start a process and return it once it is ready.
 
         Raises:
@@ -197,14 +197,14 @@ class GatewayProcesses:
         base = self._settings.telemetry.metrics_port
         if base is not None:
             env["CHAT_TELEMETRY_METRICS_PORT"] = str(base + number)
-        process = await GatewayProcess.start(argv, env)
+        process = await GatewayChild.start(argv, env)
         self._alive.add(process)
         process.ended.add_done_callback(lambda _: self._alive.discard(process))
         await process.wait_ready(READY_S)
         log.info("gateways.process_ready", number=number, pid=process.pid)
         return process
 
-    async def wait_drained(self, process: GatewayProcess) -> None:
+    async def wait_drained(self, process: GatewayChild) -> None:
         """Wait until a draining process exits; kill it after the drain timeout."""
         if not await process.wait_ended(self._settings.gateway.drain_s + KILL_AFTER_S):
             log.error("gateways.process_killed", pid=process.pid, reason="drain_timeout")

@@ -25,7 +25,7 @@ from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_opening import SessionOpening
 from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionContext
-from chatserver.gateway.session.state_machine import Stage
+from chatserver.gateway.session.state_machine import SessionStage
 from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
@@ -45,7 +45,7 @@ HELD_TIMEOUT_S = 5.0  # a request held longer than this is refused
 
 REQUESTS_IN_FLIGHT_MAX = 32
 HELD_FRAMES_MAX = 64
-LIVE = Stage.LIVE  # used for every frame; a global is faster than an enum attribute
+LIVE = SessionStage.LIVE  # used for every frame; a global is faster than an enum attribute
 
 
 class CommandHandler:
@@ -133,7 +133,7 @@ class CommandHandler:
         except codec.NotJson as invalid:
             self.session.close(Close.BAD_PROTOCOL, invalid.message)
         except ChatError as exc:
-            if self._state.stage is Stage.NEW:
+            if self._state.stage is SessionStage.NEW:
                 self._opening.refuse(Close.BAD_PROTOCOL, exc.public_message)
             else:
                 self._refuse(codec.find_request_id(payload), exc, codec.find_ref(payload))
@@ -175,7 +175,7 @@ class CommandHandler:
     def _refuse_late(self) -> None:
         """Refuse requests that have waited too long; frames without a request id keep waiting."""
         self._held_timer = None
-        if self._state.stage is Stage.CLOSED or not self._held_frames:
+        if self._state.stage is SessionStage.CLOSED or not self._held_frames:
             return
         loop, wait_s = asyncio.get_running_loop(), HELD_TIMEOUT_S
         if self._state.is_welcomed:  # before `welcome`, only `hello` gets a response
@@ -248,7 +248,7 @@ class CommandHandler:
     # frames
 
     def _handle(self, frame: frames.ClientFrame) -> None:
-        if self._state.stage is Stage.NEW:
+        if self._state.stage is SessionStage.NEW:
             if not isinstance(frame, frames.Hello):
                 self._opening.refuse(Close.UNAUTHENTICATED, "the first frame must be hello")
                 return
@@ -312,7 +312,7 @@ class CommandHandler:
             return await self._read_history(frame)
         response = await self._context.requests.handle(self.session.caller, frame)
         if isinstance(response, frames.TooLong | frames.Reset):  # the response to `sync`
-            large = self._context.channels.list_places(self.session)
+            large = self._context.channels.list_positions(self.session)
             return msgspec.structs.replace(response, large=large)
         return response
 

@@ -24,13 +24,18 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.domain.presence import SessionActivity
 from chatserver.errors import ChatError, NotFound, RateLimited, Unavailable
 from chatserver.gateway.delivery.large_chat_channel import (
-    ChannelPlace,
+    ChannelStart,
     LargeChatPositions,
     read_transition,
 )
 from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.session.shared_session_context import SessionContext
-from chatserver.gateway.session.state_machine import Decision, DeviceCursor, SessionState, Stage
+from chatserver.gateway.session.state_machine import (
+    Decision,
+    DeviceCursor,
+    SessionStage,
+    SessionState,
+)
 from chatserver.gateway.transport.connection import Connection, Phase
 from chatserver.gateway.transport.frame_codec import encode_text_frame
 from chatserver.protocol import codec, frames
@@ -41,7 +46,7 @@ log = structlog.get_logger()
 
 PUMP_PAGE = 200
 RETRY_S, RETRY_S_MAX = 1.0, 8.0  # backoff for snapshots and chat summaries while a tier is down
-SEND, LIVE = Decision.SEND, Stage.LIVE  # for `push`: globals are faster than enum attributes
+SEND, LIVE = Decision.SEND, SessionStage.LIVE  # for `push`: globals are faster than enum attributes
 
 
 class Session:
@@ -159,7 +164,7 @@ class Session:
     async def _load_later(self) -> None:
         """Load the user's large chats once DynamoDB is available; then send their summaries."""
         positions: LargeChatPositions | None = None
-        while positions is None and self.state.stage is not Stage.CLOSED:
+        while positions is None and self.state.stage is not SessionStage.CLOSED:
             await asyncio.sleep(add_jitter(2.0, 0.5, 1.5))
             with contextlib.suppress(ChatError):
                 if (await self.publish_presence()).is_known:
@@ -167,8 +172,8 @@ class Session:
                         self.user, self.state.cursor.seq
                     )
         self._is_loading = False
-        for place in positions.places if positions is not None else ():
-            self.recover_chat(place.channel.chat)
+        for start in positions.starts if positions is not None else ():
+            self.recover_chat(start.channel.chat)
 
     def go_live(self, head: Seq) -> None:
         """Start sending the inbox events above the device's position; process waiting frames."""
@@ -239,7 +244,7 @@ class Session:
     async def _report_stored(self) -> None:
         """Send `stored` for the chats in `_unreported`, one by one; retry while a tier is down."""
         wait_s = RETRY_S
-        while self._unreported and self.state.stage is not Stage.CLOSED:
+        while self._unreported and self.state.stage is not SessionStage.CLOSED:
             key = epoch, chat = next(iter(self._unreported))
             try:
                 reader = await self._context.container.members.get_reader(chat, self.user)
@@ -272,7 +277,7 @@ class Session:
 
         def on_timeout() -> None:
             if (
-                self.state.stage is not Stage.CLOSED
+                self.state.stage is not SessionStage.CLOSED
                 and self._context.container.hot.whole_epoch == epoch
             ):
                 self._wait_for_stored(chat, seq, epoch)
@@ -306,32 +311,32 @@ class Session:
         """
         cursor = self.state.cursor
         try:
-            position, summary = await self._read_summary(chat, cursor)
+            start, summary = await self._read_summary(chat, cursor)
         finally:
             is_wanted = self._summaries.get(chat) is task
             if is_wanted:
                 del self._summaries[chat]
         if summary is not None and is_wanted and self._is_current(cursor):
-            large = [] if position is None else [frames.LargeChat(chat, position.after)]
-            place = frames.Cursor(cursor.epoch, cursor.seq)
-            self._send(frames.TooLong(place, [summary], large=large))
-            if position is not None:
-                self._context.channels.attach(self, position)
+            large = [] if start is None else [frames.LargeChat(chat, start.after)]
+            known = frames.Cursor(cursor.epoch, cursor.seq)
+            self._send(frames.TooLong(known, [summary], large=large))
+            if start is not None:
+                self._context.channels.attach(self, start)
 
     async def _read_summary(
         self, chat: ChatId, cursor: DeviceCursor
-    ) -> tuple[ChannelPlace | None, frames.ChatSummary | None]:
-        """Return `(place, summary)`: where large-chat delivery resumes, and the chat's summary.
+    ) -> tuple[ChannelStart | None, frames.ChatSummary | None]:
+        """Return `(start, summary)`: where large-chat delivery resumes, and the chat's summary.
 
         Retries while a tier is down. Returns `(None, None)` once `cursor` is outdated.
         """
         wait_s = RETRY_S
         while self._is_current(cursor):
             try:
-                position = await self._context.channels.find_again(self, chat)
-                # Read the summary after `position`: if the user is removed in between, the entry
+                start = await self._context.channels.find_again(self, chat)
+                # Read the summary after `start`: if the user is removed in between, the entry
                 # that removes them has a later seq and will be delivered.
-                return position, await self._context.container.chats.get_summary(self.user, chat)
+                return start, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:
                     log.warning("session.summary_delayed", session=self.id, error=exc.message)

@@ -15,7 +15,7 @@ from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import get_close_code
 from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionContext
-from chatserver.gateway.session.state_machine import Stage
+from chatserver.gateway.session.state_machine import SessionStage
 from chatserver.gateway.session.welcome import find_start, make_welcome
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
@@ -93,7 +93,7 @@ class SessionOpening:
             state, _ = await asyncio.gather(
                 self._session.publish_presence(), self._directory.claim([self._session])
             )
-            if self._session.state.stage is not Stage.OPENING:
+            if self._session.state.stage is not SessionStage.OPENING:
                 return
             await self._send_welcome(state, frame)
         except (Banned, Unauthenticated) as exc:

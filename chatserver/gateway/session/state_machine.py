@@ -37,7 +37,7 @@ import enum
 from chatserver.domain.ids import Epoch, Seq
 
 
-class Stage(enum.Enum):
+class SessionStage(enum.Enum):
     """Stage of a session."""
 
     NEW = "new"  # waits for `hello`
@@ -61,16 +61,16 @@ class Trigger(enum.Enum):
 
 
 TRANSITIONS = {
-    (Stage.NEW, Trigger.HELLO): Stage.OPENING,
-    (Stage.OPENING, Trigger.WELCOME): Stage.WELCOMED,
-    (Stage.WELCOMED, Trigger.SNAPSHOT): Stage.WELCOMED,
-    (Stage.WELCOMED, Trigger.GO_LIVE): Stage.LIVE,
-    (Stage.LIVE, Trigger.RECOVER): Stage.RECOVERING,
-    (Stage.LIVE, Trigger.ABANDON): Stage.LIVE,
-    (Stage.RECOVERING, Trigger.SNAPSHOT): Stage.RECOVERING,
-    (Stage.RECOVERING, Trigger.GO_LIVE): Stage.LIVE,
-    (Stage.RECOVERING, Trigger.ABANDON): Stage.LIVE,
-} | {(stage, Trigger.CLOSE): Stage.CLOSED for stage in Stage}
+    (SessionStage.NEW, Trigger.HELLO): SessionStage.OPENING,
+    (SessionStage.OPENING, Trigger.WELCOME): SessionStage.WELCOMED,
+    (SessionStage.WELCOMED, Trigger.SNAPSHOT): SessionStage.WELCOMED,
+    (SessionStage.WELCOMED, Trigger.GO_LIVE): SessionStage.LIVE,
+    (SessionStage.LIVE, Trigger.RECOVER): SessionStage.RECOVERING,
+    (SessionStage.LIVE, Trigger.ABANDON): SessionStage.LIVE,
+    (SessionStage.RECOVERING, Trigger.SNAPSHOT): SessionStage.RECOVERING,
+    (SessionStage.RECOVERING, Trigger.GO_LIVE): SessionStage.LIVE,
+    (SessionStage.RECOVERING, Trigger.ABANDON): SessionStage.LIVE,
+} | {(stage, Trigger.CLOSE): SessionStage.CLOSED for stage in SessionStage}
 
 
 class ForbiddenTransition(Exception):
@@ -85,7 +85,10 @@ class Decision(enum.Enum):
     GAP = "gap"  # an earlier event is missing: read the inbox
 
 
-LIVE, SEND = Stage.LIVE, Decision.SEND  # for every push: globals are faster than enum attributes
+LIVE, SEND = (
+    SessionStage.LIVE,
+    Decision.SEND,
+)  # for every push: globals are faster than enum attributes
 
 
 class DeviceCursor:
@@ -127,7 +130,7 @@ class SessionState:
     )
 
     def __init__(self) -> None:
-        self.stage = Stage.NEW
+        self.stage = SessionStage.NEW
         # A recovery, successful or not, replaces the cursor. A task that still has the old cursor
         # can thus detect that it is outdated.
         self.cursor = DeviceCursor(Epoch(""), Seq(0))
@@ -173,7 +176,7 @@ class SessionState:
         return self._apply(Trigger.CLOSE)
 
     def _apply(self, event: Trigger) -> bool:
-        if self.stage is Stage.CLOSED:
+        if self.stage is SessionStage.CLOSED:
             return False
         target = TRANSITIONS.get((self.stage, event))
         if target is None:
@@ -188,12 +191,12 @@ class SessionState:
     @property
     def is_open(self) -> bool:
         """True from the accepted `hello` until the session ends."""
-        return self.stage is not Stage.NEW and self.stage is not Stage.CLOSED
+        return self.stage is not SessionStage.NEW and self.stage is not SessionStage.CLOSED
 
     @property
     def is_welcomed(self) -> bool:
         """True from `welcome` until the session ends."""
-        return self.is_open and self.stage is not Stage.OPENING
+        return self.is_open and self.stage is not SessionStage.OPENING
 
     @property
     def is_busy(self) -> bool:
@@ -243,7 +246,7 @@ class SessionState:
 
         A device in another epoch would treat lost messages as stored, and not send them again.
         """
-        return self.stage in (LIVE, Stage.RECOVERING) and self.cursor.epoch == epoch
+        return self.stage in (LIVE, SessionStage.RECOVERING) and self.cursor.epoch == epoch
 
     # frames of the client
 

@@ -12,7 +12,7 @@ from chatserver.domain.membership_change_types import ChangePosition, Membership
 from chatserver.domain.messages import (
     REF_TTL_S,
     compute_stored_digest,
-    format_place,
+    format_ref_record,
     get_generation_phase,
     reference_key,
 )
@@ -130,7 +130,7 @@ class HotChatWriter:
         for message in newest:
             args.append(reference_key(message.sender, message.ref))
             digest = _compute_digest(message)
-            args.append(format_place(message.seq, message.ts, message.mid, digest))
+            args.append(format_ref_record(message.seq, message.ts, message.mid, digest))
             is_over = message.expires_at is not None and message.expires_at <= self._clock.time()
             mark = "#" if message.deleted or is_over else ""
             args.append(mark + message.sender if is_message(message) else "")

@@ -27,7 +27,7 @@ from chatserver.domain.messages import (
     REF_TTL_S,
     format_name,
     get_generation_phase,
-    parse_place,
+    parse_ref_record,
     reference_key,
 )
 from chatserver.domain.write_restrictions import parse_member_status
@@ -160,7 +160,7 @@ class HotMembership:
             ("HGET", self._keys.refs_odd(chat), key),
         )
         reference = stored[0] or stored[1]
-        digest = None if reference is None else parse_place(reference)[3]
+        digest = None if reference is None else parse_ref_record(reference)[3]
         return ReferenceRecord(self._hot.is_loaded(chat, gate), digest)
 
     async def apply(self, change: MembershipChange) -> Seq | None:

@@ -100,7 +100,7 @@ class MessageChangeCommitter:
             case ChangeOutcome.COMMITTED:
                 return ChangeResult(outcome, rest[0], rest[1], size_bytes=rest[2])
             case ChangeOutcome.KNOWN:
-                return ChangeResult(outcome, place=rest[0])
+                return ChangeResult(outcome, record=rest[0])
             case ChangeOutcome.ELSEWHERE | ChangeOutcome.RESTRICTED | ChangeOutcome.DELETED:
                 return ChangeResult(outcome, rest[0])
             case _:

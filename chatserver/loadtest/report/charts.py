@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from chatserver.loadtest.histogram import Histogram
-from chatserver.loadtest.report.svg_charts import Chart, Line, Point
+from chatserver.loadtest.report.svg_charts import Chart, ChartLine, Point
 
 _QUANTILES: Final = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999)
 _TICKS: Final = (
@@ -100,7 +100,7 @@ def _build_percentile_chart(result: dict[str, Any]) -> Chart:
                 for q, value in zip(shares, values, strict=True)
             ]
             lines.append(
-                Line(
+                ChartLine(
                     name,
                     [*points, (_get_x_position(1 - 0.5 / histogram.total), histogram.max / 1000)],
                 )
@@ -122,16 +122,16 @@ def _get_x_position(share: float) -> float:
     return -math.log10(1 - share)
 
 
-def _build_lines(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Line]:
+def _build_lines(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[ChartLine]:
     """Return a line for each name that has a value other than 0."""
     return [
-        Line(name.replace("_", " "), [(row["second"], row.get(name)) for row in rows])
+        ChartLine(name.replace("_", " "), [(row["second"], row.get(name)) for row in rows])
         for name in names
         if any(row.get(name) for row in rows)
     ]
 
 
-def _build_cpu_lines(rows: Sequence[dict[str, Any]]) -> list[Line]:
+def _build_cpu_lines(rows: Sequence[dict[str, Any]]) -> list[ChartLine]:
     roles = sorted({role for row in rows for role in row.get("cpu_s") or {}})
     lines = []
     for role in roles:
@@ -142,5 +142,5 @@ def _build_cpu_lines(rows: Sequence[dict[str, Any]]) -> list[Line]:
             cores = None if used is None or before is None else max(0.0, used - before)
             points.append((row["second"], cores))
             before = used
-        lines.append(Line(role, points))
+        lines.append(ChartLine(role, points))
     return lines

@@ -14,7 +14,7 @@ from typing import Any, Final
 from chatserver.loadtest.coordinator import Coordinator, Totals
 from chatserver.loadtest.delivery_checker import EXAMPLES_MAX, KINDS
 from chatserver.loadtest.machine import describe_machine, list_versions
-from chatserver.loadtest.plan import Plan, Scenario
+from chatserver.loadtest.plan import LoadPlan, Scenario
 from chatserver.loadtest.report.cost_constants import compute_constants
 
 SCHEMA: Final = 1
@@ -123,7 +123,7 @@ def _collect_examples(totals: Totals) -> list[str]:
 
 
 def _build_tool(
-    plans: Sequence[Plan],
+    plans: Sequence[LoadPlan],
     totals: Totals,
     took_s: float,
     offered_per_s: float,

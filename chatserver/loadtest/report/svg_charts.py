@@ -19,7 +19,7 @@ LINES_MAX: Final = 6  # number of distinct colors and dash patterns
 Point = tuple[float, float | None]
 
 
-class Line(msgspec.Struct, frozen=True):
+class ChartLine(msgspec.Struct, frozen=True):
     """A line: its name, and its points in ascending order of x."""
 
     name: str
@@ -33,7 +33,7 @@ class Chart(msgspec.Struct, frozen=True):
     about: str
     x_label: str
     y_label: str
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
     is_log: bool = False
     ticks: Sequence[tuple[float, str]] = ()
 
@@ -80,7 +80,10 @@ def draw(chart: Chart, number: int) -> str:
 
 
 def _draw_line(
-    line: Line, index: int, scale_x: Callable[[float], float], scale_y: Callable[[float], float]
+    line: ChartLine,
+    index: int,
+    scale_x: Callable[[float], float],
+    scale_y: Callable[[float], float],
 ) -> Iterator[str]:
     run: list[tuple[float, float]] = []
     for x, y in [*line.points, (0.0, None)]:

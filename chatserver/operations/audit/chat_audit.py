@@ -39,7 +39,7 @@ from chatserver.operations.audit.consistency_rules import (
     Window,
     find_inconsistencies,
 )
-from chatserver.operations.audit.model import Finding
+from chatserver.operations.audit.model import RuleFinding
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import is_message
@@ -62,7 +62,7 @@ class Tally(msgspec.Struct):
     entries: int = 0
     unverified: int = 0  # number of items without a checksum
     shredded: int = 0  # entries whose encryption key was deleted; their bodies are not compared
-    findings: list[Finding] = []
+    findings: list[RuleFinding] = []
     failed: dict[str, str] = {}  # chat → why its audit failed
 
 
@@ -122,7 +122,7 @@ class Auditor:
         try:
             await self._audit(chat, tally, on_progress)
         except CorruptData as exc:
-            tally.findings.append(Finding("manifest_unreadable", chat, 0, 0, exc.message))
+            tally.findings.append(RuleFinding("manifest_unreadable", chat, 0, 0, exc.message))
 
     async def _audit(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
         oldest = await self._log.list_after(chat, Seq(0), 1)
@@ -157,12 +157,12 @@ class Auditor:
         days = await self._check_days(cursor)
         tally.findings += days  # other chats may have changed `findings` meanwhile
 
-    async def _check_days(self, cursor: _Cursor) -> list[Finding]:
+    async def _check_days(self, cursor: _Cursor) -> list[RuleFinding]:
         """Check that the chat's list of active days has the day of each stored message."""
         # Read the list after the items, because a day is recorded before its messages are stored.
         active = (await self._days.find_many([cursor.chat])).get(cursor.chat, ANY_DAY)
         return [
-            Finding("day_missing", cursor.chat, first, last, f"day {day} since 1970")
+            RuleFinding("day_missing", cursor.chat, first, last, f"day {day} since 1970")
             for day, (first, last) in sorted(cursor.days.items())
             if day not in active
         ]
@@ -209,7 +209,7 @@ class Auditor:
         cursor.seq = window.last + 1
         cursor.ts = max([cursor.ts, *(entry.ts for entry in messages if entry.seq <= window.last)])
 
-    async def _is_behind(self, finding: Finding) -> bool:
+    async def _is_behind(self, finding: RuleFinding) -> bool:
         """Return whether no persist worker will record the finding's entries as stored.
 
         A worker records the entries that the backlog still has, even if DynamoDB already has them.

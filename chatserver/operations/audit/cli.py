@@ -22,7 +22,7 @@ from chatserver.feature_modules import iter_feature_modules
 
 if TYPE_CHECKING:
     from chatserver.operations.audit.chat_audit import Tally
-    from chatserver.operations.audit.model import Finding
+    from chatserver.operations.audit.model import RuleFinding
 
 
 @click.group(invoke_without_command=True)
@@ -115,7 +115,7 @@ async def _audit(
     return tally
 
 
-def _print(finding: Finding, *, is_json: bool) -> None:
+def _print(finding: RuleFinding, *, is_json: bool) -> None:
     if is_json:
         click.echo(json.dumps(as_json(finding)))
         return
@@ -123,7 +123,7 @@ def _print(finding: Finding, *, is_json: bool) -> None:
         click.echo(line)
 
 
-def as_json(finding: Finding) -> dict[str, str | int]:
+def as_json(finding: RuleFinding) -> dict[str, str | int]:
     return {
         "category": finding.category,
         **msgspec.structs.asdict(finding),
@@ -132,7 +132,7 @@ def as_json(finding: Finding) -> dict[str, str | int]:
     }
 
 
-def build_finding_lines(finding: Finding) -> list[str]:
+def build_finding_lines(finding: RuleFinding) -> list[str]:
     seqs = f"{finding.first}" if finding.count == 1 else f"{finding.first} to {finding.last}"
     location = f", {finding.where}" if finding.where else ""
     return [

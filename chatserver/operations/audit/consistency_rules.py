@@ -19,7 +19,7 @@ from chatserver.domain.seq_gap_checks import (
     find_longest_increasing_subsequence,
     iter_missing_ranges,
 )
-from chatserver.operations.audit.model import Finding
+from chatserver.operations.audit.model import RuleFinding
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.warm.archive.archivable_entries import CheckedItem
@@ -63,7 +63,7 @@ class RangeEntries(NamedTuple):
     broken: Sequence[UnreadableSegment]
 
 
-def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
+def find_inconsistencies(entries: RangeEntries) -> list[RuleFinding]:
     return [
         *_check_items(entries),
         *_check_versions(entries),
@@ -73,7 +73,7 @@ def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
     ]
 
 
-def _check_items(entries: RangeEntries) -> Iterable[Finding]:
+def _check_items(entries: RangeEntries) -> Iterable[RuleFinding]:
     """Check that items are valid, that their seqs are in order, and that no seq has two items."""
     chat, window = entries.chat, entries.window
     times: dict[int, set[int]] = collections.defaultdict(set)
@@ -85,16 +85,16 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
     for is_marker, item in [*((False, cold_item) for cold_item in entries.items), *marked]:
         location, message = f"messages: {chat} at {item.ts}", item.message
         if message is None:
-            yield Finding("item_unreadable", chat, 0, 0, location)
+            yield RuleFinding("item_unreadable", chat, 0, 0, location)
             continue
         if item.verdict == "wrong":
-            yield Finding("item_changed", chat, message.seq, message.seq, location)
+            yield RuleFinding("item_changed", chat, message.seq, message.seq, location)
         if message.kind != LOST_KIND:
             times[message.seq].add(item.ts)
         if item.verdict == "wrong" or is_marker:
             continue
         if message.seq < window.first:
-            yield Finding("repeated_item", chat, message.seq, message.seq, location)
+            yield RuleFinding("repeated_item", chat, message.seq, message.seq, location)
         else:
             right.append((message.seq, location))
     ordered = find_longest_increasing_subsequence([seq for seq, _ in right])
@@ -102,14 +102,14 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
         if (seq > window.last and not window.is_tail) or (
             number not in ordered and len(times[seq]) < 2
         ):
-            yield Finding("out_of_order", chat, seq, seq, location)
+            yield RuleFinding("out_of_order", chat, seq, seq, location)
     for seq, found in times.items():
         if len(found) > 1 and window.first <= seq <= window.last:
             location = f"at {', '.join(map(str, sorted(found)))}"
-            yield Finding("repeated_item", chat, seq, seq, location)
+            yield RuleFinding("repeated_item", chat, seq, seq, location)
 
 
-def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
+def _check_versions(entries: RangeEntries) -> Iterable[RuleFinding]:
     """Check that copies of an entry are the same message.
 
     Copies with the same `rev` must also be equal, as far as they can be compared.
@@ -127,11 +127,11 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
             and archived.ts == message.ts
             and not _are_equivalent(message, archived)
         ):
-            yield Finding("tiers_differ", entries.chat, seq, seq, "item and segment")
+            yield RuleFinding("tiers_differ", entries.chat, seq, seq, "item and segment")
     for seq, entry in entries.hot.items():
         below = items.get(seq) or entries.cold.get(seq)
         if below is not None and not _are_equivalent(entry, below):
-            yield Finding("tiers_differ", entries.chat, seq, seq, "log and stored entry")
+            yield RuleFinding("tiers_differ", entries.chat, seq, seq, "log and stored entry")
 
 
 def _are_equivalent(first: Message, other: Message) -> bool:
@@ -154,7 +154,7 @@ def _to_comparable(entry: Message) -> Message:
     return entry if entry.expires_at is None else build_tombstone(entry, entry.rev)
 
 
-def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
+def _check_rows(entries: RangeEntries) -> Iterable[RuleFinding]:
     """Check that segments do not overlap, are readable, and do not end after `entries.top`."""
     chat = entries.chat
     overlapping = [pair for pair in pairwise(entries.rows) if pair[1].first <= pair[0].last]
@@ -162,20 +162,20 @@ def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
         keys = ", ".join(dict.fromkeys(row.key for pair in overlapping for row in pair))
         first = min(after.first for _, after in overlapping)
         last = max(before.last for before, _ in overlapping)
-        yield Finding("overlap", chat, first, last, keys)
+        yield RuleFinding("overlap", chat, first, last, keys)
     for row, is_missing in entries.broken:
         kind = "object_missing" if is_missing else "object_changed"
-        yield Finding(kind, chat, row.first, row.last, row.key)
+        yield RuleFinding(kind, chat, row.first, row.last, row.key)
     for row in entries.rows:
         if row.last > entries.top:
-            yield Finding("manifest_top", chat, row.first, row.last, row.key)
+            yield RuleFinding("manifest_top", chat, row.first, row.last, row.key)
 
 
-def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
+def _check_holes(entries: RangeEntries) -> Iterable[RuleFinding]:
     first, last = entries.window.first, entries.window.last
     covered = [(row.first, row.last) for row in entries.rows]
     for low, high in iter_missing_ranges(first, min(last, entries.top), covered):
-        yield Finding("manifest_hole", entries.chat, low, high)
+        yield RuleFinding("manifest_hole", entries.chat, low, high)
     seqs = {
         item.message.seq for item in [*entries.items, *entries.markers] if item.message is not None
     }
@@ -188,10 +188,10 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     above = present + archived + [(seq, seq) for seq in entries.hot]
     begin = max(first, entries.stored + 1)
     for low, high in iter_missing_ranges(begin, min(last, entries.head), above):
-        yield Finding("log_missing", entries.chat, low, high)
+        yield RuleFinding("log_missing", entries.chat, low, high)
 
 
-def _check_stored(entries: RangeEntries) -> Iterable[Finding]:
+def _check_stored(entries: RangeEntries) -> Iterable[RuleFinding]:
     """Check that Redis records the entries of the other tiers as stored.
 
     Entries that arrived during the audit are not checked. In a busy chat, some are always about to
@@ -203,14 +203,14 @@ def _check_stored(entries: RangeEntries) -> Iterable[Finding]:
     last = min(entries.window.last, entries.head, entries.known)
     absent = list(iter_missing_ranges(begin, last, [(seq, seq) for seq in sorted(seqs)]))
     for low, high in iter_missing_ranges(begin, last, absent):
-        yield Finding("stored_behind", entries.chat, low, high)
+        yield RuleFinding("stored_behind", entries.chat, low, high)
 
 
-def _classify_missing(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
+def _classify_missing(entries: RangeEntries, low: int, high: int) -> Iterable[RuleFinding]:
     """Report missing items, separately for lost entries and for entries that Redis still has."""
     in_log = [(seq, seq) for seq in entries.hot]
     lost = list(iter_missing_ranges(low, high, in_log))
     for start, end in lost:
-        yield Finding("item_missing", entries.chat, start, end)
+        yield RuleFinding("item_missing", entries.chat, start, end)
     for start, end in iter_missing_ranges(low, high, lost):
-        yield Finding("item_only_in_log", entries.chat, start, end)
+        yield RuleFinding("item_only_in_log", entries.chat, start, end)

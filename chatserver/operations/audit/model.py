@@ -124,7 +124,7 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
 }
 
 
-class Finding(msgspec.Struct, frozen=True):
+class RuleFinding(msgspec.Struct, frozen=True):
     """An inconsistency in a chat, at seqs ``[first, last]``; 0 if the seq is unknown."""
 
     kind: str
@@ -151,7 +151,7 @@ class Finding(msgspec.Struct, frozen=True):
     def advice(self) -> str:
         return KINDS[self.kind][2]
 
-    def is_like(self, other: Finding) -> bool:
+    def is_like(self, other: RuleFinding) -> bool:
         """Return whether two findings are of the same kind and overlap."""
         return (
             self.kind == other.kind

@@ -18,7 +18,7 @@ from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.domain.archive_segments import PREFIX
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId
-from chatserver.operations.audit.model import Finding
+from chatserver.operations.audit.model import RuleFinding
 from chatserver.warm.archive.manifests import Manifests
 
 _NAME: Final = re.compile(r"/(\d{20})-(\d{20})(?:\.[^/]*)?\.jsonl\.zst$")
@@ -44,7 +44,7 @@ class ObjectAuditor:
             prefixes = [common["Prefix"] for common in page.get("CommonPrefixes", ())]
             yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in prefixes]
 
-    async def find_orphans(self, chat: ChatId) -> list[Finding]:
+    async def find_orphans(self, chat: ChatId) -> list[RuleFinding]:
         """Return the objects of a chat that have no record.
 
         Guarantees:
@@ -54,7 +54,7 @@ class ObjectAuditor:
         Raises:
             Unavailable: a store does not respond.
         """
-        orphans: list[Finding] = []
+        orphans: list[RuleFinding] = []
         async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
             oldest = self._clock.time() - self._age_s
             keys = {
@@ -104,7 +104,7 @@ def _get_time(listed: dict[str, Any]) -> float:
     return modified.timestamp()
 
 
-def _make_finding(chat: ChatId, key: str) -> Finding:
+def _make_finding(chat: ChatId, key: str) -> RuleFinding:
     named = _NAME.search(key)
     first, last = (int(named[1]), int(named[2])) if named else (0, 0)
-    return Finding("orphan", chat, first, last, key)
+    return RuleFinding("orphan", chat, first, last, key)

@@ -52,7 +52,7 @@ CONFIRM_S = 1.0  # An inconsistent range is read again after this time.
 ORPHAN_AGE_S = 3600  # Objects younger than this are not checked: their upload may be in progress.
 
 
-class Audit(msgspec.Struct, frozen=True):
+class AuditRunner(msgspec.Struct, frozen=True):
     """Auditors of chats and objects, and the DynamoDB client that they share."""
 
     settings: Settings
@@ -117,7 +117,7 @@ def make_audit(
     store: ObjectStore,
     clock: Clock,
     read_units_per_s: int | None,
-) -> Audit:
+) -> AuditRunner:
     """Build the auditors. All their DynamoDB reads share one rate limit."""
     paced = PacedClient(client, RateLimiter(read_units_per_s, clock))
     manifests = Manifests(paced)
@@ -127,7 +127,7 @@ def make_audit(
     # A cache of one byte holds no object, so every object is read from the bucket.
     archive = settings.archive.model_copy(update={"cache_bytes_max": 1})
     objects = SegmentObjects(store, archive, client.cipher)
-    return Audit(
+    return AuditRunner(
         settings,
         paced,
         Auditor(
@@ -153,7 +153,7 @@ class AuditWorker:
     """Audits the chats of one partition repeatedly."""
 
     def __init__(
-        self, *, container: StorageContainer, audit: Audit, partition: int, owner: str
+        self, *, container: StorageContainer, audit: AuditRunner, partition: int, owner: str
     ) -> None:
         self._container = container
         self._audit = audit
@@ -239,7 +239,7 @@ class AuditWorker:
 @contextlib.asynccontextmanager
 async def open_audit(
     settings: Settings, hot: HotClient, clock: Clock, read_units_per_s: int | None
-) -> AsyncIterator[Audit]:
+) -> AsyncIterator[AuditRunner]:
     async with (
         open_dynamodb(settings.warm) as dynamodb,
         record_usage(dynamodb.meter.usage, UsageTotals(hot), clock),

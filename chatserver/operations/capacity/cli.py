@@ -16,8 +16,8 @@ from chatserver.operations.capacity.plan_inputs import INPUTS, PlanInputs, parse
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from chatserver.operations.capacity.formula_evaluation import Line
-    from chatserver.operations.capacity.plan import Plan
+    from chatserver.operations.capacity.formula_evaluation import EvaluatedRow
+    from chatserver.operations.capacity.plan import CapacityPlan
 
 WIDTH_OF_FILES = 300
 _TITLES = {
@@ -84,7 +84,7 @@ def plan(
         _print(capacity_plan)
 
 
-def format_line(line: Line) -> str:
+def format_line(line: EvaluatedRow) -> str:
     if line.unit == "USD":
         return f"{line.value:,.2f} USD" if line.value >= 0.01 else f"{line.value:.6f} USD"
     if line.unit.startswith("B"):
@@ -96,7 +96,7 @@ def format_line(line: Line) -> str:
     return f"{line.value:.3g} {line.unit}".strip()
 
 
-def _print(capacity_plan: Plan) -> None:
+def _print(capacity_plan: CapacityPlan) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -115,7 +115,7 @@ def _print(capacity_plan: Plan) -> None:
     _warn(capacity_plan)
 
 
-def _format_inputs(capacity_plan: Plan) -> str:
+def _format_inputs(capacity_plan: CapacityPlan) -> str:
     words = [
         f"{name}={format_quantity(capacity_plan.inputs[name], quantity.kind)}"
         for name, quantity in INPUTS.items()
@@ -144,7 +144,7 @@ def _make_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
     return table
 
 
-def _iter_constants(capacity_plan: Plan) -> Iterator[tuple[str, str, str]]:
+def _iter_constants(capacity_plan: CapacityPlan) -> Iterator[tuple[str, str, str]]:
     for name, constant in sorted(capacity_plan.constants.items()):
         whose = "your file: " if name in capacity_plan.from_results else ""
         yield name, _format_constant(constant.value, constant.unit), f"{whose}{constant.how}"
@@ -158,7 +158,7 @@ def _format_constant(value: float | None, unit: str) -> str:
     return f"{text} {unit[:-1] if value == 1 and unit.endswith('units') else unit}".strip()
 
 
-def _explain(capacity_plan: Plan) -> None:
+def _explain(capacity_plan: CapacityPlan) -> None:
     click.echo(_format_inputs(capacity_plan))
     for tier, title in _TITLES.items():
         click.echo(f"\n{title}")
@@ -177,6 +177,6 @@ def _explain(capacity_plan: Plan) -> None:
     _warn(capacity_plan)
 
 
-def _warn(capacity_plan: Plan) -> None:
+def _warn(capacity_plan: CapacityPlan) -> None:
     for warning in capacity_plan.warnings:
         click.echo(f"\n! {warning}")

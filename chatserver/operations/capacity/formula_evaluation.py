@@ -51,7 +51,7 @@ class Row(NamedTuple):
     unit: str = ""
 
 
-class Line(msgspec.Struct, frozen=True):
+class EvaluatedRow(msgspec.Struct, frozen=True):
     """An evaluated row. `numbers` is the formula with its names replaced by numbers.
 
     `constants` has the measured constants in the formula, in order of use.
@@ -69,7 +69,7 @@ class Line(msgspec.Struct, frozen=True):
 
 def compute(
     tier: str, rows: Iterable[Row], by_name: dict[str, float], constants: Container[str] = ()
-) -> list[Line]:
+) -> list[EvaluatedRow]:
     """Evaluate rows in order. A formula may use the values in `by_name` and earlier rows.
 
     The results are added to `by_name`. Raises KeyError for an unknown name, and ValueError for an
@@ -83,7 +83,7 @@ def compute(
         by_name[name] = value
         numbers = _NAME_OR_NUMBER.sub(functools.partial(_format_word, by_name), formula)
         measured = [constant for constant in list_names(formula) if constant in constants]
-        lines.append(Line(tier, name, label, value, unit, formula, numbers, measured))
+        lines.append(EvaluatedRow(tier, name, label, value, unit, formula, numbers, measured))
     return lines
 
 

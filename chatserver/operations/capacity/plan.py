@@ -18,7 +18,7 @@ import msgspec
 
 from chatserver.domain.quantities import format_bytes
 from chatserver.errors import ConfigError
-from chatserver.operations.capacity.formula_evaluation import Line, compute, format_number
+from chatserver.operations.capacity.formula_evaluation import EvaluatedRow, compute, format_number
 from chatserver.operations.capacity.plan_formulas import FORMULAS
 from chatserver.operations.cost.prices import GB, Prices, RedisNode
 
@@ -46,7 +46,7 @@ class Results(msgspec.Struct, frozen=True):
     constants: dict[str, Constant]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class CapacityPlan(msgspec.Struct, frozen=True):
     """The complete plan, tier by tier. `usd_per_month` contains each tier's cost, and the total."""
 
     schema: int
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True):
     prices_as_of: str
     prices_region: str
     redis_node: str
-    lines: list[Line]
+    lines: list[EvaluatedRow]
     usd_per_month: dict[str, float]
     constants: dict[str, Constant]
     from_results: list[str]
@@ -96,7 +96,7 @@ def make_plan(
     constants: Mapping[str, Constant],
     from_results: list[str],
     prices: Prices,
-) -> Plan:
+) -> CapacityPlan:
     """Evaluate the capacity model, and add warnings."""
     values = {
         name: constant.value for name, constant in constants.items() if constant.value is not None
@@ -104,7 +104,7 @@ def make_plan(
     all_values = values | _list_prices(prices) | dict(inputs)
     all_values["is_removed_by_worker"] = float(removal == "worker")
     lines, node = compute_plan(all_values, prices.redis.nodes, constants)
-    return Plan(
+    return CapacityPlan(
         schema=SCHEMA,
         inputs=dict(inputs),
         removal=removal,
@@ -121,7 +121,7 @@ def make_plan(
 
 def compute_plan(
     by_name: dict[str, float], nodes: Sequence[RedisNode], constants: Container[str]
-) -> tuple[list[Line], RedisNode]:
+) -> tuple[list[EvaluatedRow], RedisNode]:
     """Evaluate the capacity model; return its lines and the Redis node type.
 
     `by_name` contains all inputs, constants and prices; results are added to it. The node type is

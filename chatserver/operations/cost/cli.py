@@ -15,7 +15,7 @@ from chatserver.errors import ChatError, ConfigError, Unavailable
 
 if TYPE_CHECKING:
     from chatserver.operations.cost.prices import Prices
-    from chatserver.operations.cost.report import Line, Report, Stored
+    from chatserver.operations.cost.report import CostSummary, StorageCost, UnitCost
     from chatserver.operations.cost.stored_sizes import TableSize
     from chatserver.telemetry.dynamodb_usage import Spending
 
@@ -62,7 +62,7 @@ async def cost(
 
 async def _report(
     settings: Settings, prices: Prices, days: list[str], chats: int, objects_max: int
-) -> Report:
+) -> CostSummary:
     from chatserver.operations.cost import report as costs
 
     problems: list[str] = []
@@ -73,7 +73,7 @@ async def _report(
     if settings.warm.billing == "provisioned":
         rates = costs.compute_provisioned_rates(prices, capacities, spent, len(days))
     total = costs.total_line(spent, rates)
-    return costs.Report(
+    return costs.CostSummary(
         tenant=settings.warm.tenant,
         days=days,
         prices_as_of=prices.as_of,
@@ -92,7 +92,7 @@ async def _report(
 
 async def _read_redis(
     settings: Settings, prices: Prices, days: list[str], problems: list[str]
-) -> tuple[Spending, list[Stored]]:
+) -> tuple[Spending, list[StorageCost]]:
     from chatserver.cli.process_setup import require_redis
     from chatserver.hot.redis.factory import open_hot
     from chatserver.hot.redis.memory_usage import list_memory
@@ -117,7 +117,7 @@ async def _read_redis(
 
 async def _read_dynamodb(
     settings: Settings, prices: Prices, problems: list[str]
-) -> tuple[list[TableSize], list[Stored]]:
+) -> tuple[list[TableSize], list[StorageCost]]:
     from chatserver.operations.cost import report as costs
     from chatserver.operations.cost.stored_sizes import list_sizes
     from chatserver.warm.dynamo.connections import open_dynamodb
@@ -138,7 +138,7 @@ async def _read_dynamodb(
 
 async def _read_s3(
     settings: Settings, prices: Prices, objects_max: int, problems: list[str]
-) -> list[Stored]:
+) -> list[StorageCost]:
     from chatserver.cold.client import open_s3
     from chatserver.operations.cost import report as costs
     from chatserver.operations.cost.stored_sizes import list_prefix_sizes
@@ -158,7 +158,7 @@ async def _read_s3(
     ]
 
 
-def report_lines(report: Report) -> list[str]:
+def report_lines(report: CostSummary) -> list[str]:
     tenant = f", tenant {report.tenant}" if report.tenant else ""
     lines = [
         f"{report.days[0]} to {report.days[-1]} (UTC){tenant}; "
@@ -195,7 +195,7 @@ def report_lines(report: Report) -> list[str]:
     return lines
 
 
-def _format_line(line: Line) -> str:
+def _format_line(line: UnitCost) -> str:
     return (
         f"  {line.name:<20} {line.table:<12} {line.write_units:>14,.1f} write "
         f"{line.read_units:>14,.1f} read {line.usd:>12.6f} USD = {line.formula}"

@@ -1,6 +1,6 @@
 """Cost report of `chatserver cost`: the cost of DynamoDB usage and of storage. No I/O.
 
-Each cost is a `Line` or `Stored`: an amount in dollars, and its formula.
+Each cost is a `UnitCost` or `StorageCost`: an amount in dollars, and its formula.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOP_CHATS: Final = 10
 Billing = Literal["on_demand", "provisioned"]
 
 
-class Line(msgspec.Struct, frozen=True):
+class UnitCost(msgspec.Struct, frozen=True):
     """Cost of DynamoDB units, with the formula."""
 
     name: str
@@ -29,7 +29,7 @@ class Line(msgspec.Struct, frozen=True):
     formula: str
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StorageCost(msgspec.Struct, frozen=True):
     """Cost of stored data. `items` is the number of objects, keys or items; `usd` is per month."""
 
     tier: str
@@ -40,7 +40,7 @@ class Stored(msgspec.Struct, frozen=True):
     formula: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class CostSummary(msgspec.Struct, frozen=True):
     """The complete report. A tier that did not respond appears only in `problems`."""
 
     tenant: str
@@ -49,12 +49,12 @@ class Report(msgspec.Struct, frozen=True):
     prices_region: str
     billing: Billing
     messages: int
-    features: list[Line]
-    total: Line
-    per_message: Line | None
-    chats: list[Line]
+    features: list[UnitCost]
+    total: UnitCost
+    per_message: UnitCost | None
+    chats: list[UnitCost]
     chats_error_units: dict[str, float]
-    tiers: list[Stored]
+    tiers: list[StorageCost]
     problems: list[str]
 
 
@@ -66,10 +66,10 @@ class Rates(msgspec.Struct, frozen=True):
     write_text: str
     read_text: str
 
-    def build_line(self, name: str, table: str, write: float, read: float) -> Line:
+    def build_line(self, name: str, table: str, write: float, read: float) -> UnitCost:
         usd = write * self.write_usd + read * self.read_usd
         formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
-        return Line(name, table, write, read, usd, formula)
+        return UnitCost(name, table, write, read, usd, formula)
 
 
 def sum_days(days: Iterable[Spending]) -> Spending:
@@ -116,7 +116,7 @@ def _sum_units(spending: Spending, kind: Kind) -> float:
     return sum(amount for (_, _, spent), amount in spending.units.items() if spent == kind)
 
 
-def build_feature_lines(spending: Spending, rates: Rates) -> list[Line]:
+def build_feature_lines(spending: Spending, rates: Rates) -> list[UnitCost]:
     """Return a line for each feature and table, most expensive first."""
     names = {(feature, table) for feature, table, _ in spending.units}
     lines = [
@@ -131,7 +131,7 @@ def build_feature_lines(spending: Spending, rates: Rates) -> list[Line]:
     return sorted(lines, key=lambda line: (-line.usd, line.name, line.table))
 
 
-def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list[Line]:
+def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list[UnitCost]:
     writes, reads = spending.chats["write"], spending.chats["read"]
     lines = [
         rates.build_line(chat, "", writes.get(chat, 0.0), reads.get(chat, 0.0))
@@ -150,28 +150,28 @@ def compute_chats_error(spending: Spending) -> dict[str, float]:
     return errors
 
 
-def build_stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
+def build_stored_line(tier: str, name: str, items: int, size: int, price: float) -> StorageCost:
     """Return the storage cost per month; `price` is per GB per month."""
     formula = f"{size:,} / 2^30 * {price:g} a month"
-    return Stored(tier, name, items, size, size / GB * price, formula)
+    return StorageCost(tier, name, items, size, size / GB * price, formula)
 
 
-def build_redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
+def build_redis_line(name: str, items: int, size: int, prices: Prices) -> StorageCost:
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
     formula = f"{size:,} / 2^30 * {price:g} * {HOURS_PER_MONTH} h"
-    return Stored("redis", name, items, size, usd, formula)
+    return StorageCost("redis", name, items, size, usd, formula)
 
 
-def total_line(spending: Spending, rates: Rates) -> Line:
+def total_line(spending: Spending, rates: Rates) -> UnitCost:
     return rates.build_line("all", "", _sum_units(spending, "write"), _sum_units(spending, "read"))
 
 
-def build_message_line(total: Line, messages: int) -> Line | None:
+def build_message_line(total: UnitCost, messages: int) -> UnitCost | None:
     """Return the cost per message, including all related work; None if there are no messages."""
     if not messages:
         return None
-    return Line(
+    return UnitCost(
         name="per message",
         table="",
         write_units=total.write_units / messages,

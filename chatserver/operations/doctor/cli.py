@@ -20,7 +20,7 @@ from chatserver.features.registry import list_features, load
 from chatserver.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
-    from chatserver.operations.doctor.model import Finding
+    from chatserver.operations.doctor.model import DoctorFinding
 
 _LABELS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
 
@@ -51,34 +51,39 @@ async def doctor(
     sys.exit(1 if problems else 0)
 
 
-def _print(finding: Finding) -> None:
+def _print(finding: DoctorFinding) -> None:
     label, color = _LABELS[finding.level]
     click.echo(f"{click.style(f'{label:<8}', fg=color)}{finding.store}: {finding.what}")
     if finding.fix:
         click.echo(f"        → {finding.fix}")
 
 
-async def _find_all() -> list[Finding]:
+async def _find_all() -> list[DoctorFinding]:
     from chatserver.operations.doctor.checks import run_checks
-    from chatserver.operations.doctor.model import Check, Finding
+    from chatserver.operations.doctor.model import DoctorCheck, DoctorFinding
 
     try:
         settings, problems, broken = read_settings(requires_secret=True)
     except ConfigError as exc:  # a file of settings cannot be read, so any check would mislead
-        findings = [Finding("settings", "problem", problem) for problem in exc.problems]
-        return [*findings, Finding("settings", "note", "not checked: all stores, and all settings")]
+        findings = [DoctorFinding("settings", "problem", problem) for problem in exc.problems]
+        return [
+            *findings,
+            DoctorFinding("settings", "note", "not checked: all stores, and all settings"),
+        ]
     configure_logs(settings.telemetry.format, settings.telemetry.level, process="doctor")
-    findings = [Finding("settings", "problem", problem) for problem in problems]
-    workers = Check("settings", (), functools.partial(_check_feature_workers, broken))
+    findings = [DoctorFinding("settings", "problem", problem) for problem in problems]
+    workers = DoctorCheck("settings", (), functools.partial(_check_feature_workers, broken))
     return findings + await run_checks(settings, broken, [workers])
 
 
-async def _check_feature_workers(broken: Collection[str], settings: Settings) -> list[Finding]:
+async def _check_feature_workers(
+    broken: Collection[str], settings: Settings
+) -> list[DoctorFinding]:
     """Run the checks of the feature workers that `worker all` starts with these settings.
 
     The workers of a feature are not checked if its section is in `broken`.
     """
-    from chatserver.operations.doctor.model import Finding
+    from chatserver.operations.doctor.model import DoctorFinding
 
     unusable = {list_sections()[section].__module__ for section in broken}
     findings = []
@@ -92,7 +97,9 @@ async def _check_feature_workers(broken: Collection[str], settings: Settings) ->
                 with explain_missing(f"worker `{name}`"):
                     load(worker.check)(settings)
             except ConfigError as exc:
-                findings += [Finding("settings", "problem", problem) for problem in exc.problems]
+                findings += [
+                    DoctorFinding("settings", "problem", problem) for problem in exc.problems
+                ]
             else:
-                findings.append(Finding("settings", "ok", f"worker `{name}` can start"))
+                findings.append(DoctorFinding("settings", "ok", f"worker `{name}` can start"))
     return findings

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.errors import ChatError, ConfigError
-from chatserver.operations.doctor.model import Finding, make_finding
+from chatserver.operations.doctor.model import DoctorFinding, make_finding
 from chatserver.warm.dynamo.client import DynamoClient, TableMissing
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.active_version import NEWEST, SchemaVersions
@@ -36,7 +36,7 @@ async def require_tables(client: DynamoClient, settings: Warm) -> None:
         raise ConfigError(*missing)
 
 
-async def check_dynamodb(settings: Warm) -> list[Finding]:
+async def check_dynamodb(settings: Warm) -> list[DoctorFinding]:
     """Return the findings about the tables. Changes nothing.
 
     Guarantees:
@@ -46,7 +46,7 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
     try:
         async with open_dynamodb(settings) as dynamodb:
             client = dynamodb.for_feature("operations")
-            findings: list[Finding] = []
+            findings: list[DoctorFinding] = []
             for table in TABLES:
                 findings += await _check_table(client, table, settings)
             if all(finding.level != "problem" for finding in findings):
@@ -54,21 +54,25 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
             return findings
     except ConfigError as exc:
         fix = "check warm.endpoint, warm.region and the credentials of the process"
-        return [Finding(STORE, "problem", problem, fix) for problem in exc.problems]
+        return [DoctorFinding(STORE, "problem", problem, fix) for problem in exc.problems]
     except ChatError as exc:
         fix = "check warm.endpoint (CHAT_WARM_ENDPOINT) and the network"
-        return [Finding(STORE, "problem", exc.message, fix)]
+        return [DoctorFinding(STORE, "problem", exc.message, fix)]
 
 
-async def _check_table(client: DynamoClient, table: TableSchema, settings: Warm) -> list[Finding]:
+async def _check_table(
+    client: DynamoClient, table: TableSchema, settings: Warm
+) -> list[DoctorFinding]:
     name = table.name_in(settings)
     try:
         response = await client.call("describe_table", {"TableName": name})
     except TableMissing:
-        return [Finding(STORE, "problem", f"table {name} is missing", APPLY)]
+        return [DoctorFinding(STORE, "problem", f"table {name} is missing", APPLY)]
     described: dict[str, Any] = response["Table"]
     problems = await find_problems(client, table, settings, described)
-    findings = [Finding(STORE, "problem", problem, "see docs/evolution.md") for problem in problems]
+    findings = [
+        DoctorFinding(STORE, "problem", problem, "see docs/evolution.md") for problem in problems
+    ]
     making = [
         index["IndexName"]
         for index in described.get("GlobalSecondaryIndexes", [])
@@ -77,17 +81,21 @@ async def _check_table(client: DynamoClient, table: TableSchema, settings: Warm)
     if making:
         message = f"table {name}: {', '.join(making)} is being created"
         findings.append(
-            Finding(STORE, "note", message, "wait; requests that need it are refused until then")
+            DoctorFinding(
+                STORE, "note", message, "wait; requests that need it are refused until then"
+            )
         )
     if not findings:
-        findings.append(Finding(STORE, "ok", f"table {name} has the expected keys and indexes"))
+        findings.append(
+            DoctorFinding(STORE, "ok", f"table {name} has the expected keys and indexes")
+        )
     if table.expiry is not None:
         findings.append(await _check_expiry(client, table, name))
     findings += await _check_backups(client, name)
     return findings
 
 
-async def _check_expiry(client: DynamoClient, table: TableSchema, name: str) -> Finding:
+async def _check_expiry(client: DynamoClient, table: TableSchema, name: str) -> DoctorFinding:
     response = await client.call("describe_time_to_live", {"TableName": name})
     status = response["TimeToLiveDescription"]["TimeToLiveStatus"]
     message = f"table {name}: TTL deletes expired items"
@@ -96,7 +104,7 @@ async def _check_expiry(client: DynamoClient, table: TableSchema, name: str) -> 
     )
 
 
-async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
+async def _check_backups(client: DynamoClient, name: str) -> list[DoctorFinding]:
     try:
         response = await client.call("describe_continuous_backups", {"TableName": name})
     except ChatError:
@@ -113,7 +121,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
     ]
 
 
-async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
+async def _check_schema(client: DynamoClient, settings: Warm) -> DoctorFinding:
     state = await SchemaVersions(client).get_state()
     message = f"the tables have schema {NEWEST}, the newest of this release"
     fix = f"they have {state.version}; run `chatserver migrate status`, then `migrate up`"

@@ -12,7 +12,7 @@ from chatserver.config import Settings
 Level = Literal["ok", "note", "problem"]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DoctorFinding(msgspec.Struct, frozen=True):
     """The result of one check.
 
     A `problem` prevents something from working or may lose messages; a `note` is a recommendation.
@@ -24,20 +24,20 @@ class Finding(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-class Check(msgspec.Struct, frozen=True):
+class DoctorCheck(msgspec.Struct, frozen=True):
     """A check. It does not run if one of the sections that it needs has invalid values."""
 
     store: str
     sections: tuple[str, ...]
-    run: Callable[[Settings], Awaitable[list[Finding]]]
+    run: Callable[[Settings], Awaitable[list[DoctorFinding]]]
 
 
 def make_finding(
     store: str, message: str, *, is_met: bool, fix: str = "", level: Level = "problem"
-) -> Finding:
+) -> DoctorFinding:
     """Return a finding. `message` is the expected condition; `is_met` is whether it is met."""
     return (
-        Finding(store, "ok", message)
+        DoctorFinding(store, "ok", message)
         if is_met
-        else Finding(store, level, f"check failed: {message}", fix)
+        else DoctorFinding(store, level, f"check failed: {message}", fix)
     )

@@ -15,7 +15,7 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import make_hot
-from chatserver.operations.doctor.model import Finding, make_finding
+from chatserver.operations.doctor.model import DoctorFinding, make_finding
 
 STORE: Final = "redis"
 OLDEST: Final = (7, 0)
@@ -33,7 +33,7 @@ _recommend = functools.partial(make_finding, STORE, level="note")
 
 async def check_redis(
     settings: config.Redis, clock: Clock, extra_workers: Sequence[str] = ()
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """Return the findings about Redis. `extra_workers`: additional workers that must run.
 
     Guarantees:
@@ -45,26 +45,29 @@ async def check_redis(
         await hot.connect()
     except ConfigError as exc:
         return [
-            Finding(STORE, "problem", problem, "correct the setting") for problem in exc.problems
+            DoctorFinding(STORE, "problem", problem, "correct the setting")
+            for problem in exc.problems
         ]
     except ChatError as exc:
         reason, _, fix = exc.message.partition("; ")
-        return [Finding(STORE, "problem", reason, fix)]
+        return [DoctorFinding(STORE, "problem", reason, fix)]
     try:
-        findings = [Finding(STORE, "ok", f"responds at {hot.name} and runs the scripts")]
+        findings = [DoctorFinding(STORE, "ok", f"responds at {hot.name} and runs the scripts")]
         for name, key in sorted(hot.get_keys_by_server().items()):
             findings += await _check_server(hot, name, key, clock)
         return findings + await _check_workers(hot, [*WORKERS, *extra_workers])
     except (ChatError, redis.exceptions.RedisError, OSError) as exc:
         reason = exc.message if isinstance(exc, ChatError) else str(exc)
         return [
-            Finding(STORE, "problem", reason, "check the log of Redis, then run this command again")
+            DoctorFinding(
+                STORE, "problem", reason, "check the log of Redis, then run this command again"
+            )
         ]
     finally:
         await hot.close()
 
 
-async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> list[Finding]:
+async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> list[DoctorFinding]:
     client = hot.create_blocking_client(key)
     try:
         info: dict[str, Any] = await hot.with_deadline(client.info())
@@ -90,7 +93,7 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         await client.aclose()
 
 
-def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
+def _check_version(name: str, info: dict[str, Any]) -> list[DoctorFinding]:
     version = str(info.get("redis_version", ""))
     match = _VERSION.match(version)
     is_new = match is not None and (int(match[1]), int(match[2])) >= OLDEST
@@ -104,7 +107,7 @@ def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
     ]
 
 
-def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
+def _check_persistence(name: str, info: dict[str, Any]) -> list[DoctorFinding]:
     """Check whether a Redis server loses data if its process or machine crashes."""
     is_logged = bool(int(info.get("aof_enabled", 0)))
     findings = [
@@ -117,21 +120,21 @@ def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
     ]
     if is_logged and info.get("aof_last_write_status", "ok") != "ok":
         findings.append(
-            Finding(STORE, "problem", f"{name}: cannot write its append-only file",
+            DoctorFinding(STORE, "problem", f"{name}: cannot write its append-only file",
                     "check its disk; it is full or read-only")
         )  # fmt: skip
     return findings
 
 
-def _check_memory(name: str, info: dict[str, Any]) -> Finding:
+def _check_memory(name: str, info: dict[str, Any]) -> DoctorFinding:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     usage = f"{name}: uses {used / 1e6:,.0f} MB"
     if most == 0:
         fix = "set `maxmemory` below the memory of the machine, with `maxmemory-policy noeviction`"
-        return Finding(STORE, "note", f"{usage} and has no limit", fix)
+        return DoctorFinding(STORE, "note", f"{usage} and has no limit", fix)
     if used >= most:
         fix = "add memory, and check why workers do not persist; meanwhile, sends are refused"
-        return Finding(
+        return DoctorFinding(
             STORE, "problem", f"{usage} and is full: maxmemory is {most / 1e6:,.0f} MB", fix
         )
     share = f"{usage}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
@@ -139,7 +142,7 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
     return _require(share, is_met=used < most * MEMORY_SHARE_MAX, fix=fix)
 
 
-async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding]:
+async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[DoctorFinding]:
     """Check that workers hold the leases for all partitions, and that backlogs are short."""
     keys, most = hot.keys, hot.settings.backlog_max
     idle: dict[str, list[int]] = {worker: [] for worker in workers}
@@ -174,7 +177,7 @@ def _join(partitions: list[int]) -> str:
     return f"partition {listed}" + (" and others" if len(partitions) > 5 else "")
 
 
-def check_replicas(name: str, info: Mapping[str, Any], wait_replicas: int) -> list[Finding]:
+def check_replicas(name: str, info: Mapping[str, Any], wait_replicas: int) -> list[DoctorFinding]:
     """Return whether enough replicas remain if a server fails.
 
     A replica that becomes the master has one replica less than its predecessor. `info` is the

@@ -9,14 +9,14 @@ from chatserver.cold.client import BucketMissing, ObjectMissing, ObjectStore, op
 from chatserver.config import Cold
 from chatserver.domain.ids import new_id
 from chatserver.errors import ChatError, ConfigError
-from chatserver.operations.doctor.model import Finding, make_finding
+from chatserver.operations.doctor.model import DoctorFinding, make_finding
 
 STORE: Final = "s3"
 APPLY: Final = "run `chatserver tables apply`"
 _TEXT: Final = b"chatserver doctor"
 
 
-async def check_s3(settings: Cold) -> list[Finding]:
+async def check_s3(settings: Cold) -> list[DoctorFinding]:
     """Return the findings about the bucket.
 
     To check permissions reliably, a small object below ``uploads/`` is written, read and deleted.
@@ -29,17 +29,17 @@ async def check_s3(settings: Cold) -> list[Finding]:
             return await _check_bucket(store, settings)
     except ConfigError as exc:
         fix = "check cold.endpoint, cold.bucket and the credentials of the process"
-        return [Finding(STORE, "problem", problem, fix) for problem in exc.problems]
+        return [DoctorFinding(STORE, "problem", problem, fix) for problem in exc.problems]
     except ChatError as exc:
         fix = "check cold.endpoint (CHAT_COLD_ENDPOINT), the bucket policy and the network"
-        return [Finding(STORE, "problem", exc.message, fix)]
+        return [DoctorFinding(STORE, "problem", exc.message, fix)]
 
 
-async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
+async def _check_bucket(store: ObjectStore, settings: Cold) -> list[DoctorFinding]:
     try:
         await store.call("head_bucket")
     except (BucketMissing, ObjectMissing):
-        return [Finding(STORE, "problem", f"bucket {store.bucket} is missing", APPLY)]
+        return [DoctorFinding(STORE, "problem", f"bucket {store.bucket} is missing", APPLY)]
     key = f"{UPLOADS_PREFIX}doctor-{new_id()}"
     await store.call("put_object", Key=key, Body=_TEXT)
     response = await store.call("get_object", Key=key)

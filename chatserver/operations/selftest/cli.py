@@ -21,7 +21,7 @@ from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError
 
 if TYPE_CHECKING:
-    from chatserver.operations.selftest.model import Check, Report
+    from chatserver.operations.selftest.model import SelftestCheck, SelftestReport
     from chatserver.operations.selftest.resources import Names
 
 _COLORS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
@@ -84,10 +84,10 @@ def require_target(settings: Settings, *, is_aws: bool) -> None:
         raise ConfigError(*problems)
 
 
-async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:
+async def run_selftest(settings: Settings, names: Names, usd: float) -> SelftestReport:
     """Run all checks, then delete their data, even after SIGINT or SIGTERM."""
     from chatserver.hot.redis.connection_setup import RedisAddress
-    from chatserver.operations.selftest.model import Report
+    from chatserver.operations.selftest.model import SelftestReport
 
     target = {
         "Redis": RedisAddress(settings.redis.url).name,
@@ -95,7 +95,7 @@ async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:
         "S3": f"{settings.cold.endpoint or 'AWS'}, bucket {settings.cold.bucket}",
         "prefix": names.prefix,
     }
-    report = Report(target, datetime.now(UTC).isoformat(timespec="seconds"), usd)
+    report = SelftestReport(target, datetime.now(UTC).isoformat(timespec="seconds"), usd)
     task = asyncio.create_task(_run_checks(settings, names, report), name="selftest")
     loop = asyncio.get_running_loop()
 
@@ -112,7 +112,7 @@ async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:
     return report
 
 
-async def _run_checks(settings: Settings, names: Names, report: Report) -> None:
+async def _run_checks(settings: Settings, names: Names, report: SelftestReport) -> None:
     from chatserver.cold.client import open_s3
     from chatserver.container.storage import open_storage_container
     from chatserver.domain.clock import SystemClock
@@ -156,7 +156,7 @@ async def _run_checks(settings: Settings, names: Names, report: Report) -> None:
         await _run_all(report, chat.list_checks())
 
 
-async def _run_all(report: Report, checks: list[Check]) -> None:
+async def _run_all(report: SelftestReport, checks: list[SelftestCheck]) -> None:
     from chatserver.operations.selftest.model import run_check
 
     for check in checks:
@@ -166,14 +166,14 @@ async def _run_all(report: Report, checks: list[Check]) -> None:
         click.echo(f"{mark}{result.store}: {result.name}: {result.detail}")
 
 
-async def _delete(report: Report, deletion: Awaitable[list[str]]) -> None:
+async def _delete(report: SelftestReport, deletion: Awaitable[list[str]]) -> None:
     try:
         report.left += await deletion
     except ChatError as exc:
         report.left.append(exc.message)
 
 
-def _print(report: Report, out: Path) -> None:
+def _print(report: SelftestReport, out: Path) -> None:
     for name in report.left:
         click.echo(f"could not delete: {name}", err=True)
     failures = sum(result.status == "failed" for result in report.results)

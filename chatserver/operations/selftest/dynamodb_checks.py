@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from chatserver.config import Settings
 from chatserver.errors import ChatError
-from chatserver.operations.selftest.model import Check, Failed, Skipped, require
+from chatserver.operations.selftest.model import CheckFailed, CheckSkipped, SelftestCheck, require
 from chatserver.warm.dynamo.batches import put_items
 from chatserver.warm.dynamo.client import Action, ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.conditions import Add, Attr
@@ -35,16 +35,16 @@ class DynamodbChecks:
         self._settings = settings
         self._directory = Table(client, DIRECTORY)
 
-    def list_checks(self) -> list[Check]:
+    def list_checks(self) -> list[SelftestCheck]:
         return [
-            Check(STORE, "create tables, indexes and TTL", self._check_create),
-            Check(STORE, "write and read back", self._check_read),
-            Check(STORE, "batches", self._check_batches),
-            Check(STORE, "conditional transaction", self._check_transaction),
-            Check(STORE, "concurrent transactions on one item", self._check_conflicts),
-            Check(STORE, "TTL setting", self._check_expiry),
-            Check(STORE, "index lag", self._check_index_lag),
-            Check(STORE, "Stream", self._check_stream),
+            SelftestCheck(STORE, "create tables, indexes and TTL", self._check_create),
+            SelftestCheck(STORE, "write and read back", self._check_read),
+            SelftestCheck(STORE, "batches", self._check_batches),
+            SelftestCheck(STORE, "conditional transaction", self._check_transaction),
+            SelftestCheck(STORE, "concurrent transactions on one item", self._check_conflicts),
+            SelftestCheck(STORE, "TTL setting", self._check_expiry),
+            SelftestCheck(STORE, "index lag", self._check_index_lag),
+            SelftestCheck(STORE, "Stream", self._check_stream),
         ]
 
     async def _check_create(self) -> str:
@@ -72,7 +72,7 @@ class DynamodbChecks:
         except ConditionFailed:
             require(await self._find("free") is None, "a cancelled transaction wrote an item")
         else:
-            raise Failed("a transaction with a false condition succeeded")
+            raise CheckFailed("a transaction with a false condition succeeded")
         await self._client.transact([free])
         require(await self._find("free"), "a transaction wrote nothing")
         return "all or nothing"
@@ -118,14 +118,14 @@ class DynamodbChecks:
             if await self._directory.query(Span(DIRECTORY, name, MEMBER_INDEX)):
                 return (time.monotonic() - began) * 1000
             await asyncio.sleep(POLL_S)
-        raise Failed(
+        raise CheckFailed(
             f"index {MEMBER_INDEX.name}: the test item did not appear within {LAG_S_MAX:g} s"
         )
 
     async def _check_stream(self) -> str:
         """Check that the removal of an item appears in the Stream of the `messages` table."""
         if not self._settings.warm.stream:
-            raise Skipped("warm.stream is off")
+            raise CheckSkipped("warm.stream is off")
         table = Table(self._client, MESSAGES)
         key = table.encode_key(("selftest", 1))
         async with open_dynamodb_streams(self._settings.warm) as streams:
@@ -136,7 +136,7 @@ class DynamodbChecks:
                 if await _has_removal(streams, table.name, key):
                     return "the Stream contains the removal, with the old item"
                 await asyncio.sleep(1.0)
-        raise Failed(f"the removal did not appear in the Stream within {STREAM_S_MAX:g} s")
+        raise CheckFailed(f"the removal did not appear in the Stream within {STREAM_S_MAX:g} s")
 
     def _put_if_absent(self, name: str) -> Action:
         return self._directory.put_action((name, name), if_=Attr(DirectoryField.PK).is_absent)

@@ -12,7 +12,7 @@ import msgspec
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError
 from chatserver.operations.cost.prices import Prices
-from chatserver.operations.doctor.model import Finding
+from chatserver.operations.doctor.model import DoctorFinding
 
 Status = Literal["passed", "failed", "skipped"]
 CHECK_S_MAX = 120.0  # time limit per check
@@ -23,11 +23,11 @@ PUTS: Final = 200  # number of PUT and LIST requests to S3
 GETS: Final = 200
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """A check found a violation; the message describes it."""
 
 
-class Skipped(Exception):
+class CheckSkipped(Exception):
     """A check cannot run here; the message states the reason."""
 
 
@@ -39,8 +39,11 @@ class Result(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Check(msgspec.Struct, frozen=True):
-    """A check: `run` returns what it measured, or raises `Failed`, `Skipped` or a `ChatError`."""
+class SelftestCheck(msgspec.Struct, frozen=True):
+    """A check. `run` returns what it measured.
+
+    It raises `CheckFailed`, `CheckSkipped` or a `ChatError`.
+    """
 
     store: str
     name: str
@@ -49,14 +52,14 @@ class Check(msgspec.Struct, frozen=True):
 
 def require(condition: object, text: str) -> None:
     if not condition:
-        raise Failed(text)
+        raise CheckFailed(text)
 
 
 def describe(exc: ChatError) -> str:
     return "; ".join(exc.problems) if isinstance(exc, ConfigError) else exc.message
 
 
-async def run_check(check: Check) -> Result:
+async def run_check(check: SelftestCheck) -> Result:
     """Run a check and return its result. A `ChatError` or a timeout makes the check fail."""
     began = time.monotonic()
     status: Status = "failed"
@@ -64,11 +67,11 @@ async def run_check(check: Check) -> Result:
         async with asyncio.timeout(CHECK_S_MAX):
             detail = await check.run()
         status = "passed"
-    except Skipped as exc:
+    except CheckSkipped as exc:
         status, detail = "skipped", str(exc)
     except ChatError as exc:
         detail = describe(exc)
-    except Failed as exc:
+    except CheckFailed as exc:
         detail = str(exc)
     except TimeoutError:
         detail = f"no result after {CHECK_S_MAX:g} s"
@@ -76,14 +79,14 @@ async def run_check(check: Check) -> Result:
     return Result(check.store, check.name, status, detail, seconds)
 
 
-class Report(msgspec.Struct):
+class SelftestReport(msgspec.Struct):
     """Result of a self-test. `left` lists resources that could not be deleted."""
 
     target: dict[str, str]
     started: str  # start time, ISO 8601 in UTC
     estimate_usd: float
     results: list[Result] = []
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     left: list[str] = []
     is_interrupted: bool = False
 

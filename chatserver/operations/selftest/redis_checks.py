@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from chatserver.hot.redis.client import HotClient
-from chatserver.operations.selftest.model import Check, require
+from chatserver.operations.selftest.model import SelftestCheck, require
 from chatserver.operations.selftest.resources import Names
 
 STORE: Final = "redis"
@@ -18,11 +18,11 @@ class RedisChecks:
         self._hot = hot
         self._key = names.prefix
 
-    def list_checks(self) -> list[Check]:
+    def list_checks(self) -> list[SelftestCheck]:
         return [
-            Check(STORE, "version, cluster and persistence", self._describe),
-            Check(STORE, "stream with given ids", self._check_stream),
-            Check(STORE, "round trip", self._check_round_trip),
+            SelftestCheck(STORE, "version, cluster and persistence", self._describe),
+            SelftestCheck(STORE, "stream with given ids", self._check_stream),
+            SelftestCheck(STORE, "round trip", self._check_round_trip),
         ]
 
     async def _describe(self) -> str:

@@ -10,7 +10,7 @@ import attrs
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.errors import Conflict
-from chatserver.operations.selftest.model import Check, Failed, require
+from chatserver.operations.selftest.model import CheckFailed, SelftestCheck, require
 
 STORE: Final = "s3"
 KEY: Final = "checks/object"
@@ -21,11 +21,11 @@ SIZE: Final = 300_000
 class S3Checks:
     _store: ObjectStore
 
-    def list_checks(self) -> list[Check]:
+    def list_checks(self) -> list[SelftestCheck]:
         return [
-            Check(STORE, "put, get and delete", self._check_put_and_get),
-            Check(STORE, "list after put", self._check_list),
-            Check(STORE, "conditional put", self._check_conditional_put),
+            SelftestCheck(STORE, "put, get and delete", self._check_put_and_get),
+            SelftestCheck(STORE, "list after put", self._check_list),
+            SelftestCheck(STORE, "conditional put", self._check_conditional_put),
         ]
 
     async def _check_put_and_get(self) -> str:
@@ -39,7 +39,7 @@ class S3Checks:
             await self._store.call("head_object", Key=KEY)
         except ObjectMissing:
             return f"{SIZE} bytes"
-        raise Failed("a deleted object is still there")
+        raise CheckFailed("a deleted object is still there")
 
     async def _check_list(self) -> str:
         keys = [f"checks/list/{number:02d}" for number in range(5)]
@@ -57,4 +57,4 @@ class S3Checks:
         except Conflict:
             require(await self._store.read(KEY, size_max=100) == b"first", "it was overwritten")
             return "a second put is refused"
-        raise Failed("an object was overwritten despite If-None-Match")
+        raise CheckFailed("an object was overwritten despite If-None-Match")

@@ -18,7 +18,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.domain.seq_gap_checks import is_contiguous, iter_not_ascending
 from chatserver.errors import ChatError, Conflict, Forbidden, NotFound
 from chatserver.loadtest.delivery_checker import ChatRecord, Findings, ReceivedSeqs, encode_key
-from chatserver.operations.selftest.model import Check, Failed, Skipped, require
+from chatserver.operations.selftest.model import CheckFailed, CheckSkipped, SelftestCheck, require
 from chatserver.operations.selftest.resources import Names
 from chatserver.protocol import frames
 from chatserver.service.history.sync import DeviceSync
@@ -50,19 +50,19 @@ class ChatChecks:
         self._seqs: list[int] = []
         self._is_ready = False
 
-    def list_checks(self) -> list[Check]:
+    def list_checks(self) -> list[SelftestCheck]:
         return [
-            Check(STORE, "messages in DynamoDB, archived to S3", self._prepare),
-            Check(STORE, "send: order, and idempotency by ref", self._check_send),
-            Check(STORE, "acknowledged messages are stored", self._check_store),
-            Check(STORE, "one history across Redis, DynamoDB and S3", self._check_read),
-            Check(STORE, "resume from a cursor", self._check_resume),
-            Check(STORE, "non-members are refused", self._check_refusal),
+            SelftestCheck(STORE, "messages in DynamoDB, archived to S3", self._prepare),
+            SelftestCheck(STORE, "send: order, and idempotency by ref", self._check_send),
+            SelftestCheck(STORE, "acknowledged messages are stored", self._check_store),
+            SelftestCheck(STORE, "one history across Redis, DynamoDB and S3", self._check_read),
+            SelftestCheck(STORE, "resume from a cursor", self._check_resume),
+            SelftestCheck(STORE, "non-members are refused", self._check_refusal),
         ]
 
     async def _prepare(self) -> str:
         if not self._is_claimed:
-            raise Skipped(IN_USE)
+            raise CheckSkipped(IN_USE)
         core = self._container
         for user in (self._alice, self._bob):
             await core.directory.put_user_if_absent(user, None, core.clock.time())
@@ -106,7 +106,7 @@ class ChatChecks:
             await self._send_one(1, body="another text")
         except Conflict:
             return f"{EACH} messages, each sent twice; another body is refused"
-        raise Failed("a ref was accepted again with another body")
+        raise CheckFailed("a ref was accepted again with another body")
 
     async def _check_store(self) -> str:
         self._require_chat()
@@ -120,7 +120,7 @@ class ChatChecks:
                         task.result()
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            raise Failed(f"not stored after {STORED_S_MAX:g} s") from None
+            raise CheckFailed(f"not stored after {STORED_S_MAX:g} s") from None
         finally:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ChatError):
@@ -181,12 +181,12 @@ class ChatChecks:
                 await call
             except (Forbidden, NotFound):
                 continue
-            raise Failed(f"a non-member could {what}")
+            raise CheckFailed(f"a non-member could {what}")
         return "neither send nor read"
 
     def _require_chat(self) -> None:
         if not self._is_ready:
-            raise Skipped("the first check did not create the chat")
+            raise CheckSkipped("the first check did not create the chat")
 
     async def _find_stored(self) -> int:
         head = await self._container.messages.find_head(self._chat)

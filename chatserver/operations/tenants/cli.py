@@ -246,7 +246,7 @@ async def export(
 
     For a consistent export, run `tenants block` first.
     """
-    from chatserver.operations.tenants.export import Export, verify_export
+    from chatserver.operations.tenants.export import TenantExport, verify_export
     from chatserver.operations.tenants.export_files import open_target
     from chatserver.telemetry.failpoints import arm_failpoint
 
@@ -258,7 +258,7 @@ async def export(
                 open_tenant_of(settings, tenant, max_units, has_redis=has_redis) as work,
                 open_target(location, settings.cold) as target,
             ):
-                export = Export(work, target, progress)
+                export = TenantExport(work, target, progress)
                 manifest = await export.run(is_partial_allowed=allow_unpersisted)
             _print_transfer(f"tenant {tenant} is exported", manifest)
             return

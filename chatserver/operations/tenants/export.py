@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from chatserver.cold.tenant_objects import Stored
+from chatserver.cold.tenant_objects import StoredObject
 from chatserver.errors import Conflict, CorruptData, NotFound
 from chatserver.operations.tenants.export_files import (
     FORMAT,
@@ -57,7 +57,7 @@ class _State(msgspec.Struct):
 
 
 @attrs.define(eq=False, repr=False)
-class Export:
+class TenantExport:
     _work: OpenTenant
     _target: Target
     _report: Report
@@ -171,7 +171,7 @@ class Export:
             self._state.next_object = page[-1].key
             await self._close_file(SECTION_OBJECTS, "objects")
 
-    async def _copy(self, stored: Stored) -> ExportedObject | None:
+    async def _copy(self, stored: StoredObject) -> ExportedObject | None:
         try:
             head = await self._work.bucket.call("head_object", Key=stored.key)
             digest, size = await self._target.copy_in(self._work.bucket, stored.key)

@@ -16,7 +16,13 @@ from chatserver.hot.chats.persist_backlog import Backlog, CommitEntry, parse_ent
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users import inbox
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.operations.trace.model import InHot, LocatedMessage, Recipient, Source, Waiting
+from chatserver.operations.trace.model import (
+    InHot,
+    LocatedMessage,
+    Recipient,
+    Source,
+    WaitingMessage,
+)
 from chatserver.protocol import codec
 from chatserver.task_groups import map_concurrently
 
@@ -33,7 +39,9 @@ class HotTrace:
         self._log = ChatLog(hot)
         self._inboxes = Inboxes(hot)
 
-    async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[LocatedMessage, Waiting] | None:
+    async def find_waiting(
+        self, mid: Mid, from_ms: int
+    ) -> tuple[LocatedMessage, WaitingMessage] | None:
         """Return the message if it is in a backlog or is a dead letter.
 
         Searches only entries added at or after `from_ms`.
@@ -50,7 +58,7 @@ class HotTrace:
 
     async def _find_in_backlog(
         self, partition: int, mid: Mid, from_ms: int
-    ) -> tuple[LocatedMessage, Waiting] | None:
+    ) -> tuple[LocatedMessage, WaitingMessage] | None:
         after, upto = f"{from_ms}-0", await Backlog(self._hot, partition).get_checkpoint()
         after = max(f"({upto}", after, key=_parse_entry_id)
         for _ in range(PAGES_MAX):
@@ -63,7 +71,7 @@ class HotTrace:
                     match = _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")
                     if match is not None:
                         since_ms = int(entry.id.partition("-")[0])
-                        return match, Waiting(f"{partition}:{entry.id}", since_ms, "")
+                        return match, WaitingMessage(f"{partition}:{entry.id}", since_ms, "")
             if len(reply) < PAGE:
                 return None
             after = f"({reply[-1][0].decode()}"
@@ -71,7 +79,7 @@ class HotTrace:
 
     async def _find_dead(
         self, partition: int, mid: Mid, from_ms: int
-    ) -> tuple[LocatedMessage, Waiting] | None:
+    ) -> tuple[LocatedMessage, WaitingMessage] | None:
         backlog, after = Backlog(self._hot, partition), f"{from_ms}-0"
         for _ in range(PAGES_MAX):
             letters = await backlog.list_dead(after, PAGE)
@@ -79,7 +87,7 @@ class HotTrace:
                 raw = letter.message
                 if (match := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
                     since_ms = int(letter.entry.partition("-")[0])
-                    return match, Waiting(letter.id, since_ms, letter.why)
+                    return match, WaitingMessage(letter.id, since_ms, letter.why)
             if len(letters) < PAGE:
                 return None
             after = letters[-1].entry

@@ -38,7 +38,7 @@ class InHot(msgspec.Struct, frozen=True):
     gateways: int  # number of gateways subscribed to a large chat
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingMessage(msgspec.Struct, frozen=True):
     """Backlog entry or dead letter of a message that is not in the warm tier."""
 
     entry: str  # format: `<partition>:<entry>`
@@ -96,7 +96,7 @@ class Trace(msgspec.Struct):
     trace_id: str
     found: LocatedMessage
     hot: InHot | None = None
-    waiting: Waiting | None = None
+    waiting: WaitingMessage | None = None
     members: int | None = None
     recipients: list[Recipient] = []
     warm: InWarm | None = None

@@ -26,7 +26,13 @@ from chatserver.domain.ids import ChatId, Mid, UserId, parse_mid
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, NotFound
 from chatserver.operations.trace.hot import HotTrace
-from chatserver.operations.trace.model import InCold, LocatedMessage, Recipient, Trace, Waiting
+from chatserver.operations.trace.model import (
+    InCold,
+    LocatedMessage,
+    Recipient,
+    Trace,
+    WaitingMessage,
+)
 from chatserver.operations.trace.warm import WarmTrace
 from chatserver.telemetry.trace_ids import get_trace_ids
 
@@ -52,7 +58,7 @@ class MessageTrace:
     _chats_max: int
     _members_max: int
     _searched: int = attrs.field(default=0, init=False)
-    _waiting: Waiting | None = attrs.field(default=None, init=False)
+    _waiting: WaitingMessage | None = attrs.field(default=None, init=False)
     problems: list[str] = attrs.field(factory=list, init=False)
 
     async def trace(self, text: str, chat: ChatId | None, user: UserId | None) -> Trace:

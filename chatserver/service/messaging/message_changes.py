@@ -22,7 +22,7 @@ import attrs
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.message_change_types import ChangeOutcome, Hide, MessageChange
-from chatserver.domain.messages import compute_digest, is_same_send, parse_place
+from chatserver.domain.messages import compute_digest, is_same_send, parse_ref_record
 from chatserver.domain.text.emoji import parse_emoji
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
 from chatserver.domain.write_restrictions import build_refusal
@@ -128,7 +128,7 @@ class MessageChangeService:
                     self._messaging.fan_out(chat, Seq(changed.seq))
                     return _make_ack(frame, change.mid, changed.seq, changed.ts, dup=False)
                 case ChangeOutcome.KNOWN:
-                    return _make_repeat_ack(frame, change, changed.place)
+                    return _make_repeat_ack(frame, change, changed.record)
                 case ChangeOutcome.ELSEWHERE:
                     base, head = await self._read_base(change), changed.seq
                 case ChangeOutcome.DELETED if kind == "delete":
@@ -220,7 +220,7 @@ def _make_ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> fr
 
 
 def _make_repeat_ack(frame: AnyChange, change: MessageChange, record: bytes) -> frames.Ack:
-    seq, ts, mid, digest = parse_place(record)
+    seq, ts, mid, digest = parse_ref_record(record)
     if not is_same_send(digest, change.digest):
         raise Conflict("ref: already used for another request")
     return _make_ack(frame, Mid(mid), seq, ts, dup=True)

@@ -42,7 +42,7 @@ from chatserver.domain.messages import (
     UndeliveredCommit,
     compute_digest,
     is_same_send,
-    parse_place,
+    parse_ref_record,
 )
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_caption
 from chatserver.errors import ChatError, Conflict, NotFound, Overloaded, Unavailable
@@ -416,7 +416,7 @@ class MessageSender:
     def _answer_duplicate(self, draft: PendingDraft, record: bytes) -> None:
         """Repeat the ack if the draft is a retry of the same message; otherwise, refuse it."""
         self._trace_refused(draft, "known")
-        seq, ts, mid, digest = parse_place(record)
+        seq, ts, mid, digest = parse_ref_record(record)
         # An empty digest matches: the text has been deleted or changed, and cannot be compared.
         if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.changed_digest)):
             self._refuse(draft, Conflict("ref: already used for another message"))

@@ -32,7 +32,7 @@ _E, _A = ord("e"), ord("a")  # first bytes of the frame types `event` and `ack`
 _SETUPS_IN_FLIGHT = 32  # sessions that are opened concurrently
 
 
-class Session(connection.Connection):
+class Session(connection.LoadConnection):
     """A user's session with a gateway on this machine; an unexpected disconnect is a violation.
 
     `acked` counts the acks received in order, and `events_received` the events. `on_progress`

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatserver.dev.child import LINE_BYTES_MAX, TAIL_LINES, Child, Failed
+from chatserver.dev.child import LINE_BYTES_MAX, TAIL_LINES, Child, ChildFailed
 from chatserver.dev.servers import Launch
 from tests.support.servers.processes import eventually, is_running
 
@@ -100,7 +100,7 @@ async def test_child_that_exits_while_starting_fails_with_its_exit_code(make: Ma
     child = make("echo no good; exit 3", ready_line="never")
     await child.start()
 
-    with pytest.raises(Failed, match="child ended with 3 while starting"):
+    with pytest.raises(ChildFailed, match="child ended with 3 while starting"):
         await child.wait_ready(60)
 
     assert list(child.tail) == ["no good"]
@@ -111,7 +111,7 @@ async def test_child_not_ready_at_the_deadline_fails(make: Make) -> None:
     child = make("sleep 60", ready_line="never")
     await child.start()
 
-    with pytest.raises(Failed, match=r"was not ready within 0\.2 s"):
+    with pytest.raises(ChildFailed, match=r"was not ready within 0\.2 s"):
         await child.wait_ready(0.2)
 
 

@@ -18,9 +18,9 @@ from chatserver import config
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import (
     format_name,
-    format_place,
+    format_ref_record,
     get_generation_phase,
-    parse_place,
+    parse_ref_record,
     reference_key,
 )
 from chatserver.hot.redis.client import HotClient
@@ -357,7 +357,7 @@ class Scripts:
 def packed(place: str) -> bytes:
     """Return the stored form of a place "seq:ts:mid:digest"."""
     seq, ts, mid, digest = place.split(":")
-    return format_place(int(seq), int(ts), mid, digest)
+    return format_ref_record(int(seq), int(ts), mid, digest)
 
 
 def group_by_chat(batch: Sequence[Sending]) -> dict[ChatId, list[Sending]]:
@@ -406,7 +406,7 @@ def _parse_answer(code: int, words: Iterator[Any]) -> Answer:
     if code in (COMMITTED, UNDELIVERED):
         return Answer(code, next(words), next(words))
     if code == KNOWN:
-        return Answer(code, place=":".join(map(str, parse_place(next(words)))))
+        return Answer(code, place=":".join(map(str, parse_ref_record(next(words)))))
     if code == RESTRICTED:
         return Answer(code, why=next(words), wait_ms=next(words))
     return Answer(code)

@@ -12,20 +12,20 @@ import pytest
 
 from chatserver.loadtest import generator_limits, load_users
 from chatserver.loadtest.coordinator import Coordinator, LoadFailed
-from chatserver.loadtest.device import Device
+from chatserver.loadtest.device import LoadDevice
 from chatserver.loadtest.load_users import SetupFailed
-from chatserver.loadtest.plan import SCENARIOS, Mix, Plan, Shape
+from chatserver.loadtest.plan import SCENARIOS, LoadPlan, Mix, Shape
 from chatserver.loadtest.stub_server import StubState, open_stub
-from chatserver.loadtest.worker import Worker
+from chatserver.loadtest.worker import LoadWorker
 from tests.support.servers.processes import eventually, free_port
 
 FAULTY_SEQ = 7  # the message that is lost, repeated or changed
 
 
-def plan_of(port: int, name: str = "direct", **changes: Any) -> Plan:
+def plan_of(port: int, name: str = "direct", **changes: Any) -> LoadPlan:
     """Return the plan of a short load."""
     scenario = SCENARIOS[name]
-    plan = Plan(
+    plan = LoadPlan(
         run="t",
         url=f"ws://127.0.0.1:{port}/",
         secret="x" * 32,
@@ -51,7 +51,7 @@ def plan_of(port: int, name: str = "direct", **changes: Any) -> Plan:
 async def run_load(state: StubState, name: str = "direct", **changes: Any) -> dict[str, Any]:
     """Run a load against a stub server with this state; return its result and counts."""
     server, port = await open_stub(state)
-    worker = Worker(plan_of(port, name, **changes))
+    worker = LoadWorker(plan_of(port, name, **changes))
     counts: dict[str, int] = {}
     try:
         await worker.set_up()
@@ -79,11 +79,11 @@ def fault(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, bytes],
 def without_waiting_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """End the run without waiting for the injected losses, but wait for all other messages."""
 
-    def has_not_received_the_newest(self: Device) -> bool:
+    def has_not_received_the_newest(self: LoadDevice) -> bool:
         records = self.state.records
         return any((seen.last or 0) < records[chat].top for chat, seen in self.received.items())
 
-    monkeypatch.setattr(Device, "is_behind", has_not_received_the_newest)
+    monkeypatch.setattr(LoadDevice, "is_behind", has_not_received_the_newest)
 
 
 @pytest.mark.parametrize("name", ["direct", "small-groups", "history", "mixed"])
@@ -176,7 +176,7 @@ async def test_load_without_server_fails() -> None:
     await server.wait_closed()
 
     with pytest.raises(SetupFailed, match="no gateway at ws://"):
-        await Worker(plan_of(port)).set_up()
+        await LoadWorker(plan_of(port)).set_up()
 
 
 async def test_ceiling_is_measured_with_the_same_users_and_chats(

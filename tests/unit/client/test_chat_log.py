@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from chatserver.client.chat_log import ChatLog
+from chatserver.client.chat_log import ReceivedChatLog
 from chatserver.client.model import Entry
 from tests.unit.client.device import entry
 
@@ -16,7 +16,7 @@ def entries(*seqs: int, later_s: int = 0) -> list[Entry]:
 
 def test_entry_rewritten_at_the_same_seq_is_withdrawn() -> None:
     """The id is the same, but the later time shows that earlier entries may have changed too."""
-    log = ChatLog(100)
+    log = ReceivedChatLog(100)
     log.start_after(0)
     log.put_page(entries(1, 2, 3))
     list(log.advance())
@@ -30,7 +30,7 @@ def test_entry_rewritten_at_the_same_seq_is_withdrawn() -> None:
 
 def test_entry_rewritten_at_a_lower_seq_is_delivered_again() -> None:
     """A device that joined just before the data loss receives its join at the new position."""
-    log = ChatLog(100)
+    log = ReceivedChatLog(100)
     log.start_after(24)
     log.put_page(entries(25))
     list(log.advance())

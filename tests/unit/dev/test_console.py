@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from chatserver.dev.console import Screen
-from chatserver.dev.process_plan import Plan, Ports
+from chatserver.dev.process_plan import Ports, ProcessPlan
 
 
 def printed(print_to: object) -> str:
@@ -45,7 +45,7 @@ def test_failure_shows_the_process_and_its_last_lines() -> None:
 
 def test_welcome_shows_addresses_and_how_to_stop() -> None:
     """A newcomer needs no other information to start."""
-    plan = Plan(Path("/data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
+    plan = ProcessPlan(Path("/data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
 
     text = printed(lambda screen: screen.print_welcome(plan))
 
@@ -61,7 +61,7 @@ def test_welcome_shows_addresses_and_how_to_stop() -> None:
 
 def test_welcome_quotes_a_folder_with_a_space_for_the_shell() -> None:
     """The line can be pasted."""
-    plan = Plan(Path("/my data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
+    plan = ProcessPlan(Path("/my data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
 
     text = printed(lambda screen: screen.print_welcome(plan))
 

@@ -10,14 +10,20 @@ import pytest
 
 from chatserver.config import load_settings
 from chatserver.dev import process_plan as plan_module
-from chatserver.dev.process_plan import DEMO_USERS, Plan, Ports, fallback_notes, require_aws_limits
+from chatserver.dev.process_plan import (
+    DEMO_USERS,
+    Ports,
+    ProcessPlan,
+    fallback_notes,
+    require_aws_limits,
+)
 from chatserver.errors import ConfigError
 
 PORTS = Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31084)
 
 
-def make_plan(folder: Path) -> Plan:
-    return Plan(folder, PORTS, secret="0123456789abcdef" * 4)
+def make_plan(folder: Path) -> ProcessPlan:
+    return ProcessPlan(folder, PORTS, secret="0123456789abcdef" * 4)
 
 
 def test_aws_limits_proxy_is_in_front_of_the_dynamodb_server(tmp_path: Path) -> None:
@@ -68,7 +74,10 @@ def test_only_the_api_has_demo_users(tmp_path: Path) -> None:
 
 def test_several_gateways_are_ready_when_all_are(tmp_path: Path) -> None:
     """One supervisor starts them; one ready gateway is not enough."""
-    one, three = make_plan(tmp_path).gateway(), Plan(tmp_path, PORTS, "s", gateways=3).gateway()
+    one, three = (
+        make_plan(tmp_path).gateway(),
+        ProcessPlan(tmp_path, PORTS, "s", gateways=3).gateway(),
+    )
 
     assert one.argv[-2:] == ["--processes", "1"] and not one.ready_line
     assert three.argv[-2:] == ["--processes", "3"] and three.ready_line == "gateways.ready"

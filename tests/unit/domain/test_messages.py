@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.messages import compute_digest, format_place, parse_place
+from chatserver.domain.messages import compute_digest, format_ref_record, parse_ref_record
 
 kinds = st.from_regex(r"[a-z][a-z0-9_.-]{0,31}", fullmatch=True)
 bodies = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
@@ -22,9 +22,9 @@ def test_position_record_round_trips(
     """A retry gets back exactly the result of the first send."""
     digest = compute_digest(kind, body, reply_to)
 
-    place = format_place(seq, ts, mid, digest)
+    place = format_ref_record(seq, ts, mid, digest)
 
-    assert parse_place(place) == (seq, ts, mid, digest)
+    assert parse_ref_record(place) == (seq, ts, mid, digest)
 
 
 def test_digest_of_the_same_message_is_the_same_in_every_process() -> None:

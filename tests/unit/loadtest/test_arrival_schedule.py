@@ -8,7 +8,7 @@ from typing import Any
 
 from chatserver.loadtest import frame_reader
 from chatserver.loadtest.arrival_schedule import Pacer, iter_arrivals
-from chatserver.loadtest.device import Device
+from chatserver.loadtest.device import LoadDevice
 from chatserver.loadtest.plan import split_groups, split_users
 from chatserver.loadtest.wire import Address
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
@@ -53,7 +53,7 @@ def test_stalled_server_raises_the_latency_of_all_due_sends() -> None:
     worker = WorkerState(
         run="r", address=Address("127.0.0.1", 1), mint=lambda user: "", body_bytes=100
     )
-    device, transport = Device(worker, 1), _FakeTransport()
+    device, transport = LoadDevice(worker, 1), _FakeTransport()
     device._link = transport  # type: ignore[assignment]
     begin = get_now_us() - 2_000_000
 

@@ -12,7 +12,7 @@ from aiobotocore.config import AioConfig
 from botocore.exceptions import ClientError
 
 from chatserver.dev.aws_limits.proxy import LimitsProxy
-from chatserver.dev.aws_limits.rules import Limits
+from chatserver.dev.aws_limits.rules import AwsLimits
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 
 # No faults and no index lag, unless a test sets them.
@@ -75,7 +75,7 @@ async def open_table(endpoint: str, **limits: Any) -> AsyncIterator[Table]:
     port = int(endpoint.rpartition(":")[2])
     name = f"limits-{secrets.token_hex(6)}"
     async with (
-        LimitsProxy(port, Limits(**{**OFF, **limits})) as proxy,
+        LimitsProxy(port, AwsLimits(**{**OFF, **limits})) as proxy,
         open_client(proxy.endpoint) as client,
     ):
         await client.create_table(

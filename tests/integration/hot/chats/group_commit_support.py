@@ -19,7 +19,7 @@ from chatserver.domain.messages import (
     PendingDraft,
     SenderNotMember,
     UndeliveredCommit,
-    parse_place,
+    parse_ref_record,
 )
 from chatserver.errors import ChatError
 from chatserver.hot.chats.audience_cache import Audiences
@@ -84,7 +84,7 @@ class Sender:
             case UndeliveredCommit():
                 self._record(Outcome("undelivered", draft.ref, outcome.seq))
             case DuplicateSend():
-                self._record(Outcome("known", draft.ref, parse_place(outcome.record)[0]))
+                self._record(Outcome("known", draft.ref, parse_ref_record(outcome.record)[0]))
             case ChatNotLoaded():
                 self._record(Outcome("closed", draft.ref))
             case SenderNotMember():

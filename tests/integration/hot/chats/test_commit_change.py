@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chatserver.domain.ids import UserId
 from chatserver.domain.message_change_types import ChangeOutcome
-from chatserver.domain.messages import format_place, reference_key
+from chatserver.domain.messages import format_ref_record, reference_key
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_effects import MESSAGE_CHANGE_KINDS, apply_entry
 from tests.integration.hot.support import (
@@ -330,7 +330,7 @@ def test_change_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> 
 
     code, place = chat.commit_change(ALICE, "edit", target, "two", ref="r")
 
-    assert (code, place) == (ChangeOutcome.KNOWN.value, format_place(seq, ts, "M2", "d2"))
+    assert (code, place) == (ChangeOutcome.KNOWN.value, format_ref_record(seq, ts, "M2", "d2"))
 
 
 def test_change_and_send_share_refs(chat: Chat) -> None:

@@ -10,7 +10,7 @@ from chatserver.cold.segment_format import encode_segment
 from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.domain.ids import new_id
 from chatserver.operations.audit.chat_audit import Tally
-from chatserver.operations.audit.worker import Audit, make_audit
+from chatserver.operations.audit.worker import AuditRunner, make_audit
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive import manifests
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
@@ -24,7 +24,7 @@ async def on_progress() -> None:
     """Ignore progress."""
 
 
-def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> Audit:
+def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> AuditRunner:
     """Return an audit that checks objects of any age, and confirms findings after `confirm_s`."""
     container = world.container
     with constants(

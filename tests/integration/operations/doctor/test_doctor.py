@@ -19,7 +19,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.worker_leases import Lease
 from chatserver.operations.doctor.dynamodb_checks import check_dynamodb
-from chatserver.operations.doctor.model import Finding
+from chatserver.operations.doctor.model import DoctorFinding
 from chatserver.operations.doctor.redis_checks import check_redis
 from chatserver.operations.doctor.s3_checks import check_s3
 from tests.integration.features.attachments.support import cold_settings
@@ -42,7 +42,7 @@ class PausedClock(SystemClock):
         return shown
 
 
-def text_of(findings: Sequence[Finding], level: str) -> str:
+def text_of(findings: Sequence[DoctorFinding], level: str) -> str:
     """Return the findings of a level with their fixes as text."""
     return "\n".join(f"{each.what} → {each.fix}" for each in findings if each.level == level)
 

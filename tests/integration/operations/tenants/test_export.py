@@ -15,7 +15,7 @@ from chatserver.errors import Conflict, CorruptData, NotFound
 from chatserver.operations.tenants import export as exports
 from chatserver.operations.tenants import restoration
 from chatserver.operations.tenants.deletion import Deletion
-from chatserver.operations.tenants.export import Export, verify_export
+from chatserver.operations.tenants.export import TenantExport, verify_export
 from chatserver.operations.tenants.export_files import Target, open_target
 from chatserver.operations.tenants.restoration import Restoration
 from chatserver.operations.tenants.tenant_stores import OpenTenant
@@ -61,7 +61,7 @@ def by_key(items: list[Any]) -> list[str]:
 
 
 async def run(work: OpenTenant, target: Target) -> Any:
-    return await Export(work, target, ignore).run()
+    return await TenantExport(work, target, ignore).run()
 
 
 @pytest.mark.parametrize("is_bucket", [False, True])
@@ -205,6 +205,6 @@ async def test_export_with_messages_that_are_only_in_redis_is_refused(
 
     with pytest.raises(Conflict, match="3 messages and read marks are not in DynamoDB yet"):
         await run(work, target)
-    manifest = await Export(work, target, ignore).run(is_partial_allowed=True)
+    manifest = await TenantExport(work, target, ignore).run(is_partial_allowed=True)
 
     assert manifest.unpersisted == 3

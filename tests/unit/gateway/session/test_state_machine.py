@@ -16,8 +16,8 @@ from chatserver.gateway.session.state_machine import (
     TRANSITIONS,
     Decision,
     ForbiddenTransition,
+    SessionStage,
     SessionState,
-    Stage,
     Trigger,
 )
 
@@ -33,16 +33,16 @@ APPLY: dict[Trigger, Callable[[SessionState], bool]] = {
     Trigger.CLOSE: SessionState.close,
 }
 PATHS = {
-    Stage.NEW: [],
-    Stage.OPENING: [Trigger.HELLO],
-    Stage.WELCOMED: [Trigger.HELLO, Trigger.WELCOME],
-    Stage.LIVE: [Trigger.HELLO, Trigger.WELCOME, Trigger.GO_LIVE],
-    Stage.RECOVERING: [Trigger.HELLO, Trigger.WELCOME, Trigger.GO_LIVE, Trigger.RECOVER],
-    Stage.CLOSED: [Trigger.CLOSE],
+    SessionStage.NEW: [],
+    SessionStage.OPENING: [Trigger.HELLO],
+    SessionStage.WELCOMED: [Trigger.HELLO, Trigger.WELCOME],
+    SessionStage.LIVE: [Trigger.HELLO, Trigger.WELCOME, Trigger.GO_LIVE],
+    SessionStage.RECOVERING: [Trigger.HELLO, Trigger.WELCOME, Trigger.GO_LIVE, Trigger.RECOVER],
+    SessionStage.CLOSED: [Trigger.CLOSE],
 }
 
 
-def state_in(stage: Stage) -> SessionState:
+def state_in(stage: SessionStage) -> SessionState:
     """Return a session in a stage."""
     state = SessionState()
     for event in PATHS[stage]:
@@ -63,15 +63,17 @@ def live_state(seq: int, head: int | None = None) -> SessionState:
 # transitions
 
 
-@pytest.mark.parametrize(("stage", "event"), list(itertools.product(Stage, Trigger)))
-def test_event_in_a_stage_follows_the_table_or_is_forbidden(stage: Stage, event: Trigger) -> None:
+@pytest.mark.parametrize(("stage", "event"), list(itertools.product(SessionStage, Trigger)))
+def test_event_in_a_stage_follows_the_table_or_is_forbidden(
+    stage: SessionStage, event: Trigger
+) -> None:
     """Every pair of stage and event moves as in the table, or changes nothing."""
     state = state_in(stage)
     target = TRANSITIONS.get((stage, event))
 
-    if stage is Stage.CLOSED:
+    if stage is SessionStage.CLOSED:
         assert not APPLY[event](state)
-        assert state.stage is Stage.CLOSED
+        assert state.stage is SessionStage.CLOSED
     elif target is None:
         before = state.cursor
         with pytest.raises(ForbiddenTransition, match=f"{event.value} in stage {stage.value}"):
@@ -85,16 +87,16 @@ def test_event_in_a_stage_follows_the_table_or_is_forbidden(stage: Stage, event:
 @pytest.mark.parametrize(
     ("stage", "is_open", "is_welcomed"),
     [
-        (Stage.NEW, False, False),
-        (Stage.OPENING, True, False),
-        (Stage.WELCOMED, True, True),
-        (Stage.LIVE, True, True),
-        (Stage.RECOVERING, True, True),
-        (Stage.CLOSED, False, False),
+        (SessionStage.NEW, False, False),
+        (SessionStage.OPENING, True, False),
+        (SessionStage.WELCOMED, True, True),
+        (SessionStage.LIVE, True, True),
+        (SessionStage.RECOVERING, True, True),
+        (SessionStage.CLOSED, False, False),
     ],
 )
 def test_stage_decides_whether_the_session_is_open_and_welcomed(
-    stage: Stage, is_open: bool, is_welcomed: bool
+    stage: SessionStage, is_open: bool, is_welcomed: bool
 ) -> None:
     """A session is registered while it is open, and requests get responses once it is welcomed."""
     state = state_in(stage)
@@ -102,23 +104,25 @@ def test_stage_decides_whether_the_session_is_open_and_welcomed(
     assert (state.is_open, state.is_welcomed) == (is_open, is_welcomed)
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_only_a_live_session_is_sent_events(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", SessionStage)
+def test_only_a_live_session_is_sent_events(stage: SessionStage) -> None:
     """The next event of the device's own epoch is sent in one stage only."""
     state = state_in(stage)
     following = Seq(state.cursor.seq + 1)
 
     decision = state.handle_event(state.cursor.epoch, following)
 
-    assert (decision is Decision.SEND) == (stage is Stage.LIVE)
+    assert (decision is Decision.SEND) == (stage is SessionStage.LIVE)
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_stored_positions_are_reported_only_in_the_epoch_of_the_device(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", SessionStage)
+def test_stored_positions_are_reported_only_in_the_epoch_of_the_device(stage: SessionStage) -> None:
     """A device in another epoch would mark lost messages as stored."""
     state = state_in(stage)
 
-    assert state.can_report_stored(CURRENT) == (stage in (Stage.LIVE, Stage.RECOVERING))
+    assert state.can_report_stored(CURRENT) == (
+        stage in (SessionStage.LIVE, SessionStage.RECOVERING)
+    )
     assert not state.can_report_stored(OLD)
 
 
@@ -316,7 +320,7 @@ def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
             event_seq = state.cursor.seq + 1 if call == "next event" else seq
             if state.handle_event(epoch, Seq(event_seq)) is Decision.SEND:
                 assert not is_closed
-                assert stage is Stage.LIVE
+                assert stage is SessionStage.LIVE
                 assert position == (epoch, event_seq - 1)
                 position = (epoch, event_seq)
             assert state.stage is stage

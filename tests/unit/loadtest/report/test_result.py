@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.loadtest.coordinator import Coordinator, Totals
 from chatserver.loadtest.histogram import Histogram
-from chatserver.loadtest.plan import SCENARIOS, Plan
+from chatserver.loadtest.plan import SCENARIOS, LoadPlan
 from chatserver.loadtest.report.html_page import render
 from chatserver.loadtest.report.result import build, to_json
 from chatserver.loadtest.report.thresholds import Thresholds, check_thresholds
@@ -22,7 +22,7 @@ HTML_IN_EXAMPLE = "<script>alert(1)</script>"
 def make_result(name: str = "direct", **findings: int) -> dict[str, Any]:
     """Return the result of an example run of three seconds."""
     scenario = SCENARIOS[name]
-    plan = Plan(
+    plan = LoadPlan(
         run="r",
         url="ws://127.0.0.1:1/",
         secret="s",

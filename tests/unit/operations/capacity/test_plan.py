@@ -18,7 +18,7 @@ from chatserver.errors import ConfigError
 from chatserver.operations.capacity.cli import format_line
 from chatserver.operations.capacity.formula_evaluation import list_names
 from chatserver.operations.capacity.plan import (
-    Plan,
+    CapacityPlan,
     load_constants,
     make_plan,
 )
@@ -50,12 +50,12 @@ def defaults(**changes: float) -> dict[str, float]:
     return parse_inputs(PlanInputs()) | changes
 
 
-def build_plan(removal: Any = "worker", **changes: float) -> Plan:
+def build_plan(removal: Any = "worker", **changes: float) -> CapacityPlan:
     """Return a plan with the constants and prices of the package."""
     return make_plan(defaults(**changes), removal, CONSTANTS, [], PRICES)
 
 
-def values_of(plan: Plan) -> dict[str, float]:
+def values_of(plan: CapacityPlan) -> dict[str, float]:
     """Return the value of each row."""
     return {line.name: line.value for line in plan.lines}
 

@@ -10,11 +10,11 @@ from chatserver.errors import ConfigError, Unavailable
 from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.selftest.cli import require_target
 from chatserver.operations.selftest.model import (
-    Check,
-    Failed,
-    Report,
+    CheckFailed,
+    CheckSkipped,
     Result,
-    Skipped,
+    SelftestCheck,
+    SelftestReport,
     estimate_usd,
     run_check,
 )
@@ -25,8 +25,8 @@ from chatserver.operations.selftest.resources import Names, build_isolated_setti
     ("error", "status", "detail"),
     [
         (None, "passed", "fine"),
-        (Skipped("not here"), "skipped", "not here"),
-        (Failed("a | b"), "failed", "a | b"),
+        (CheckSkipped("not here"), "skipped", "not here"),
+        (CheckFailed("a | b"), "failed", "a | b"),
         (Unavailable("down"), "failed", "down"),
         (ConfigError("one", "two"), "failed", "one; two"),
     ],
@@ -41,14 +41,14 @@ async def test_result_of_a_check_is_its_detail_or_its_error(
             raise error
         return "fine"
 
-    result = await run_check(Check("s3", "name", run))
+    result = await run_check(SelftestCheck("s3", "name", run))
 
     assert (result.status, result.detail) == (status, detail)
 
 
 def test_report_passes_only_without_failures_and_leftovers() -> None:
     """A skipped check is not a failure; a pipe in a text does not break the table."""
-    report = Report({"S3": "here"}, "2026-01-01T00:00:00", 0.01)
+    report = SelftestReport({"S3": "here"}, "2026-01-01T00:00:00", 0.01)
     report.results.append(Result("s3", "a", "skipped", "x | y", 0.1))
     assert report.has_passed and "x \\| y" in report.to_markdown()
     report.left.append("table t")
@@ -90,7 +90,7 @@ def test_estimate_is_positive_and_below_ten_cents() -> None:
 
 def test_report_counts_skipped_checks() -> None:
     """A run in which checks could not run is not reported as a plain success."""
-    report = Report({}, "2026-01-01T00:00:00+00:00", 0.0)
+    report = SelftestReport({}, "2026-01-01T00:00:00+00:00", 0.0)
     report.results = [
         Result("redis", "one", "passed", "", 0.0),
         Result("chat", "two", "skipped", "", 0.0),

@@ -12,7 +12,7 @@ import pytest
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import AppendResult
 from chatserver.domain.message_change_types import ChangeOutcome, ChangeResult, Hide, MessageChange
-from chatserver.domain.messages import ChatHead, format_place
+from chatserver.domain.messages import ChatHead, format_ref_record
 from chatserver.errors import (
     BadRequest,
     ChatError,
@@ -222,8 +222,8 @@ def test_repeated_change_gets_the_first_ack() -> None:
     """A repeat is not fanned out again."""
     world = World()
     digest = world.change(EDIT) and world.message_changes[0][0].digest
-    place = format_place(3, 1003, "M3", digest)
-    world = World([ChangeResult(ChangeOutcome.KNOWN, place=place)])
+    place = format_ref_record(3, 1003, "M3", digest)
+    world = World([ChangeResult(ChangeOutcome.KNOWN, record=place)])
 
     assert world.change(EDIT) == frames.Ack(1, "r1", "M3", 3, 1003, True, "hot")
     assert not world.fanned_out
@@ -241,8 +241,8 @@ def test_change_with_the_ref_of_another_change_is_a_conflict(other: AnyChange) -
     """Text, target and type of the change must be equal."""
     world = World()
     world.change(EDIT)
-    place = format_place(3, 1003, "M3", world.message_changes[0][0].digest)
-    world = World([ChangeResult(ChangeOutcome.KNOWN, place=place)])
+    place = format_ref_record(3, 1003, "M3", world.message_changes[0][0].digest)
+    world = World([ChangeResult(ChangeOutcome.KNOWN, record=place)])
 
     with pytest.raises(Conflict, match="ref: already used"):
         world.change(other)
@@ -250,7 +250,7 @@ def test_change_with_the_ref_of_another_change_is_a_conflict(other: AnyChange) -
 
 def test_repeated_change_without_a_digest_is_acked() -> None:
     """A removed text cannot be compared, so the retry is accepted."""
-    world = World([ChangeResult(ChangeOutcome.KNOWN, place=format_place(3, 1003, "M3", ""))])
+    world = World([ChangeResult(ChangeOutcome.KNOWN, record=format_ref_record(3, 1003, "M3", ""))])
 
     assert world.change(EDIT).dup
 

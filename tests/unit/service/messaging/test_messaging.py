@@ -14,7 +14,7 @@ from chatserver.domain.messages import (
     CommitRefused,
     DuplicateSend,
     SenderNotMember,
-    format_place,
+    format_ref_record,
 )
 from chatserver.errors import (
     BadRequest,
@@ -142,7 +142,7 @@ async def test_send_with_a_known_ref_and_the_same_body_is_acked_as_duplicate(wor
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    record = format_place(4, 40, "M-first", draft.digest)
+    record = format_ref_record(4, 40, "M-first", draft.digest)
     world.commits.report(draft, DuplicateSend(record))
 
     assert world.client.outcomes_received == [Acked("r1", 4, "M-first", dup=True)]
@@ -154,7 +154,7 @@ async def test_send_with_a_known_ref_and_another_body_is_a_conflict(world: World
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    record = format_place(4, 40, "M-first", "0123abcd")
+    record = format_ref_record(4, 40, "M-first", "0123abcd")
     world.commits.report(draft, DuplicateSend(record))
 
     (outcome,) = world.client.outcomes_received
@@ -437,6 +437,6 @@ async def test_repeated_send_of_an_expired_message_is_acked() -> None:
     await world.send("r1")
     draft, *_ = world.commits.pop_committed()
 
-    world.commits.report(draft, DuplicateSend(format_place(4, 1004, "M4", "")))
+    world.commits.report(draft, DuplicateSend(format_ref_record(4, 1004, "M4", "")))
 
     assert world.client.outcomes_received == [Acked("r1", Seq(4), "M4", dup=True)]
