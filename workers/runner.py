@@ -52,12 +52,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     unknown = [name for name in names if name not in workers]
     if unknown:
         raise ConfigError(
-            *(
-                [
-                    f"worker {name}: does not exist; see `chatserver worker --help`"
-                    for name in unknown
-                ]
-            )
+            *(f"worker {name}: does not exist; see `chatserver worker --help`" for name in unknown)
         )
     lower_process_priority(min(workers[name].nice for name in names))
     for name in names:

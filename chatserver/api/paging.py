@@ -1,7 +1,7 @@
 """Pagination: lists accept ``?limit=&cursor=`` and return ``{"items": […], "next": …}``.
 
-A handler takes ``page: Page``, reads from `Page.open`, and returns `Page.build`. A cursor is valid
-only for the same list and caller.
+A handler takes ``page: PageOf``, reads from `PageQuery.open`, and returns `PageQuery.build`. A
+cursor is valid only for the same list and caller.
 """
 
 from __future__ import annotations

@@ -51,15 +51,18 @@ def chat(
         return token or await log_in(api_url, user or "")
 
     async def open_chat() -> None:
-        gateway_url = url or (await call_api(api_url, "GET", "/v1/client-config"))["gateway_url"]
+        try:
+            gateway_url = (
+                url or (await call_api(api_url, "GET", "/v1/client-config"))["gateway_url"]
+            )
+        except BadRequest as exc:
+            raise click.UsageError(exc.message.replace("api_url:", "--api:")) from None
         await terminal.run_chat(gateway_url, get_token, peer, api_url, cache)
 
     try:
         run(open_chat())
     except Unavailable:
         raise
-    except BadRequest as exc:
-        raise click.UsageError(exc.message.replace("api_url:", "--api:")) from None
     except ChatError as exc:
         raise click.ClickException(exc.message) from None
 

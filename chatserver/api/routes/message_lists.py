@@ -10,8 +10,9 @@ older than `archived_before`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast
 
 import msgspec
 from litestar import get
@@ -29,6 +30,7 @@ from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_context import Reference
 from chatserver.service.history.message_queries import IndexPage
 from chatserver.warm.dynamo.paging import QueryPage as WarmPage
+from chatserver.warm.dynamo.paging import Token
 
 READ, READ_ANY = user_or_key("chats:read"), key("chats:read")
 
@@ -88,6 +90,10 @@ async def provide_window(
 Window = NamedDependency[PageWindow]
 WINDOW = {"window": Provide(provide_window)}
 ORDERED = {"window": Provide(provide_ordered)}
+
+
+Read = Callable[[TimeRange, int, Token | None], Awaitable[WarmPage[frames.Message]]]
+ReadOfUser = Callable[[TimeRange, int, Token | None], Awaitable[IndexPage]]
 
 
 class UserMessagesPage(msgspec.Struct, frozen=True):
@@ -164,21 +170,16 @@ def _build_single_message_routes(container: StorageContainer) -> list[HTTPRouteH
     return [get_message, get_message_by_mid, list_messages_around]
 
 
-async def _list(
-    window: PageWindow, read: Callable[..., Awaitable[WarmPage[frames.Message]]], *subject: Any
-) -> Page[frames.Message]:
-    """Return the page that `read` finds. `read` takes the subject, and a span, limit and start."""
+async def _list(window: PageWindow, read: Read) -> Page[frames.Message]:
     span, page = window
-    found = await read(*subject, span, page.limit, page.start)
+    found = await read(span, page.limit, page.start)
     return page.build(found.items, found.next)
 
 
-async def _list_of_user(
-    window: PageWindow, read: Callable[..., Awaitable[IndexPage]], *subject: Any
-) -> UserMessagesPage:
-    """Return a page of a user's messages in all chats; parameters as in `_list`."""
+async def _list_of_user(window: PageWindow, read: ReadOfUser) -> UserMessagesPage:
+    """Return a page of a user's messages in all chats."""
     span, page = window
-    found, archived_before = await read(*subject, span, page.limit, page.start)
+    found, archived_before = await read(span, page.limit, page.start)
     listed = page.build(found.items, found.next)
     return UserMessagesPage(listed.items, listed.next, archived_before)
 
@@ -193,21 +194,24 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Messages that are deleted, expired or hidden by the user are left out. Archived messages are
         included. The most recent messages may be missing; the history has them.
         """
-        return await _list(window, container.message_queries.list_chat, actor, ChatId(chat))
+        read = functools.partial(container.message_queries.list_chat, actor, ChatId(chat))
+        return await _list(window, read)
 
     @get("/v1/chats/{chat:str}/messages/active", opt={"rule": READ}, dependencies=ORDERED)
     async def list_active_messages(
         chat: PathId, actor: Actor, window: Window
     ) -> Page[frames.Message]:
         """List the messages in a chat that have not been deleted."""
-        return await _list(window, container.message_queries.list_active, actor, ChatId(chat))
+        read = functools.partial(container.message_queries.list_active, actor, ChatId(chat))
+        return await _list(window, read)
 
     @get("/v1/chats/{chat:str}/messages/with-files", opt={"rule": READ}, dependencies=WINDOW)
     async def list_messages_with_files(
         chat: PathId, actor: Actor, window: Window
     ) -> Page[frames.Message]:
         """List the messages with files in a chat."""
-        return await _list(window, container.message_queries.list_files, actor, ChatId(chat))
+        read = functools.partial(container.message_queries.list_files, actor, ChatId(chat))
+        return await _list(window, read)
 
     return [list_messages_between, list_active_messages, list_messages_with_files]
 
@@ -222,13 +226,8 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Covers the user's current chats, but only messages sent while the user was a member.
         Includes archived messages, and messages that are not in DynamoDB yet.
         """
-        return await _list(
-            window.narrow(direction),
-            container.messages_of_all_chats.list_page,
-            actor,
-            actor,
-            direction,
-        )
+        read = functools.partial(container.messages_of_all_chats.list_page, actor, actor, direction)
+        return await _list(window.narrow(direction), read)
 
     @get("/v1/me/sent", opt={"rule": READ}, dependencies=WINDOW)
     async def list_sent(actor: Actor, window: Window) -> Page[frames.Message]:
@@ -236,7 +235,8 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         Archived messages are included. The most recent messages may be missing.
         """
-        return await _list(window, container.sent_and_received.list_page, actor, "sent")
+        read = functools.partial(container.sent_and_received.list_page, actor, "sent")
+        return await _list(window, read)
 
     @get("/v1/me/received", opt={"rule": READ}, dependencies=WINDOW)
     async def list_received(actor: Actor, window: Window) -> Page[frames.Message]:
@@ -244,7 +244,8 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         Archived messages are included. The most recent messages may be missing.
         """
-        return await _list(window, container.sent_and_received.list_page, actor, "received")
+        read = functools.partial(container.sent_and_received.list_page, actor, "received")
+        return await _list(window, read)
 
     return [list_own_messages, list_sent, list_received]
 
@@ -253,12 +254,14 @@ def _build_admin_chat_routes(container: StorageContainer) -> list[HTTPRouteHandl
     @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_any_messages(chat: PathId, window: Window) -> Page[frames.Message]:
         """List the messages of any chat, optionally in a time range."""
-        return await _list(window, container.message_queries.list_chat, None, ChatId(chat))
+        read = functools.partial(container.message_queries.list_chat, None, ChatId(chat))
+        return await _list(window, read)
 
     @get("/v1/admin/chats/{chat:str}/messages/active", opt={"rule": READ_ANY}, dependencies=ORDERED)
     async def list_any_active(chat: PathId, window: Window) -> Page[frames.Message]:
         """List the messages in any chat that have not been deleted."""
-        return await _list(window, container.message_queries.list_active, None, ChatId(chat))
+        read = functools.partial(container.message_queries.list_active, None, ChatId(chat))
+        return await _list(window, read)
 
     return [list_any_messages, list_any_active, *_build_admin_user_routes(container)]
 
@@ -272,13 +275,10 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
 
         Exception: messages that the user deleted only for themselves are included.
         """
-        return await _list(
-            window.narrow(direction),
-            container.messages_of_all_chats.list_page,
-            None,
-            UserId(user),
-            direction,
+        read = functools.partial(
+            container.messages_of_all_chats.list_page, None, UserId(user), direction
         )
+        return await _list(window.narrow(direction), read)
 
     @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_sent_by_user(user: PathId, window: Window) -> UserMessagesPage:
@@ -286,7 +286,8 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
 
         Archived messages are left out: see `archived_before`.
         """
-        return await _list_of_user(window, container.message_queries.list_sent, None, UserId(user))
+        read = functools.partial(container.message_queries.list_sent, None, UserId(user))
+        return await _list_of_user(window, read)
 
     @get("/v1/admin/users/{user:str}/received", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_received_by_user(user: PathId, window: Window) -> UserMessagesPage:
@@ -294,8 +295,7 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
 
         Archived messages are left out: see `archived_before`.
         """
-        return await _list_of_user(
-            window, container.message_queries.list_received, None, UserId(user)
-        )
+        read = functools.partial(container.message_queries.list_received, None, UserId(user))
+        return await _list_of_user(window, read)
 
     return [list_messages_of_user, list_sent_by_user, list_received_by_user]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from chatserver.errors import Conflict, CorruptData, Unavailable
 
-VERSION = 1
+VERSION = 3
 MODE = 0o600
 WAL_BYTES_MAX = 4 * 1_048_576  # the size to which the write-ahead log is truncated
 LOCK_S = 2.0
@@ -77,7 +77,7 @@ def open_file(path: Path | str) -> sqlite3.Connection:
     """Open or create a store file that only its owner can read.
 
     Raises:
-        Conflict: another process uses it, or a newer version of the SDK wrote it.
+        Conflict: another process uses it, or another version of the SDK wrote it.
     """
     is_file = str(path) != ":memory:"
     if is_file:
@@ -107,10 +107,11 @@ def _set_mode(path: Path) -> None:
 def _create_tables(connection: sqlite3.Connection, path: Path | str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > VERSION:
+    if version not in (0, VERSION):
         connection.execute("ROLLBACK")
         raise Conflict(
-            f"store {path} has version {version}, but this SDK supports {VERSION}; update the SDK"
+            f"store {path} has version {version}, but this SDK supports {VERSION}; "
+            "use the SDK that wrote it, or delete the file to start again"
         )
     if version == 0:
         for statement in _TABLES.split(";"):

@@ -82,11 +82,28 @@ class Webhook:
 
 
 HEADER = "Chat-Signature"
+AGE_S_MAX = 300  # receivers reject older signatures
 
 
 def sign(secret: bytes, now: float, body: bytes) -> str:
     """Return the value of the signature header for a body."""
     return f"t={int(now)},v1={_digest(secret, int(now), body)}"
+
+
+def is_signed(secret: bytes, header: str, body: bytes, now: float, age_s: int = AGE_S_MAX) -> bool:
+    """Return whether `header` is a valid signature of `body`, at most `age_s` old.
+
+    For receivers of webhooks, see docs/webhooks.md.
+
+    Guarantees:
+        Signatures are compared in constant time.
+    """
+    parts = dict(part.partition("=")[::2] for part in header.split(","))
+    time, signature = parts.get("t", ""), parts.get("v1", "")
+    if not (time.isascii() and time.isdigit() and len(time) <= 12 and signature.isascii()):
+        return False
+    expected = _digest(secret, int(time), body)
+    return hmac.compare_digest(expected, signature) and abs(now - int(time)) <= age_s
 
 
 def _digest(secret: bytes, time: int, body: bytes) -> str:

@@ -256,7 +256,7 @@ class GatewayServer:
             clock=container.clock,
             find_more=context.slow_clients.drain_stats,
         )
-        works: dict[str, Coroutine[object, object, None]] = {
+        coroutines: dict[str, Coroutine[object, object, None]] = {
             "process-stats": stats.run(),
             "heartbeat": self._run_heartbeat(),
             "gateway-stream-echo": self._echo.run(),
@@ -268,7 +268,7 @@ class GatewayServer:
             "stored": context.stored_waits.run(container.chat_log),
             "loop-lag": watch_loop_lag(container.clock),
         }
-        periodic = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        periodic = [asyncio.create_task(work, name=name) for name, work in coroutines.items()]
         log.info(
             "gateway.ready",
             gateway=self.gateway,

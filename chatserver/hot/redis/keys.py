@@ -97,7 +97,8 @@ from chatserver.domain.ids import ChatId, GatewayId, UserId
 
 T = TypeVar("T")
 SLOTS = 16_384  # number of slots in a Redis Cluster
-_PER_PARTITION: set[str] = set()  # names of the keys of a partition
+# The word in the key of each declared method, and whether the key names a chat or user.
+_WORDS: dict[str, tuple[str, bool]] = {}
 
 
 def get_slot(key: str | bytes) -> int:
@@ -122,9 +123,15 @@ def parse_entry_id(entry_id: str) -> tuple[int, int]:
     return int(ms), int(n)
 
 
+def _declare(word: str, *, has_subject: bool) -> None:
+    """Let `Keys.of` find a key; its method has the name of the word, with underscores."""
+    declared = _WORDS.setdefault(word.replace("-", "_"), (word, has_subject))
+    assert declared == (word, has_subject), f"two kinds of keys are named {word}"
+
+
 def per_partition(name: str) -> Callable[[Keys, int], str]:
     """Return the method for a key ``{pN}:<name>``, which `Keys.of` finds by its name."""
-    _PER_PARTITION.add(name)
+    _declare(name, has_subject=False)
 
     def build(keys: Keys, partition: int) -> str:
         return f"{{p{partition}}}:{name}"
@@ -134,6 +141,7 @@ def per_partition(name: str) -> Callable[[Keys, int], str]:
 
 def per_chat(name: str) -> Callable[[Keys, ChatId], str]:
     """Return the method for a key ``{pN}:<name>:<chat>``."""
+    _declare(name, has_subject=True)
 
     def build(keys: Keys, chat: ChatId) -> str:
         return f"{{p{keys.get_partition(chat)}}}:{name}:{chat}"
@@ -143,6 +151,7 @@ def per_chat(name: str) -> Callable[[Keys, ChatId], str]:
 
 def per_user(name: str) -> Callable[[Keys, UserId], str]:
     """Return the method for a key ``{pN}:<name>:<user>``."""
+    _declare(name, has_subject=True)
 
     def build(keys: Keys, user: UserId) -> str:
         return f"{{p{keys.get_partition(user)}}}:{name}:{user}"
@@ -183,10 +192,11 @@ class Keys:
         For scripts, whose headers use the same names.
         """
         partition = subject if isinstance(subject, int) else self.get_partition(subject)
-        return {
-            name: getattr(self, name)(partition if name in _PER_PARTITION else subject)
-            for name in names
-        }
+        start, keys = f"{{p{partition}}}:", dict[str, str | bytes | int]()
+        for name in names:
+            word, has_subject = _WORDS[name]
+            keys[name] = f"{start}{word}:{subject}" if has_subject else start + word
+        return keys
 
     epoch = per_partition("epoch")
     backlog = per_partition("backlog")

@@ -76,7 +76,7 @@ class Inboxes:
 
         Guarantees:
             Idempotent: entries are appended once, whatever the order of calls.
-            Cost: one script call per partition.
+            Cost: one script call per partition and `USERS_PER_CALL` deliveries.
         """
         return await self._run_append(
             "append_to_inboxes",

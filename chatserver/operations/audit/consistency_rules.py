@@ -4,7 +4,7 @@ Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactl
 seq must exist in some tier. A seq that DynamoDB has is above `stored` only until the persist worker
 has recorded it. Copies of an entry with the same `rev` (seq of its last change) must be
 equal, and checksums must match. A tombstone counts as an entry, and so does a marker: the item that
-retimes an expired or lost entry.
+replaces an expired or lost entry.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class Deletion:
             self._record, self._progress = record, json.loads(record.progress)
             return
         self._progress = {"started": now, "done": [], "deleted": {}}
-        self._record = await self._work.record("deleting", new_id())
-        await self._save()
+        progress = json.dumps(self._progress)
+        self._record = await self._work.record("deleting", new_id(), progress=progress)
         failpoint("tenants.delete.recorded")
 
     async def _save(self) -> None:

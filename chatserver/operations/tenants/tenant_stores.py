@@ -77,9 +77,12 @@ class OpenTenant(msgspec.Struct, frozen=True):
         stores += [ObjectsStore(self.objects), RulesStore(self.bucket, self.settings)]
         return [*stores, *self.features]
 
-    async def record(self, state: State, job: str = "", receipt: str = "") -> TenantState:
-        """Replace the tenant's record."""
-        record = TenantState(self.tenant, state, int(self.clock.time() * 1000), job, "{}", receipt)
+    async def record(
+        self, state: State, job: str = "", receipt: str = "", progress: str = "{}"
+    ) -> TenantState:
+        """Replace the tenant's record, in one write."""
+        now_ms = int(self.clock.time() * 1000)
+        record = TenantState(self.tenant, state, now_ms, job, progress, receipt)
         await self.records.put(record)
         return record
 

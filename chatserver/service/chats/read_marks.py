@@ -77,9 +77,9 @@ class ReadMarks:
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
         # Marks never decrease, so of two updates, the one with the higher sum is newer.
         level = result.read + result.received
-        for appended in await self._inboxes.append_marks(users, chat, body, user, level):
-            if appended.appended:
-                self._devices.notify_seq(appended.user, appended.seq, appended.gateways)
+        for each in await self._inboxes.append_marks(users, chat, body, user, level):
+            if each.appended:
+                self._devices.notify_seq(each.user, each.seq, each.gateways)
 
     async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
         marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))

@@ -15,12 +15,12 @@ Invariant: a conditional write increments `generation` with each token issued.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Final
 
 from chatserver.domain.access.logins import Login
 from chatserver.errors import CorruptData, NotFound
-from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.directory_items import USER, User, user_key
 from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
@@ -151,4 +151,9 @@ class Logins:
             key = LOGIN.key(user=user, login=login)
             await try_write(self._table.update(key, changes, if_=is_live))
 
-        await map_concurrently(end, names, in_flight_max=_ENDS_IN_FLIGHT_MAX, name="end-login")
+        for start in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
+            some = names[start : start + _ENDS_IN_FLIGHT_MAX]
+            # A failure does not stop the others: as many logins as possible end at once.
+            for outcome in await asyncio.gather(*map(end, some), return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome

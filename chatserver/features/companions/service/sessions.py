@@ -254,12 +254,12 @@ class CompanionSessions:
             session.chat, session.user, session.companion, persona.name
         )
         body = codec.encode_chat_event_body(info)
-        positions = await self._inboxes.append_event(
+        results = await self._inboxes.append_event(
             [session.user], session.chat, body, is_listed=True
         )
-        for position in positions:
-            if position.appended:
-                self._delivery.notify_seq(position.user, position.seq, position.gateways)
+        for result in results:
+            if result.appended:
+                self._delivery.notify_seq(result.user, result.seq, result.gateways)
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:

@@ -20,7 +20,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.features.companions.companion_options import CompanionOptions, Tool
 from chatserver.features.companions.worker.tool_calls import CALLS_MAX
-from chatserver.features.webhooks.client import HEADER
+from chatserver.features.webhooks.client import HEADER, is_signed
 from chatserver.features.webhooks.settings import Webhooks
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import FileStack, cold_settings, picture
@@ -38,7 +38,6 @@ from tests.support.servers.model_servers import (
     openai_tool_calls,
 )
 from tests.support.servers.processes import eventually
-from tests.support.signatures import is_signed
 
 SECRET = "w" * 40
 BERLIN = ("call-1", "weather", '{"city": "Berlin"}')

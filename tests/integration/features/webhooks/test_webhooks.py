@@ -17,10 +17,9 @@ from aiohttp import web
 
 from chatserver.dev.servers import HOST, Server
 from chatserver.domain.clock import SystemClock
-from chatserver.features.webhooks.client import HEADER
+from chatserver.features.webhooks.client import HEADER, is_signed
 from tests.support.rawchat import Failed, RawChat, get_refusal
 from tests.support.servers.processes import eventually, free_port, redis_client
-from tests.support.signatures import is_signed
 from tests.support.stack import PATIENT, Stack, open_stack
 
 SECRET = "w" * 40

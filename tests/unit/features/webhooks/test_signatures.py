@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.features.webhooks.client import sign
-from tests.support.signatures import is_signed
+from chatserver.features.webhooks.client import is_signed, sign
 
 SECRET = b"s" * 32
 NOW = 1_800_000_000.0
