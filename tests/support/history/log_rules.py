@@ -34,13 +34,22 @@ def find_lost(index: HistoryIndex) -> Iterator[Violation]:
             if not any((e.kind, e.target) == ("delete", asked.target) for e in log):
                 yield Violation("P1", f"delete {user}/{ref} of {chat}#{asked.target} is lost")
             continue
-        entry = index.at(chat, answer.seq)
-        wanted = (answer.seq, answer.ts, answer.mid, user, ref, ENTRY_OF[asked.kind])
-        if entry is None or entry.place != wanted:
-            there = "nothing" if entry is None else name_of(chat, entry)
-            yield Violation(
-                "P1", f"acked {asked.kind} {user}/{ref} at {chat}#{answer.seq}: {there}"
-            )
+        yield from _find_wrong_ack(index, asked, answer)
+    for answer in index.history.acks():  # a retry is acked like the first attempt
+        asked = index.asked.get((answer.chat, answer.user, answer.ref))
+        if asked is not None and asked.kind == "send" and answer.dup:
+            yield from _find_wrong_ack(index, asked, answer)
+
+
+def _find_wrong_ack(
+    index: HistoryIndex, asked: Requested, answer: Responded
+) -> Iterator[Violation]:
+    chat, user, ref = answer.chat, answer.user, answer.ref
+    entry = index.at(chat, answer.seq)
+    acked = (answer.seq, answer.ts, answer.mid, user, ref, ENTRY_OF[asked.kind])
+    if entry is None or entry.place != acked:
+        there = "nothing" if entry is None else name_of(chat, entry)
+        yield Violation("P1", f"acked {asked.kind} {user}/{ref} at {chat}#{answer.seq}: {there}")
 
 
 def _is_change_done(index: HistoryIndex, asked: Requested, answer: Responded) -> bool:
@@ -109,9 +118,10 @@ def _may_be_both(index: HistoryIndex, entry: LogEntry, chat: str) -> bool:
 
 
 def find_phantoms(index: HistoryIndex) -> Iterator[Violation]:
-    """Find observed messages with a body that nobody sent."""
-    edits = (asked for asked in index.asked.values() if asked.kind == "edit")
+    """Find observed messages with a body that nobody sent, or with that of a refused attempt."""
+    edits = [asked for asked in index.asked.values() if asked.kind == "edit"]
     bodies = {(edit.chat, edit.target, edit.body) for edit in edits}
+    edited = {(edit.chat, edit.target) for edit in edits}
     for sighting in index.sightings:
         if sighting.t is None:
             continue  # P10 checks what was read at the end
@@ -119,7 +129,12 @@ def find_phantoms(index: HistoryIndex) -> Iterator[Violation]:
         attempts = index.attempts.get((chat, entry.sender, entry.ref), ())
         if entry.kind != "text" or entry.deleted or (chat, entry.seq, entry.body) in bodies:
             continue
-        if not any(attempt.body == entry.body for attempt in attempts):
+        stored = index.at(chat, entry.seq)
+        is_original = (chat, entry.seq) not in edited and stored is not None and not stored.deleted
+        if is_original and stored is not None and stored.body != entry.body:
+            text = f"{sighting.where}: {name_of(chat, entry)} has another body than in DynamoDB"
+            yield Violation("P2", text)
+        elif not any(attempt.body == entry.body for attempt in attempts):
             text = f"{sighting.where}: {name_of(chat, entry)} has a body that was never sent"
             yield Violation("P2", text)
 

@@ -102,6 +102,33 @@ def lose_membership_change(history: History) -> None:
     history.events += [asked, Responded(t + 0.1, "alice", "duo", "gone")]
 
 
+def ack_retry_at_another_seq(history: History) -> None:
+    """A retry of a message is acked as if it were another message."""
+    sends = {(e.chat, e.user, e.ref) for e in history.all_of(Requested) if e.kind == "send"}
+    ack = next(e for e in history.acks() if e.seq and (e.chat, e.user, e.ref) in sends)
+    again = replace(ack, seq=ack.seq + 1, mid="other", ts=ack.ts + 5, dup=True)
+    change(history, ack, ack, again)
+
+
+def deliver_body_of_another_attempt(history: History) -> None:
+    """A device shows the body of an attempt that was refused."""
+    asked = {(e.chat, e.user, e.ref): e for e in history.all_of(Requested) if e.kind == "send"}
+    edited = {(e.chat, e.target) for e in history.all_of(Requested) if e.kind == "edit"}
+    kept = {(s.chat, e.seq) for s in history.all_of(Stored) for e in s.entries if not e.deleted}
+    delivery = next(
+        e
+        for e in history.all_of(Delivered)
+        if e.entry.kind == "text"
+        and (e.chat, e.user, e.entry.ref) not in asked
+        and (e.chat, e.entry.sender, e.entry.ref) in asked
+        and (e.chat, e.entry.seq) not in edited
+        and (e.chat, e.entry.seq) in kept
+    )
+    first = asked[delivery.chat, delivery.entry.sender, delivery.entry.ref]
+    change(history, first, first, replace(first, body="refused"))
+    change(history, delivery, replace(delivery, entry=replace(delivery.entry, body="refused")))
+
+
 def repeat_at_device(history: History) -> None:
     """A device receives an entry twice."""
     delivery = delivery_in(history)
@@ -470,6 +497,8 @@ FAULTS: list[tuple[str, Callable[[History], None]]] = [
     ("P6", lose_in_page),
     ("P4", skip_required_entry),
     ("P1", lose_membership_change),
+    ("P1", ack_retry_at_another_seq),
+    ("P2", deliver_body_of_another_attempt),
     ("P4", repeat_at_device),
     ("P2", repeat_in_dynamodb),
     ("P4", swap_at_device),
