@@ -205,7 +205,7 @@ export interface CompanionChanges {
   context_tokens_max?: number | null;
   model?: string | null;
   name?: string | null;
-  options?: Options | null;
+  options?: CompanionOptions | null;
   prompt?: string | null;
   provider?: "bedrock" | "openai" | "scripted" | null;
   version?: number | null;
@@ -222,6 +222,18 @@ export interface CompanionInfo {
 export interface CompanionInfoPage {
   items: CompanionInfo[];
   next?: string | null;
+}
+
+/** Schema `CompanionOptions` of the API. */
+export interface CompanionOptions {
+  guardrail?: string | null;
+  guardrail_version?: string | null;
+  images_max?: number;
+  memory?: boolean;
+  moderation_model?: string | null;
+  temperature?: number | null;
+  tools?: (Tool | unknown)[];
+  top_p?: number | null;
 }
 
 /** Schema `CostReport` of the API. */
@@ -575,7 +587,7 @@ export interface NewCompanion {
   id?: string | null;
   model: string;
   name: string;
-  options?: Options;
+  options?: CompanionOptions;
   prompt?: string;
   provider: "bedrock" | "openai" | "scripted";
 }
@@ -678,18 +690,6 @@ export interface OpenSession {
   session: SessionInfo;
 }
 
-/** Schema `Options` of the API. */
-export interface Options {
-  guardrail?: string | null;
-  guardrail_version?: string | null;
-  images_max?: number;
-  memory?: boolean;
-  moderation_model?: string | null;
-  temperature?: number | null;
-  tools?: (Tool | unknown)[];
-  top_p?: number | null;
-}
-
 /** order of results: `newest` first, or by `relevance` */
 export type Order = "newest" | "relevance";
 
@@ -740,7 +740,7 @@ export interface Persona {
   id: string;
   model: string;
   name: string;
-  options: Options;
+  options: CompanionOptions;
   prompt: string;
   provider: "bedrock" | "openai" | "scripted";
   version: number;
@@ -1729,9 +1729,9 @@ export interface Operations {
   list_active_messages: {
     params: {
       chat: string;
-      order?: "newest" | "oldest";
       limit?: number;
       cursor?: string | null;
+      order?: "newest" | "oldest";
     };
     body: undefined;
     result: MessagePage;
@@ -1741,9 +1741,9 @@ export interface Operations {
   list_any_active: {
     params: {
       chat: string;
-      order?: "newest" | "oldest";
       limit?: number;
       cursor?: string | null;
+      order?: "newest" | "oldest";
     };
     body: undefined;
     result: MessagePage;
@@ -1753,11 +1753,11 @@ export interface Operations {
   list_any_messages: {
     params: {
       chat: string;
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
     };
     body: undefined;
     result: MessagePage;
@@ -1959,11 +1959,11 @@ export interface Operations {
   list_messages_between: {
     params: {
       chat: string;
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
     };
     body: undefined;
     result: MessagePage;
@@ -1973,11 +1973,11 @@ export interface Operations {
   list_messages_of_user: {
     params: {
       user: string;
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
       direction?: "sent" | "received" | null;
     };
     body: undefined;
@@ -1988,11 +1988,11 @@ export interface Operations {
   list_messages_with_files: {
     params: {
       chat: string;
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
     };
     body: undefined;
     result: MessagePage;
@@ -2001,9 +2001,9 @@ export interface Operations {
   /** List open reports */
   list_open_reports: {
     params: {
-      order?: "newest" | "oldest";
       limit?: number;
       cursor?: string | null;
+      order?: "newest" | "oldest";
     };
     body: undefined;
     result: ReportInfoPage;
@@ -2012,11 +2012,11 @@ export interface Operations {
   /** List own messages */
   list_own_messages: {
     params: {
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
       direction?: "sent" | "received" | null;
     };
     body: undefined;
@@ -2048,11 +2048,11 @@ export interface Operations {
   /** List received */
   list_received: {
     params: {
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
     };
     body: undefined;
     result: MessagePage;
@@ -2062,11 +2062,11 @@ export interface Operations {
   list_received_by_user: {
     params: {
       user: string;
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
     };
     body: undefined;
     result: UserMessagesPage;
@@ -2086,11 +2086,11 @@ export interface Operations {
   /** List sent */
   list_sent: {
     params: {
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
     };
     body: undefined;
     result: MessagePage;
@@ -2100,11 +2100,11 @@ export interface Operations {
   list_sent_by_user: {
     params: {
       user: string;
+      limit?: number;
+      cursor?: string | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
-      limit?: number;
-      cursor?: string | null;
     };
     body: undefined;
     result: UserMessagesPage;
@@ -2641,17 +2641,17 @@ export const OPERATIONS: {
   list_active_messages: [
     "GET",
     "/v1/chats/{chat}/messages/active",
-    ["order", "limit", "cursor"],
+    ["limit", "cursor", "order"],
   ],
   list_any_active: [
     "GET",
     "/v1/admin/chats/{chat}/messages/active",
-    ["order", "limit", "cursor"],
+    ["limit", "cursor", "order"],
   ],
   list_any_messages: [
     "GET",
     "/v1/admin/chats/{chat}/messages",
-    ["from", "to", "order", "limit", "cursor"],
+    ["limit", "cursor", "from", "to", "order"],
   ],
   list_bans: ["GET", "/v1/chats/{chat}/bans", ["limit", "cursor"]],
   list_blocks: ["GET", "/v1/me/blocks", ["limit", "cursor"]],
@@ -2674,38 +2674,38 @@ export const OPERATIONS: {
   list_messages_between: [
     "GET",
     "/v1/chats/{chat}/messages/between",
-    ["from", "to", "order", "limit", "cursor"],
+    ["limit", "cursor", "from", "to", "order"],
   ],
   list_messages_of_user: [
     "GET",
     "/v1/admin/users/{user}/messages",
-    ["from", "to", "order", "limit", "cursor", "direction"],
+    ["limit", "cursor", "from", "to", "order", "direction"],
   ],
   list_messages_with_files: [
     "GET",
     "/v1/chats/{chat}/messages/with-files",
-    ["from", "to", "order", "limit", "cursor"],
+    ["limit", "cursor", "from", "to", "order"],
   ],
-  list_open_reports: ["GET", "/v1/admin/reports", ["order", "limit", "cursor"]],
+  list_open_reports: ["GET", "/v1/admin/reports", ["limit", "cursor", "order"]],
   list_own_messages: [
     "GET",
     "/v1/me/messages",
-    ["from", "to", "order", "limit", "cursor", "direction"],
+    ["limit", "cursor", "from", "to", "order", "direction"],
   ],
   list_pins: ["GET", "/v1/chats/{chat}/pins", ["limit", "cursor"]],
   list_posts: ["GET", "/v1/users/{user}/posts", ["limit", "cursor"]],
-  list_received: ["GET", "/v1/me/received", ["from", "to", "order", "limit", "cursor"]],
+  list_received: ["GET", "/v1/me/received", ["limit", "cursor", "from", "to", "order"]],
   list_received_by_user: [
     "GET",
     "/v1/admin/users/{user}/received",
-    ["from", "to", "order", "limit", "cursor"],
+    ["limit", "cursor", "from", "to", "order"],
   ],
   list_reports: ["GET", "/v1/chats/{chat}/reports", ["limit", "cursor"]],
-  list_sent: ["GET", "/v1/me/sent", ["from", "to", "order", "limit", "cursor"]],
+  list_sent: ["GET", "/v1/me/sent", ["limit", "cursor", "from", "to", "order"]],
   list_sent_by_user: [
     "GET",
     "/v1/admin/users/{user}/sent",
-    ["from", "to", "order", "limit", "cursor"],
+    ["limit", "cursor", "from", "to", "order"],
   ],
   list_sessions: ["GET", "/v1/admin/users/{user}/sessions", ["limit", "cursor"]],
   list_sessions_with_companions: [
