@@ -68,6 +68,21 @@ def test_restrict_with_an_older_version_changes_nothing(scripts: Scripts) -> Non
     assert scripts.head()["gate"] == f"{EPOCH}:3"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "gate"),
+    [(12, 9, LATER, f"{EPOCH}:12"), (9, 12, DONE, f"{EPOCH}:12:b")],
+)
+def test_restrict_compares_versions_as_numbers(
+    scripts: Scripts, first: int, second: int, expected: int, gate: str
+) -> None:
+    """Version 9 is older than 12, although its text sorts after that of 12."""
+    scripts.open_chat(ALICE, BOB)
+    restrict(scripts, "", version=first)
+
+    assert restrict(scripts, ":b", version=second) == expected
+    assert scripts.head()["gate"] == gate
+
+
 def test_restrict_chat_with_pending_fan_out_stays_pending(scripts: Scripts) -> None:
     """The pending fan-out is not lost."""
     scripts.open_chat(ALICE, BOB)
@@ -82,6 +97,13 @@ def test_restrict_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
     scripts.open_chat(ALICE, BOB)
 
     assert restrict(scripts, ":b", epoch="E2") == CLOSED
+    assert scripts.head()["gate"] == f"{EPOCH}:1"
+
+
+def test_restrict_chat_that_is_not_loaded_writes_nothing(scripts: Scripts) -> None:
+    """Nothing is left that could pass for a loaded chat."""
+    assert restrict(scripts, ":b") == CLOSED
+    assert scripts.redis.keys("*") == []
 
 
 def test_commit_retry_of_a_message_from_before_the_block_is_known(scripts: Scripts) -> None:
