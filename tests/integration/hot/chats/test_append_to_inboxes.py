@@ -132,4 +132,7 @@ def test_append_to_inboxes_in_a_new_epoch_of_the_chat_delivers_its_seqs_again(
 
     assert scripts.deliver(BOB, 2, epoch="E2")[0] == 2
     assert scripts.deliver(BOB, 2, epoch="E2")[0] == 0
+    delivered = scripts.box(BOB)
     assert scripts.deliver(BOB, 3)[0] == 0  # a late delivery of the old epoch
+    assert scripts.box(BOB) == delivered
+    assert scripts.deliver(BOB, 2, epoch="E2")[0] == 0

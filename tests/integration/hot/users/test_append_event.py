@@ -61,6 +61,18 @@ def test_append_event_of_new_chat_lists_it_once(scripts: Scripts) -> None:
     assert before_us - 1e6 < int(listed[f"c:{CHAT}"]) < after_us + 1e6
 
 
+def test_append_event_of_a_listed_chat_reaches_the_others(scripts: Scripts) -> None:
+    """A repeat after a partial failure skips only the users who have the chat."""
+    append(scripts, ALICE, listed=True)
+    listed = scripts.box(ALICE)
+
+    results = append(scripts, ALICE, BOB, listed=True)
+
+    assert results == [(0, 1, ""), (1, 1, "")]
+    assert scripts.box(ALICE) == listed
+    assert f"c:{CHAT}" in scripts.box(BOB)
+
+
 def test_append_event_of_chat_with_messages_does_not_list_it_again(scripts: Scripts) -> None:
     """A fan-out has already listed the chat, and its position is kept."""
     scripts.deliver(ALICE, 4)
@@ -97,9 +109,8 @@ def test_append_event_of_a_mark_skips_an_older_one_after_a_newer(scripts: Script
     """Two devices that mark at once on two gateways do not move a mark back for others."""
     mark = f"m:{CHAT}:{BOB}"
 
-    newer = append(scripts, ALICE, mark=mark, level=14)
-    older = append(scripts, ALICE, mark=mark, level=10)
-    again = append(scripts, ALICE, mark=mark, level=14)
+    results = [append(scripts, ALICE, mark=mark, level=level) for level in (5, 5, 3, 5, 10)]
 
-    assert (newer, older, again) == ([(1, 1, "")], [(0, 1, "")], [(0, 1, "")])
-    assert scripts.box(ALICE)[mark] == "14"
+    assert [appended for ((appended, _, _),) in results] == [1, 0, 0, 0, 1]
+    assert scripts.box(ALICE)[mark] == "10"
+    assert [seq for seq, _, _ in scripts.inbox(ALICE)] == [1, 2]
