@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from chatserver.hot.redis.scripts import load_script
 from tests.integration.hot.support import ALICE, BOB, CHAT, CLOSED, COMMITTED, Scripts, Sending
 
 LONG_S = 3600
@@ -41,7 +42,11 @@ def idle(scripts: Scripts) -> Scripts:
 def test_evict_removes_an_idle_chat_with_all_its_keys(idle: Scripts) -> None:
     """Only refs, which expire, and user states remain."""
     idle.redis.hset(idle.keys.over(CHAT), "1", "{}")
-    idle.redis.zadd(idle.keys.revs(CHAT), {"1": 2})
+    for make in (idle.keys.revs, idle.keys.uncounted, idle.keys.expiring):
+        idle.redis.zadd(make(CHAT), {"1": 1})
+    labels = set(load_script("evict_chats").item_keys) - {"turnover"}
+    for label, key in idle.find_keys(labels, {}).items():
+        assert idle.redis.exists(key), label
 
     assert evict(idle) == 1
 
@@ -87,6 +92,17 @@ def test_evict_keeps_a_chat_that_was_used_since(idle: Scripts) -> None:
     assert evict(idle, LONG_S) == 0
 
     assert listed(idle)[CHAT] == int(idle.head()["ts"]) // 1_000_000
+
+
+@pytest.mark.parametrize(("age_s", "evicted"), [(590, 0), (600, 1)])
+def test_evict_compares_the_age_with_idle_s(idle: Scripts, age_s: int, evicted: int) -> None:
+    """The chat is kept until its newest entry is `idle_s` old."""
+    now_s, _ = idle.redis.time()
+    idle.redis.hset(idle.keys.chat(CHAT), "ts", (now_s - age_s) * 1_000_000)
+
+    assert evict(idle, idle_s=600) == evicted
+
+    assert idle.redis.exists(idle.keys.chat(CHAT)) == 1 - evicted
 
 
 @pytest.mark.parametrize("what", ["undelivered", "gate", "turnover"])
