@@ -11,7 +11,7 @@ from chatserver.errors import (
     CorruptData,
     Overloaded,
 )
-from chatserver.protocol.frames import LARGE_MAX
+from chatserver.protocol.frames import LARGE_MAX, Cursor
 from tests.unit.client.device import Device, entry, page
 
 
@@ -226,6 +226,38 @@ def test_message_has_no_body_from_its_expiry_on() -> None:
 
     assert [message.body for message in log.messages(now_s=499.0)] == ["text 1"]
     assert [message.body for message in log.messages(now_s=500.0)] == [""]
+
+
+def test_event_received_again_is_not_applied() -> None:
+    """An event up to the cursor is a repeat, not a reason to sync."""
+    device = Device()
+
+    device.add(1, 2, 2, 1)
+
+    assert device.bodies() == ["text 1", "text 2"]
+    assert device.state.cursor == Cursor("e1", 2)
+    assert device.sent("sync") == []
+
+
+def test_event_after_a_gap_is_not_applied_and_starts_a_sync() -> None:
+    """The events of the gap come first, in the answer to the one `sync`."""
+    device = Device()
+
+    device.add(1, 3)
+
+    assert device.bodies() == ["text 1"]
+    assert device.state.cursor == Cursor("e1", 1)
+    (request,) = device.sent("sync")
+    assert request["cursor"] == {"epoch": "e1", "seq": 1}
+
+    place = {"type": "event", "kind": "message", "epoch": "e1", "chat": "c1"}
+    found = [{**place, "seq": seq, "cs": seq, "message": entry(seq)} for seq in (2, 3)]
+    cursor = {"epoch": "e1", "seq": 3}
+    device.receive(type="page", id=request["id"], events=found, cursor=cursor, more=False)
+
+    assert device.bodies() == ["text 1", "text 2", "text 3"]
+    assert device.state.cursor == Cursor("e1", 3)
+    assert device.sent("sync") == []
 
 
 def test_event_of_an_unknown_kind_advances_the_cursor() -> None:

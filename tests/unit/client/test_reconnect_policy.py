@@ -13,7 +13,7 @@ from chatserver.client.reconnect_policy import (
     WAIT_S_MIN,
     ReconnectPolicy,
 )
-from chatserver.errors import ChatError, Unauthenticated
+from chatserver.errors import ChatError, Conflict, Unauthenticated
 from chatserver.protocol.error_codes import Close
 
 
@@ -43,6 +43,22 @@ def test_close_code_determines_whether_to_reconnect(
 
     with expected:
         policy.handle_close(code, "reason", 0.0, can_renew=False, device="d")
+
+
+def test_second_replacement_within_a_minute_is_a_conflict() -> None:
+    """Two processes with one device do not replace each other forever."""
+
+    def close(policy: ReconnectPolicy, now: float) -> None:
+        policy.handle_close(Close.REPLACED, "reason", now, can_renew=False, device="d")
+
+    policy = ReconnectPolicy(lambda low, high: high)
+    close(policy, 0.0)
+    with pytest.raises(Conflict):
+        close(policy, 59.0)
+
+    policy = ReconnectPolicy(lambda low, high: high)
+    close(policy, 0.0)
+    close(policy, 61.0)
 
 
 def test_wait_bound_doubles_up_to_ten_seconds() -> None:
