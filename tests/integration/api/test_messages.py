@@ -172,6 +172,23 @@ async def test_one_emoji_in_two_forms_is_one_reaction(
     assert message["reactions"] == {alice.user: "❤\ufe0f", bob.user: "❤\ufe0f"}
 
 
+async def test_history_over_http_is_read_in_both_directions(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """A request has `before` or `after`; with both it is refused."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    for n in range(1, 6):
+        await send(client, pair, f"m{n}")
+
+    older = (await client.get(path, params={"before": 4, "limit": 2})).json()
+    newer = (await client.get(path, params={"after": 3, "limit": 10})).json()
+    both = await client.get(path, params={"before": 4, "after": 1})
+
+    assert ([m["body"] for m in older["messages"]], older["more"]) == (["m2", "m3"], True)
+    assert ([m["body"] for m in newer["messages"]], newer["more"]) == (["m4", "m5"], False)
+    assert problem_of(both) == (400, "bad_request")
+
+
 async def test_chat_of_other_users_is_not_found(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
