@@ -58,7 +58,6 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     for name in names:
         if check := workers[name].check:
             load(check)(settings)
-    runners: dict[str, Runner] = {name: load(workers[name].run) for name in names}
     arm_failpoint()
     readiness, telemetry = Readiness(), settings.telemetry
     serve_probes(telemetry.metrics_host, telemetry.metrics_port, readiness.find_problem)
@@ -67,9 +66,22 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    with open_tracing(telemetry, "worker"):
+        await serve_workers(settings, names, readiness, stop)
+
+
+async def serve_workers(
+    settings: Settings, names: list[str], readiness: Readiness, stop: asyncio.Event
+) -> None:
+    """Connect to the data stores and run the named workers until `stop` is set.
+
+    Unlike `run_workers`, this uses nothing of the operating system process (the simulation runs
+    many processes in one).
+    """
+    workers = list_workers()
+    runners: dict[str, Runner] = {name: load(workers[name].run) for name in names}
     owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(open_tracing(telemetry, "worker"))
         container = await stack.enter_async_context(
             open_storage_container(role="worker", settings=settings, clock=SystemClock())
         )
