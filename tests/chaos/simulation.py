@@ -12,7 +12,7 @@ import asyncio
 import functools
 import itertools
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,9 @@ class Action(msgspec.Struct, frozen=True, array_like=True):
 class Simulation:
     """The users of a run. Use as an async context manager."""
 
+    user_count = USERS
+    groups: Sequence[range] = GROUPS
+
     def __init__(self, stack: Stack, fleet: Fleet, folder: Path, seed: int) -> None:
         self.stack = stack
         self.fleet = fleet
@@ -86,7 +89,7 @@ class Simulation:
         self.round = 0
         self.refs = itertools.count(1)
         self._stem = f"{time.time_ns():x}"
-        self.users = [f"u{number}-{self._stem}" for number in range(USERS)]
+        self.users = [f"u{number}-{self._stem}" for number in range(self.user_count)]
         self.devices: list[list[SdkDevice | RawDevice]] = []
         self.client_link = TcpProxy(fleet.port)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -176,10 +179,14 @@ class Simulation:
         self.round += 1
         self._former.update(self.history.chats)
         self.history = History(devices=self.history.devices)
-        opening = [self._open_group(users) for users in GROUPS]
-        opening += [self._open_direct(a, b) for a, b in pairs_of(self.round)]
+        opening = [self._open_group(users) for users in self.groups]
+        opening += [self._open_direct(a, b) for a, b in self.list_pairs()]
         self.chats = list(await asyncio.gather(*opening))
         self.script.append(Action("begin"))
+
+    def list_pairs(self) -> list[tuple[int, int]]:
+        """Return the pairs of users for the direct chats of this round."""
+        return pairs_of(self.round)
 
     def _names_of(self, users: range) -> list[str]:
         return [self.users[number] for number in users]
@@ -297,8 +304,11 @@ class Simulation:
         for task in self._tasks:
             task.result()  # only failed tasks are left
         await self.wait_for_answers()
-        await self._wait(lambda: len(self.fleet.children) == 3, "there are three gateways")
+        await self._wait(self._are_all_gateways_running, "all gateways are running")
         await self._wait(self._are_all_online, "all devices are online")
+        await self._wait_until_persisted()
+
+    async def _wait_until_persisted(self) -> None:
         async with redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60) as client:
             start = time.monotonic()
             await eventually(
@@ -307,6 +317,9 @@ class Simulation:
             self._slowest["everything is persisted"] = max(
                 self._slowest.get("everything is persisted", 0.0), time.monotonic() - start
             )
+
+    def _are_all_gateways_running(self) -> bool:
+        return len(self.fleet.children) == 3
 
     async def wait_for_answers(self) -> None:
         """Wait until the outcome of every request is known."""
@@ -343,7 +356,7 @@ class Simulation:
         await self._wait(is_hidden, "messages deleted for oneself are hidden")
         self.history.events += [device.kept(chat) for device in sdk for chat in self.history.chats]
         async with asyncio.TaskGroup() as readers:
-            for number in range(USERS):
+            for number in range(self.user_count):
                 readers.create_task(self._read_as(number, logs))
 
     async def _read_as(self, number: int, logs: dict[str, tuple[LogEntry, ...]]) -> None:

@@ -154,10 +154,12 @@ class RawSocket:
         cls, port: int, host: str = "127.0.0.1", *, receive_bytes: int | None = None
     ) -> Self:
         """Open only the TCP connection. A small `receive_bytes` makes a slow client."""
+        if receive_bytes is None:
+            async with asyncio.timeout(DEADLINE_S):
+                return cls(*await asyncio.open_connection(host, port, limit=2**21))
         sock = socket.socket()
         sock.setblocking(False)
-        if receive_bytes is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -165,8 +167,7 @@ class RawSocket:
         except BaseException:
             sock.close()
             raise
-        limit = 2**21 if receive_bytes is None else receive_bytes
-        return cls(*await asyncio.open_connection(sock=sock, limit=limit))
+        return cls(*await asyncio.open_connection(sock=sock, limit=receive_bytes))
 
     @classmethod
     async def open(cls, port: int, host: str = "127.0.0.1", **request: Any) -> Self:
