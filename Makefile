@@ -3,6 +3,7 @@
 # make check      run the checks of `make lint` and the unit tests, on all cores
 # make soak       run the chaos tests for SOAK_S seconds each, with new seeds (docs/testing.md)
 # make schedules  run seeded fault schedules (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
+# make simulate   run simulated fault schedules (ARGS="--minutes 10 --jobs 2"; docs/testing.md)
 # make compiled   compile the send path with mypyc (`make test` includes it)
 # make lint       run only the checks: ruff, mypy, import-linter, Biome
 # make golden     regenerate the rendered files of deploy/, which tests compare
@@ -32,7 +33,7 @@ WEB_SOURCES := $(shell find clients/web clients/typescript/src -name node_module
 # Let Python cache bytecode, because the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test compiled check soak schedules lint docs golden tools lock clean
+.PHONY: run test compiled check soak schedules simulate lint docs golden tools lock clean
 
 run: .venv/.ready .tools/.ready $(WEB)
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
@@ -59,6 +60,9 @@ soak: compiled .tools/.ready .tools/.clocks
 
 schedules: compiled .tools/.ready .tools/.clocks
 	@$(BIN)/python -m tests.chaos.schedules $(ARGS)
+
+simulate: .venv/.ready
+	@$(BIN)/python -m tests.simulation $(ARGS)
 
 lint: .venv/.ready
 	@echo "ruff, mypy, import-linter, Biome"

@@ -68,7 +68,7 @@ usage_recorder.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the produ
 
 # The slowest folders run first, so that no process waits for a long test at the end. The order
 # within a folder stays random.
-_LONGEST_FIRST = ("chaos", "e2e", "tooling", "integration", "security", "unit")
+_LONGEST_FIRST = ("chaos", "simulation", "e2e", "tooling", "integration", "security", "unit")
 
 
 def pytest_configure(config: pytest.Config) -> None:

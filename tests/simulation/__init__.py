@@ -1,0 +1,1 @@
+"""Deterministic simulation of the whole server in one process; see docs/testing.md."""

@@ -1,0 +1,1 @@
+"""Simulated DynamoDB: tables in memory, and the product's transport to them."""

@@ -1,0 +1,154 @@
+"""Mutants: faults planted in the product, which the simulation must find.
+
+A mutant replaces a text in a Lua script or in the source of a function. It exists only in the
+process of one run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from typing import Any, Final, NamedTuple
+
+from tests.simulation.redis import scripting
+
+
+class Mutant(NamedTuple):
+    """A planted fault. `target`: ``lua`` for a text in any script, or ``module:Class.method``."""
+
+    name: str
+    target: str
+    old: str
+    new: str
+
+
+_SDK: Final = "chatserver.client.outbox:Outbox"
+_PERSIST: Final = "workers.persist.worker:PersistWorker"
+
+MUTANTS: Final = (
+    Mutant(
+        "commit_without_dedupe",
+        "lua",
+        "if known then\n          out[o + 1]",
+        "if false then\n          out[o + 1]",
+    ),
+    Mutant(
+        "commit_seq_twice",
+        "lua",
+        "local new_seq, new_ts = seq + 1, ts + 1",
+        "local new_seq, new_ts = (seq % 7 == 6 and seq or seq + 1), ts + 1",
+    ),
+    Mutant(
+        "commit_for_strangers",
+        "lua",
+        "elseif not (is_listed or status) then\n        -- A retry",
+        "elseif false then\n        -- A retry",
+    ),
+    Mutant(
+        "commit_without_backlog",
+        "lua",
+        "if c > 2 then\n  call('XADD', KEYS[1], '*', unpack(committed))",
+        "if c > 2 then\n  if c < 6 then call('XADD', KEYS[1], '*', unpack(committed)) end",
+    ),
+    Mutant(
+        "epoch_survives_restart",
+        "lua",
+        "if had[1] and ARGV[2] ~= '' and had[2] == ARGV[2] then",
+        "if had[1] then",
+    ),
+    Mutant(
+        "chat_loaded_in_any_epoch",
+        "lua",
+        "if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end",
+        "",
+    ),
+    Mutant(
+        "chat_without_floor",
+        "lua",
+        "local seq, ts = tonumber(ARGV[2]), tonumber(ARGV[3])\nlocal stored",
+        "local seq, ts = math.max(tonumber(ARGV[2]) - 1, 0), tonumber(ARGV[3])\nlocal stored",
+    ),
+    Mutant(
+        "inbox_delivery_repeated",
+        "lua",
+        "local seq = math.max(tonumber(had), tonumber(ARGV[a + 2]))",
+        "local seq = tonumber(ARGV[a + 2])",
+    ),
+    Mutant(
+        "fan_out_forgotten",
+        "lua",
+        "if is_far or pending > 0 then call('ZADD', KEYS[3], 'NX'",
+        "if is_far then call('ZADD', KEYS[3], 'NX'",
+    ),
+    Mutant(
+        "read_mark_moves_back",
+        "lua",
+        "local new_read = math.max(read, tonumber(ARGV[3]))",
+        "local new_read = tonumber(ARGV[3])",
+    ),
+    Mutant(
+        "checkpoint_without_lease",
+        "lua",
+        "if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end\n"
+        "if call('HGET', KEYS[2], 'id')",
+        "if call('HGET', KEYS[2], 'id')",
+    ),
+    Mutant(
+        "hidden_not_in_backlog",
+        "lua",
+        "call('HSET', KEYS[1], '!', call('XADD', KEYS[2], '*', 'c', chat, 'u', ARGV[2], 'x', seq))",
+        "call('HSET', KEYS[1], '!', '1-1')",
+    ),
+    Mutant(
+        "checkpoint_before_write",
+        f"{_PERSIST}._enqueue",
+        "self._open.append(batch)",
+        "self._open.append(batch); await self._backlog.checkpoint(self._lease, batch.last, count)",
+    ),
+    Mutant(
+        "stored_before_write",
+        f"{_PERSIST}._enqueue",
+        'failpoint("persist.before_write")',
+        "await self._publish_stored([w for p in pieces for w in p.writes],"
+        " [w for p in pieces for w in p.writes])",
+    ),
+    Mutant("stored_not_published_again", f"{_PERSIST}._enqueue", "if done:", "if False:"),
+    Mutant("sdk_keeps_acks_at_epoch", f"{_SDK}.requeue_acked", "self._requeue(acked)", "pass"),
+    Mutant(
+        "sdk_forgets_unanswered",
+        f"{_SDK}.requeue_unanswered",
+        "self._requeue(list(self._in_flight.values()))",
+        "self._in_flight.clear()",
+    ),
+    Mutant("sdk_stored_off_by_one", f"{_SDK}.record_stored", "d.seq <= upto", "d.seq <= upto + 1"),
+    Mutant(
+        "history_skips_an_entry",
+        "chatserver.service.history.sync:Sync.list_missed",
+        "if entries[0].seq != after + 1:",
+        "if entries[0].seq < after + 1:",
+    ),
+)
+BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}
+
+
+def install(name: str) -> None:
+    """Plant a fault in this operating system process."""
+    mutant = BY_NAME[name]
+    if mutant.target == "lua":
+        scripting.MUTATIONS.append((mutant.old.encode(), mutant.new.encode()))
+        return
+    module_name, _, path = mutant.target.partition(":")
+    owner_name, _, method = path.partition(".")
+    module = importlib.import_module(module_name)
+    owner = getattr(module, owner_name)
+    setattr(owner, method, _rewrite(module, getattr(owner, method), mutant))
+
+
+def _rewrite(module: Any, function: Any, mutant: Mutant) -> Any:
+    source = textwrap.dedent(inspect.getsource(function))
+    assert mutant.old in source, f"{mutant.name}: {mutant.old!r} is not in {mutant.target}"
+    changed: dict[str, Any] = {}
+    code = compile(source.replace(mutant.old, mutant.new), mutant.name, "exec")
+    exec(code, vars(module), changed)
+    return changed[function.__name__]

@@ -1,0 +1,146 @@
+"""The users of one run, the story of their chats, and its checks.
+
+This is the `FullSimulation` of the chaos tests with fewer users, on simulated servers: the same
+devices, the same story and the same checkers. Waiting costs nothing here, so deadlines are long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.full_simulation import FullSimulation
+from tests.chaos.simulation import Simulation, shown_of_item
+from tests.chaos.world import Person
+from tests.simulation.cluster import GATEWAY_PORT, Cluster
+from tests.simulation.process import PROCESS, Process
+from tests.support.rawchat import RawChat
+from tests.support.recorder import Recorder
+from tests.support.servers.tcp_proxy import TcpProxy
+from tests.support.story import Shown
+
+USERS = 5
+GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
+PAIRS = ((0, 1), (2, 3), (4, 0))
+CHATS = len(GROUPS) + len(PAIRS)
+
+
+class SimulatedStack:
+    """What `FullSimulation` needs of a stack."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.port = GATEWAY_PORT
+        self.redis_url = cluster.settings.redis.url
+        self.token = cluster.token
+        self.add_users = cluster.add_users
+        self.stack = self.fleet = self  # the parts of a `FullStack`
+        self.links: dict[str, Any] = {}
+
+    def chat_of(
+        self, user: str, *, port: int, device: str | None, recorder: Recorder | None
+    ) -> RawChat:
+        return RawChat(user, port, self.token, device=device, recorder=recorder)
+
+    async def read_items(self, chat: str) -> list[dict[str, Any]]:
+        return self.cluster.read_items(chat)
+
+    async def read_marks(self, chat: str) -> dict[str, tuple[int, int]]:
+        return self.cluster.read_marks(chat)
+
+    async def read_archive(self, chat: str) -> list[dict[str, Any]]:
+        return []
+
+    def end_faults(self) -> None:
+        self.cluster.end_faults()
+
+    def logs(self) -> str:
+        return ""
+
+
+class Play(FullSimulation):
+    """The users and chats of one seed. Use as an async context manager."""
+
+    user_count = USERS
+    groups = GROUPS
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self.cluster = cluster
+        super().__init__(cast(Any, SimulatedStack(cluster)), Path(), seed)
+        self._stem = f"{seed}"
+        self.users = [f"u{number}" for number in range(USERS)]
+        self.failure = ""
+
+    async def __aenter__(self) -> Play:
+        await self.stack.add_users(self.users)
+        for number, user in enumerate(self.users):
+            is_raw = number % 3 == 2
+            first = self._new_sdk(user, 0, None)
+            second = self._new_raw(user, number) if is_raw else self._new_sdk(user, 1, None)
+            self.devices.append([first, second])
+            self.story.devices[user] = [first.name, second.name]
+        opening = [self._run_as(device, device.open()) for device in self.sdk()]
+        await asyncio.gather(*opening)
+        await self._wait(self._are_all_online, "all devices are online")
+        self._collector = asyncio.create_task(self._collect(), name="collector")
+        return self
+
+    def _run_as(
+        self, device: SdkDevice | RawDevice, work: Coroutine[Any, Any, Any]
+    ) -> asyncio.Task[Any]:
+        """Run a coroutine, and all tasks that it starts, as the device's process."""
+        return _start_as(Process(device.name, "client"), work)
+
+    def _new_sdk(self, user: str, number: int, link: TcpProxy | None) -> SdkDevice:
+        url = f"ws://127.0.0.1:{GATEWAY_PORT}/"
+        token = functools.partial(self.stack.token, user)
+        return SdkDevice(self, user, f"{user}-{number}", url, token)
+
+    def _new_raw(self, user: str, number: int) -> RawDevice:
+        chat = self.stack.chat_of(
+            user, port=GATEWAY_PORT, device=f"{user}-raw", recorder=Recorder()
+        )
+        person = Person(cast(Any, self), chat, number)
+        process = Process(chat.device, "client")
+        self._loops.append(_start_as(process, person.live()))
+        self._loops.append(_start_as(process, person.retry()))
+        return RawDevice(self, chat)
+
+    async def begin(self) -> None:
+        """Open all chats."""
+        await Simulation.begin(self)
+
+    def _names_of(self, users: range) -> list[str]:
+        return [self.users[number] for number in users]
+
+    def list_pairs(self) -> list[tuple[int, int]]:
+        return list(PAIRS)
+
+    # end of the run
+
+    def _are_all_gateways_running(self) -> bool:
+        return all(member.is_ready for member in self.cluster.members.values())
+
+    async def _wait_until_persisted(self) -> None:
+        await self._wait(self.cluster.is_idle, "everything is persisted")
+
+    async def _record_pushes(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        pass
+
+    async def _read_log(self, chat: str) -> tuple[Shown, ...]:
+        return tuple(map(shown_of_item, await self.stack.read_items(chat)))
+
+    def _failure(self, text: str) -> AssertionError:
+        return AssertionError(text)
+
+
+def _start_as(process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    token = PROCESS.set(process)
+    try:
+        return asyncio.get_running_loop().create_task(work)
+    finally:
+        PROCESS.reset(token)

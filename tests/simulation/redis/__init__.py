@@ -1,0 +1,1 @@
+"""Simulated Redis server, with the product's Lua scripts."""

@@ -1,0 +1,172 @@
+"""Runs one seed: the cluster, the users, the script and the checks.
+
+`run_seed` replaces time and randomness for the rest of the operating system process, so call it in
+a process of its own (`fork_seed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tests.chaos.simulation import Action
+from tests.simulation import environment, mutants
+from tests.simulation.cluster import Cluster, make_settings
+from tests.simulation.faults import FAULTS, SimulatedFaults
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.play import Play
+from tests.simulation.script import write_script
+from tests.simulation.trace import Trace
+
+LIMIT_S = 1_200.0  # virtual time of a run
+TICKS_MAX = 3_000_000
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a run consists of besides its seed."""
+
+    kinds: tuple[str, ...] = tuple(sorted(FAULTS))
+    steps: int = 170
+    faults: int = 5
+    is_whole_trace: bool = False
+    lists_modules: bool = False  # return the names of the loaded modules instead of the trace
+    mutant: str = ""
+    script: tuple[Action, ...] | None = None  # instead of the script of the seed
+
+
+class Result(msgspec.Struct):
+    """The outcome of a run."""
+
+    seed: int
+    digest: str = ""
+    problem: str = ""
+    virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    ticks: int = 0
+    asked: int = 0
+    acked: int = 0
+    redis_calls: int = 0
+    dynamodb_requests: int = 0
+    counts: dict[str, int] = {}
+    lines: list[str] = []
+    script: list[Action] = []
+
+
+def run_seed(seed: int, options: Options) -> Result:
+    """Run a seed in this operating system process."""
+    cpu, cpu_start = time.process_time, time.process_time()
+    trace = Trace(is_whole=options.is_whole_trace)
+    loop = SimulatedLoop(seed, trace)
+    settings = draw_settings(seed)
+    script = list(
+        options.script
+        or write_script(seed, kinds=options.kinds, steps=options.steps, faults=options.faults)
+    )
+    environment.install(loop, seed)
+    if options.mutant:
+        mutants.install(options.mutant)
+    asyncio.set_event_loop(loop)
+    result = Result(seed, script=script)
+    cluster = Cluster(loop, make_settings(**settings))
+    try:
+        loop.run_until_complete(_run(cluster, seed, script, result))
+    except BaseException as exc:
+        text = str(exc) if isinstance(exc, AssertionError) else ""
+        result.problem = text or "".join(traceback.format_exception(exc)[-6:])
+    if loop.failures and not result.problem:
+        result.problem = "\n".join(f"{process.name}: {text}" for process, text in loop.failures)
+    result.digest, result.lines = trace.hexdigest(), trace.lines
+    if options.lists_modules:
+        result.lines = sorted(sys.modules)
+    result.virtual_s, result.ticks = loop.now - 1000, loop.ticks
+    result.redis_calls = cluster.redis.calls
+    result.dynamodb_requests = cluster.dynamodb.server.requests
+    result.cpu_s = cpu() - cpu_start
+    return result
+
+
+async def _run(cluster: Cluster, seed: int, script: Sequence[Action], result: Result) -> None:
+    cluster.start_servers()
+    cluster.add_gateway("gateway-a")
+    cluster.add_gateway("gateway-b")
+    cluster.add_worker("worker-a", "persist", "rpc")
+    cluster.add_worker("worker-b", "persist", "repair", "rpc")
+    async with asyncio.timeout(LIMIT_S):
+        play = Play(cluster, seed)
+        await play.__aenter__()
+        faults = SimulatedFaults(play)
+        try:
+            await play.begin()
+            for action in script:
+                await faults.perform(action)
+            await play.finish_and_check()
+        finally:
+            result.counts = dict(faults.counts)
+            result.asked, result.acked = play.asked(), play.acks()
+
+
+def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
+    """Return the settings of a seed: a swarm that makes rare limits common."""
+    rng = random.Random(f"settings {seed}")
+    inbox_max = rng.choice((10, 30, 80, 1000))
+    return {
+        "redis": {
+            "partitions": rng.choice((1, 2, 3)),
+            "log_max": inbox_max * rng.choice((1, 1, 3)),
+            "inbox_max": inbox_max,
+        },
+        "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
+    }
+
+
+def warm_up() -> None:
+    """Load all modules that a run needs, so that no run loads them again.
+
+    The product loads its features when they are used, so a short run tells which they are.
+    """
+    names = fork_seed(0, Options(steps=30, faults=0, lists_modules=True)).lines
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def fork_seed(seed: int, options: Options) -> Result:
+    """Run a seed in a child of this operating system process."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _run_child(seed, options, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        payload = pipe.read()
+    os.waitpid(child, 0)
+    if not payload:
+        return Result(seed, problem="the process of this seed crashed")
+    return msgspec.msgpack.decode(payload, type=Result)
+
+
+def _run_child(seed: int, options: Options, writer: int) -> None:
+    try:
+        result = run_seed(seed, options)
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(msgspec.msgpack.encode(result))
+    except BaseException:
+        with contextlib.suppress(BaseException):
+            traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

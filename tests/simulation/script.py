@@ -1,0 +1,116 @@
+"""Script of a seed: about 200 user actions and a few faults.
+
+Each seed has a random subset of the kinds of faults and of the user actions, so that these are
+frequent. After the last fault the system becomes idle; then each chat gets one more message, which
+shows that it works.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+
+from tests.chaos.script import USER_ACTIONS
+from tests.chaos.simulation import Action
+from tests.simulation.faults import FAULTS
+from tests.simulation.play import CHATS, GROUPS, PAIRS, USERS
+
+STEPS = 170
+FAULTS_PER_SCRIPT = 5
+STEP_MS = (0, 60)
+KINDS_OF_SEED = 0.5
+_LEFT_OUT = {"resize"}
+
+
+def write_script(
+    seed: int, *, kinds: Collection[str], steps: int = STEPS, faults: int = FAULTS_PER_SCRIPT
+) -> list[Action]:
+    """Return the script of a seed, with faults of these kinds only."""
+    return _Writer(seed, sorted(kinds)).write(steps, faults)
+
+
+class _Writer:
+    def __init__(self, seed: int, kinds: list[str]) -> None:
+        self._rng = random.Random(f"script {seed}")
+        self._kinds = self._rng.sample(kinds, max(1, round(len(kinds) * KINDS_OF_SEED)))
+        names = [name for name in USER_ACTIONS if name not in _LEFT_OUT]
+        # A swarm: each seed leaves out some kinds of actions.
+        self._names = ["send", *(name for name in names if self._rng.random() < 0.7)]
+        self._weights = [USER_ACTIONS[name] for name in self._names]
+        self._script: list[Action] = []
+        self._members = [list(users) for users in GROUPS] + [list(pair) for pair in PAIRS]
+
+    def write(self, steps: int, faults: int) -> list[Action]:
+        rng = self._rng
+        times = sorted(rng.randrange(steps // 10, steps) for _ in range(faults))
+        for step in range(steps):
+            while times and times[0] <= step:
+                times.pop(0)
+                kind = rng.choice(self._kinds)
+                self._add(kind, *FAULTS[kind](rng))
+            self._add_user_action()
+            if rng.random() < 0.7:
+                self._add("wait", rng.randint(*STEP_MS))
+        self._add("quiesce")
+        for chat, members in enumerate(self._members):
+            self._add("send", members[0], 0, chat, 1)
+        return self._script
+
+    def _add(self, name: str, *args: int) -> None:
+        self._script.append(Action(name, args))
+
+    def _add_user_action(self) -> None:
+        rng = self._rng
+        what = rng.choices(self._names, self._weights)[0]
+        chat, which, device = rng.randrange(CHATS), rng.randint(0, 40), rng.randint(0, 1)
+        user, member = rng.randrange(USERS), rng.choice(self._members[chat])
+        group = rng.randrange(len(GROUPS))
+        match what:
+            case "send":
+                self._add("send", member, device, chat, rng.choice((1, 1, 1, 1, 2, 3)))
+            case "send_as_all":
+                self._add("send_as_all", chat, 1)
+            case "inject_message":
+                self._add("send", user, 0, chat, 1)
+            case "edit":
+                self._add("edit", member, device, chat, which)
+            case "react":
+                self._add("react", member, device, chat, which, rng.randint(0, 3))
+            case "remove_message":
+                self._add(rng.choice(("hide", "delete")), member, device, chat, which)
+            case "change_foreign":
+                self._add("change_foreign", user, chat, which)
+            case "join_or_leave":
+                self._join_or_leave(group, user)
+            case "invite_or_remove":
+                self._invite_or_remove(group, user)
+            case "rename":
+                self._add("rename", self._members[group][0], group)
+            case "read_page":
+                self._add("read_page", user, chat, which)
+            case "mark":
+                self._add("mark", member, chat)
+            case "type":
+                self._add("type", member, chat)
+            case "list":
+                self._add("list", user)
+            case "restart_device":
+                self._add("restart_device", user, device)
+
+    def _join_or_leave(self, chat: int, user: int) -> None:
+        members = self._members[chat]
+        if user not in members:
+            members.append(user)
+            self._add("join", user, chat)
+        elif user != members[0]:
+            members.remove(user)
+            self._add("leave", user, chat)
+
+    def _invite_or_remove(self, chat: int, user: int) -> None:
+        members = self._members[chat]
+        if user not in members:
+            members.append(user)
+            self._add("invite", members[0], chat, user)
+        elif user != members[0]:
+            members.remove(user)
+            self._add("remove", members[0], chat, user)
