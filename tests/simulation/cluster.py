@@ -28,6 +28,7 @@ from tests.simulation.dynamodb.client import DynamoDb, make_client, open_simulat
 from tests.simulation.environment import get_wall_time
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import ListeningSocket, Network
+from tests.simulation.object_store import Objects, open_simulated_s3
 from tests.simulation.process import Process
 from tests.simulation.redis.server import RedisServer
 from workers.readiness import Readiness
@@ -157,6 +158,8 @@ class Cluster:
         self._context = contextvars.copy_context()
         self._tokens = Tokens(settings.auth, SystemClock())
         self._directory = Directory(make_client(self.dynamodb, settings.warm))
+        self.objects = Objects(loop)
+        vars(storage)["open_s3"] = functools.partial(open_simulated_s3, self.objects)
         vars(storage)["open_dynamodb"] = functools.partial(open_simulated, self.dynamodb)
 
     # start
@@ -221,6 +224,7 @@ class Cluster:
         """End all faults that last."""
         self.network.repair_all()
         self.dynamodb.repair()
+        self.objects.repair()
         self.redis.scripting.is_full = False
         for member in self.members.values():
             member.process.skew_s = 0.0

@@ -38,6 +38,8 @@ FAULTS: dict[str, Draw] = {
     "stop_dynamodb": _draw((300, 5_000)),
     "fail_dynamodb": _draw((500, 5_000), (5, 60)),
     "slow_dynamodb": _draw((500, 5_000), (50, 1_500)),
+    "stop_s3": _draw((300, 5_000)),
+    "fail_s3": _draw((500, 5_000), (5, 60)),
     "delay_link": _draw(_LINK, (300, 4_000), (5, 400)),
     "throttle_link": _draw(_LINK, (300, 4_000), (4, 64)),
     "deafen_link": _draw(_LINK, (300, 6_000), (0, 1)),
@@ -133,6 +135,18 @@ class SimulatedFaults(Actions):
 
     async def _do_slow_dynamodb(self, pause_ms: int, latency_ms: int) -> None:
         self._break_dynamodb(pause_ms, "latency_s", latency_ms / 1000)
+
+    # S3
+
+    async def _do_stop_s3(self, pause_ms: int) -> None:
+        objects = self._cluster.objects
+        self._break("s3", pause_ms, lambda: setattr(objects, "is_down", True), objects.repair)
+
+    async def _do_fail_s3(self, pause_ms: int, percent: int) -> None:
+        objects, share = self._cluster.objects, percent / 100
+        self._break(
+            "s3", pause_ms, lambda: setattr(objects, "failure_share", share), objects.repair
+        )
 
     # links
 

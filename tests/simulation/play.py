@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tests.chaos.devices import RawDevice, SdkDevice
 from tests.chaos.full_simulation import FullSimulation
-from tests.chaos.simulation import Simulation, shown_of_item
+from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
 from tests.simulation.process import PROCESS, Process
@@ -53,7 +53,7 @@ class SimulatedStack:
         return self.cluster.read_marks(chat)
 
     async def read_archive(self, chat: str) -> list[dict[str, Any]]:
-        return []
+        return self.cluster.objects.read_archive(chat)
 
     def end_faults(self) -> None:
         self.cluster.end_faults()
@@ -130,9 +130,6 @@ class Play(FullSimulation):
 
     async def _record_pushes(self, logs: dict[str, tuple[Shown, ...]]) -> None:
         pass
-
-    async def _read_log(self, chat: str) -> tuple[Shown, ...]:
-        return tuple(map(shown_of_item, await self.stack.read_items(chat)))
 
     def _failure(self, text: str) -> AssertionError:
         return AssertionError(text)

@@ -101,7 +101,8 @@ async def _run(cluster: Cluster, seed: int, script: Sequence[Action], result: Re
     cluster.add_gateway("gateway-a")
     cluster.add_gateway("gateway-b")
     cluster.add_worker("worker-a", "persist", "rpc")
-    cluster.add_worker("worker-b", "persist", "repair", "rpc")
+    archive = ("archive",) if cluster.settings.archive.retention_s else ()
+    cluster.add_worker("worker-b", "persist", "repair", "rpc", *archive)
     async with asyncio.timeout(LIMIT_S):
         play = Play(cluster, seed)
         await play.__aenter__()
@@ -120,7 +121,15 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
     """Return the settings of a seed: a swarm that makes rare limits common."""
     rng = random.Random(f"settings {seed}")
     inbox_max = rng.choice((10, 30, 80, 1000))
+    archive = {
+        "retention_s": rng.choice((0, 0, 1, 3)),
+        "sweep_interval_s": 0.5,
+        "segment_entries_min": 1,
+        "segment_entries_max": rng.choice((2, 5, 50)),
+        "wait_s": 0,
+    }
     return {
+        "archive": archive,
         "redis": {
             "partitions": rng.choice((1, 2, 3)),
             "log_max": inbox_max * rng.choice((1, 1, 3)),

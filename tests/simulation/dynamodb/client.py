@@ -80,6 +80,11 @@ class DynamoDb:
         await asyncio.sleep(rng.uniform(*DELAY_S) + self.latency_s)
         return status, payload
 
+    def exchange_now(self, name: str, body: bytes) -> tuple[int, bytes]:
+        """Run a request without delays and faults."""
+        status, response = self.server.handle(name, _decode(body))
+        return status, _encode(response)
+
     def _fail(self, kind: str, error: Exception = RuntimeError()) -> Exception:  # noqa: B008
         self.failed[kind] = self.failed.get(kind, 0) + 1
         return error

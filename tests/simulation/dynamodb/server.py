@@ -267,7 +267,16 @@ class DynamoDbServer:
         return {"UnprocessedItems": {}} | self._count(body, *body["RequestItems"])
 
     def _transact_get(self, body: Body) -> Body:
-        found = [self._read(action["Get"]) for action in body["TransactItems"]]
+        gets = [action["Get"] for action in body["TransactItems"]]
+        places = {
+            (g["TableName"], self.get_table(g["TableName"]).get_place(g["Key"])) for g in gets
+        }
+        if len(places) < len(gets):
+            raise Failure(
+                "ValidationException",
+                "Transaction request cannot include multiple operations on one item",
+            )
+        found = [self._read(get) for get in gets]
         tables = [action["Get"]["TableName"] for action in body["TransactItems"]]
         responses = [{} if item is None else {"Item": item} for item in found]
         return {"Responses": responses} | self._count(body, *tables)
@@ -304,9 +313,14 @@ class DynamoDbServer:
                 f"Transaction cancelled, please refer cancellation reasons [{codes}]",
                 CancellationReasons=reasons,
             )
-        for table, kind, action, old in prepared:
-            if kind != "ConditionCheck":
-                self._write(table, kind, action, old, self._compute(kind, action, old))
+        # An invalid update fails before anything is written.
+        writes = [
+            (table, kind, action, old, self._compute(kind, action, old))
+            for table, kind, action, old in prepared
+            if kind != "ConditionCheck"
+        ]
+        for write in writes:
+            self._write(*write)
         if token is not None:
             self._tokens[token] = None
         return self._count(body, *tables)
