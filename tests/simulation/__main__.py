@@ -8,9 +8,14 @@ import multiprocessing
 import os
 import sys
 import time
+from pathlib import Path
 
+import msgspec
+
+from tests.chaos.simulation import Action
 from tests.simulation.faults import FAULTS
 from tests.simulation.run import Options, Result, fork_seed, warm_up
+from tests.simulation.shrinker import shrink
 
 HASH_SEED = "0"
 _print = functools.partial(print, flush=True)
@@ -29,6 +34,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=5, help="faults per seed")
     parser.add_argument("--mutant", default="", help="plant this fault in the product")
     parser.add_argument("--digests", action="store_true", help="print the digest of each trace")
+    parser.add_argument("--shrink", action="store_true", help="shorten the script of --seed")
+    parser.add_argument("--script", type=Path, help="run --seed with the actions in this file")
     parser.add_argument("--stop", action="store_true", help="stop after the first failure")
     parser.add_argument("--whole", action="store_true", help="print every step of the trace")
     return parser.parse_args()
@@ -60,6 +67,15 @@ def main() -> int:
         is_whole_trace=args.whole,
         mutant=args.mutant,
     )
+    if args.script is not None:
+        script = msgspec.json.decode(args.script.read_bytes(), type=tuple[Action, ...])
+        options = msgspec.structs.replace(options, script=script)
+    if args.shrink:
+        warm_up()
+        shortest = shrink(args.seed, options, _print)
+        _print(msgspec.json.encode(shortest.script).decode())
+        _print(shortest.problem[:20_000])
+        return 1
     if args.seed is not None:
         result = fork_seed(args.seed, options)
         _print("\n".join(result.lines))

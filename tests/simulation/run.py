@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from chatserver.dev.aws_limits.rules import Limits
 from tests.chaos.simulation import Action
 from tests.simulation import environment, mutants
 from tests.simulation.cluster import Cluster, make_settings
@@ -79,6 +80,8 @@ def run_seed(seed: int, options: Options) -> Result:
     asyncio.set_event_loop(loop)
     result = Result(seed, script=script)
     cluster = Cluster(loop, make_settings(**settings))
+    if (limits := draw_limits(seed)) is not None:
+        cluster.dynamodb.set_limits(limits)
     try:
         loop.run_until_complete(_run(cluster, seed, script, result))
     except BaseException as exc:
@@ -139,6 +142,19 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
         },
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
     }
+
+
+def draw_limits(seed: int) -> Limits | None:
+    """Return AWS's limits for a quarter of the seeds: conflicts, index lag, unprocessed items."""
+    rng = random.Random(f"limits {seed}")
+    if rng.random() >= 0.25:
+        return None
+    return Limits(
+        transaction_ms=rng.choice((10.0, 100.0)),
+        index_lag_ms=rng.choice(((0.0, 0.0), (50.0, 500.0), (200.0, 2_000.0))),
+        unprocessed_share=rng.choice((0.0, 0.02, 0.2)),
+        seed=seed,
+    )
 
 
 def warm_up() -> None:

@@ -18,11 +18,12 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from chatserver.config import Warm
-from chatserver.dev.aws_limits.rules import Rules
+from chatserver.dev.aws_limits.rules import Limits, Rules
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS, HttpTransport
 from tests.simulation.dynamodb.server import DynamoDbServer
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.process import Process, make_context
 
 DELAY_S = (0.000_3, 0.004)
 READ_TIMEOUT_S = 2.5
@@ -39,8 +40,13 @@ class DynamoDb:
         self.loop = loop
         self.server = DynamoDbServer()
         self.rules: Rules | None = None  # AWS's limits, if they are on
+        self._process = Process("dynamodb", "dynamodb")
         self.repair()
         self.failed: dict[str, int] = {}  # number of injected failures by kind
+
+    def set_limits(self, limits: Limits) -> None:
+        """Refuse requests and delay indexes as AWS does (`chatserver.dev.aws_limits`)."""
+        self.rules = Rules(limits, clock=lambda: self.loop.now)
 
     def repair(self) -> None:
         """End all faults."""
@@ -70,7 +76,10 @@ class DynamoDb:
             self._fail(failure)
             return 500, b'{"__type":"InternalServerError","message":"simulated"}'
         if self.rules is not None:
-            status, response = await self.rules.handle(name, request, self.server)
+            # In the server's own process: it holds locks, and must not die with the caller.
+            handling = self.rules.handle(name, request, self.server)
+            task = self.loop.create_task(handling, context=make_context(self._process))
+            status, response = await asyncio.shield(task)
         else:
             status, response = self.server.handle(name, request)
         payload = _encode(response)
