@@ -175,6 +175,7 @@ def fork_seed(seed: int, options: Options) -> Result:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        os.close(reader)  # so that it ends if its parent was killed
         _run_child(seed, options, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
