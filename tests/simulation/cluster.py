@@ -18,8 +18,8 @@ from chatserver.container import storage
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError
-from chatserver.gateway.process.main import serve_gateway
-from chatserver.gateway.process.server import GatewayServer
+from chatserver.gateway.process.draining import StopRequest
+from chatserver.gateway.process.wiring import open_gateway
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.provisioning import make_create_request
@@ -90,7 +90,7 @@ class Member:
         self.kind = kind
         self.starts = 0
         self.process = Process(name, kind)
-        self.stop = asyncio.Event()
+        self.stop: Any = None
         self.is_ready = False
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class Member:
         self.process.run(self._run)
 
     def _run(self) -> None:
-        self.stop = asyncio.Event()
+        self.stop = StopRequest()
         task = self._cluster.loop.create_task(self._main(self), name=self.name)
         self.process.remains.append(task)
         task.add_done_callback(self._handle_end)
@@ -200,13 +200,14 @@ class Cluster:
         return member
 
     async def _run_gateway(self, member: Member) -> None:
-        server = GatewayServer(self.settings)
         sock: Any = ListeningSocket(self.network, GATEWAY_PORT)
 
         def report() -> None:
             member.is_ready = True
 
-        await serve_gateway(self.settings, server, sock, member.stop, report)
+        with sock:
+            async with open_gateway(self.settings) as server:
+                await server.run(sock, member.stop, report)
 
     def start_later(self, member: Member) -> None:
         """Start a member after a random time, outside of any process."""

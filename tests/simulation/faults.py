@@ -16,7 +16,7 @@ from tests.chaos.actions import Actions
 from tests.chaos.simulation import Action
 from tests.simulation.cluster import Member
 from tests.simulation.play import Play
-from tests.support.story import Lost
+from tests.support.history.events import Lost
 
 Args = tuple[int, ...]
 Draw = Callable[[random.Random], Args]
@@ -93,7 +93,7 @@ class SimulatedFaults(Actions):
     # Redis
 
     def _record_loss(self, what: str) -> None:
-        self._play.story.scenes.append(Lost(self._play.now(), what))
+        self._play.history.events.append(Lost(self._play.now(), what))
 
     async def _do_kill_redis(self, pause_ms: int) -> None:
         redis = self._cluster.redis

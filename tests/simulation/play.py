@@ -18,10 +18,10 @@ from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
 from tests.simulation.process import PROCESS, Process
+from tests.support.history.events import LogEntry
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.tcp_proxy import TcpProxy
-from tests.support.story import Shown
 
 USERS = 5
 GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
@@ -82,7 +82,7 @@ class Play(FullSimulation):
             first = self._new_sdk(user, 0, None)
             second = self._new_raw(user, number) if is_raw else self._new_sdk(user, 1, None)
             self.devices.append([first, second])
-            self.story.devices[user] = [first.name, second.name]
+            self.history.devices[user] = [first.name, second.name]
         opening = [self._run_as(device, device.open()) for device in self.sdk()]
         await asyncio.gather(*opening)
         await self._wait(self._are_all_online, "all devices are online")
@@ -128,7 +128,7 @@ class Play(FullSimulation):
     async def _wait_until_persisted(self) -> None:
         await self._wait(self.cluster.is_idle, "everything is persisted")
 
-    async def _record_pushes(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         pass
 
     def _failure(self, text: str) -> AssertionError:

@@ -191,6 +191,8 @@ def _run_child(seed: int, options: Options, writer: int) -> None:
         result = run_seed(seed, options)
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(msgspec.msgpack.encode(result))
+    except BrokenPipeError:
+        pass  # the parent was stopped
     except BaseException:
         with contextlib.suppress(BaseException):
             traceback.print_exc()
