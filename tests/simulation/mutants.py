@@ -124,7 +124,7 @@ MUTANTS: Final = (
     Mutant("sdk_stored_off_by_one", f"{_SDK}.record_stored", "d.seq <= upto", "d.seq <= upto + 1"),
     Mutant(
         "history_skips_an_entry",
-        "chatserver.service.history.sync:Sync.list_missed",
+        "chatserver.service.history.sync:DeviceSync.list_missed",
         "if entries[0].seq != after + 1:",
         "if entries[0].seq < after + 1:",
     ),

@@ -1,7 +1,7 @@
-"""The users of one run, the story of their chats, and its checks.
+"""The users of one run, the history of their chats, and its checks.
 
 This is the `FullSimulation` of the chaos tests with fewer users, on simulated servers: the same
-devices, the same story and the same checkers. Waiting costs nothing here, so deadlines are long.
+devices, the same history and the same checker. Waiting costs nothing here, so deadlines are long.
 """
 
 from __future__ import annotations

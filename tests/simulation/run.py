@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from chatserver.dev.aws_limits.rules import Limits
+from chatserver.dev.aws_limits.rules import AwsLimits
 from tests.chaos.simulation import Action
 from tests.simulation import environment, mutants
 from tests.simulation.cluster import Cluster, make_settings
@@ -144,12 +144,12 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def draw_limits(seed: int) -> Limits | None:
+def draw_limits(seed: int) -> AwsLimits | None:
     """Return AWS's limits for a quarter of the seeds: conflicts, index lag, unprocessed items."""
     rng = random.Random(f"limits {seed}")
     if rng.random() >= 0.25:
         return None
-    return Limits(
+    return AwsLimits(
         transaction_ms=rng.choice((10.0, 100.0)),
         index_lag_ms=rng.choice(((0.0, 0.0), (50.0, 500.0), (200.0, 2_000.0))),
         unprocessed_share=rng.choice((0.0, 0.02, 0.2)),

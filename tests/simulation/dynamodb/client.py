@@ -18,7 +18,7 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from chatserver.config import Warm
-from chatserver.dev.aws_limits.rules import Limits, Rules
+from chatserver.dev.aws_limits.rules import AwsLimits, Rules
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS, HttpTransport
 from tests.simulation.dynamodb.server import DynamoDbServer
@@ -44,7 +44,7 @@ class DynamoDb:
         self.repair()
         self.failed: dict[str, int] = {}  # number of injected failures by kind
 
-    def set_limits(self, limits: Limits) -> None:
+    def set_limits(self, limits: AwsLimits) -> None:
         """Refuse requests and delay indexes as AWS does (`chatserver.dev.aws_limits`)."""
         self.rules = Rules(limits, clock=lambda: self.loop.now)
 
