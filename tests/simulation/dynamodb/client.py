@@ -77,7 +77,7 @@ class DynamoDb:
             return 500, b'{"__type":"InternalServerError","message":"simulated"}'
         if self.rules is not None:
             # In the server's own process: it holds locks, and must not die with the caller.
-            handling = self.rules.handle(name, request, self.server)
+            handling = self.rules.handle(name, request, self.server.call)
             task = self.loop.create_task(handling, context=make_context(self._process))
             status, response = await asyncio.shield(task)
         else:
