@@ -12,6 +12,8 @@ import gc
 import importlib
 import os
 import random
+import select
+import signal
 import sys
 import time
 import traceback
@@ -29,9 +31,10 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.play import Play
 from tests.simulation.script import write_script
 from tests.simulation.trace import Trace
+from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
-TICKS_MAX = 3_000_000
+RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -178,12 +181,27 @@ def fork_seed(seed: int, options: Options) -> Result:
         os.close(reader)  # so that it ends if its parent was killed
         _run_child(seed, options, writer)
     os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        payload = pipe.read()
-    os.waitpid(child, 0)
+    payload = _read_all(reader, time.monotonic() + RUN_S_MAX)
+    if payload is None:
+        os.kill(child, signal.SIGKILL)
+    wait_for_pid(child)
+    if payload is None:
+        return Result(seed, problem=f"the run did not end within {RUN_S_MAX:g} s")
     if not payload:
         return Result(seed, problem="the process of this seed crashed")
     return msgspec.msgpack.decode(payload, type=Result)
+
+
+def _read_all(reader: int, give_up: float) -> bytes | None:
+    """Return everything that the child writes; None if it does not end in time."""
+    parts = []
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], max(0.0, give_up - time.monotonic()))[0]:
+            part = pipe.read(1_048_576)
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+    return None
 
 
 def _run_child(seed: int, options: Options, writer: int) -> None:
