@@ -27,10 +27,11 @@ from chatserver.warm.schema.tables import TABLES
 from tests.simulation.dynamodb.client import DynamoDb, make_client, open_simulated
 from tests.simulation.environment import get_wall_time
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.network import ListeningSocket, Network
+from tests.simulation.network import Network
 from tests.simulation.object_store import Objects, open_simulated_s3
 from tests.simulation.process import Process
 from tests.simulation.redis.server import RedisServer
+from tests.simulation.sockets import ListeningSocket
 from workers.readiness import Readiness
 from workers.runner import serve_workers
 
