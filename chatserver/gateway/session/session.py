@@ -168,9 +168,8 @@ class Session:
             await asyncio.sleep(add_jitter(2.0, 0.5, 1.5))
             with contextlib.suppress(ChatError):
                 if (await self.publish_presence()).is_known:
-                    positions = await self._context.channels.open_for(
-                        self.user, self.state.cursor.seq
-                    )
+                    seq = self.state.cursor.seq
+                    positions = await self._context.channels.open_for(self.user, seq)
         self._is_loading = False
         for start in positions.starts if positions is not None else ():
             self.recover_chat(start.channel.chat)
@@ -359,14 +358,12 @@ class Session:
 
         `is_resuming`: the events are older than the session and do not count as delivery latency.
         """
-        cursor = self.state.cursor
+        cursor, sync = self.state.cursor, self._context.container.sync
         try:
             while cursor.is_behind and self._is_current(cursor):
                 await self._connection.wait_for_room()
                 head = cursor.head
-                missed = await self._context.container.sync.list_missed(
-                    self.user, cursor.seq, PUMP_PAGE
-                )
+                missed = await sync.list_missed(self.user, cursor.seq, PUMP_PAGE)
                 if not self._is_current(cursor):
                     break
                 if missed and not is_resuming:
