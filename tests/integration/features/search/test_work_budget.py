@@ -187,10 +187,10 @@ class BusyEngine:
         self.begun = threading.Event()
         self.ended = threading.Event()
 
-    def find(self, *, budget: WorkBudget, **_others: object) -> HitPage:
+    def find(self, query: IndexQuery) -> HitPage:
         started = time.thread_time()
         self.begun.set()
-        while not budget.is_over() or time.thread_time() - started < PAID_S:
+        while not query.budget.is_over() or time.thread_time() - started < PAID_S:
             pass
         self.ended.set()
         return HitPage([], [], None)
