@@ -57,14 +57,15 @@ def test_file_is_private(tmp_path: Path) -> None:
     store.close()
 
 
-def test_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    """This version cannot know which copies in a newer file are valid."""
-    path = tmp_path / "new.db"
-    with sqlite3.connect(path) as new:
-        new.execute(f"PRAGMA user_version = {VERSION + 1}")
-    new.close()
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_file_of_another_version_is_refused(tmp_path: Path, version: int) -> None:
+    """This version cannot know which copies in such a file are valid."""
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as other:
+        other.execute(f"PRAGMA user_version = {version}")
+    other.close()
 
-    with pytest.raises(Conflict, match="update the SDK"):
+    with pytest.raises(Conflict, match="use the SDK that wrote it"):
         SqliteStore(path).load()
 
 
