@@ -30,7 +30,7 @@ CHATS = len(GROUPS) + len(PAIRS)
 
 
 class SimulatedStack:
-    """What `FullSimulation` needs of a stack."""
+    """The part of a `Stack` that `FullSimulation` uses."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

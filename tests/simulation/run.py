@@ -38,7 +38,7 @@ RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a run consists of besides its seed."""
+    """The options of a run, without its seed."""
 
     kinds: tuple[str, ...] = tuple(sorted(FAULTS))
     steps: int = 170
