@@ -5,62 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-import msgspec
-
 from tests.support.history.events import (
     Delivered,
     Event,
     Final,
     History,
-    Kept,
     Line,
     LogEntry,
     Lost,
     Marked,
-    MembershipPeriods,
     Notified,
     Page,
-    PushSent,
-    ReadMark,
     Requested,
     Responded,
     Skipped,
     Stored,
-    Unread,
     Unstored,
     Watermark,
     Withdrawn,
 )
-
-replace = msgspec.structs.replace
-
-
-def change(history: History, old: Event, *new: Event) -> None:
-    """Replace `old` with `new`."""
-    at = next(i for i, event in enumerate(history.events) if event is old)
-    history.events[at : at + 1] = new
-
-
-def change_entries(
-    history: History,
-    kind: type[Stored] | type[Final] | type[Kept],
-    transform: Callable[[tuple[LogEntry, ...]], tuple[LogEntry, ...]],
-) -> None:
-    """Change the entries of the first event of a kind in the group."""
-    event = next(event for event in history.all_of(kind) if event.chat == "group")
-    change(history, event, replace(event, entries=transform(event.entries)))
-
-
-def delivery_in(history: History, at: int = 40) -> Delivered:
-    """Return an entry of the group that an SDK device received in the middle of the history."""
-    deliveries = history.all_of(Delivered)
-    return [each for each in deliveries if each.chat == "group" and not each.epoch][at]
-
-
-def periods_of(history: History) -> MembershipPeriods:
-    """Return the membership periods of the group."""
-    stored = next(event for event in history.all_of(Stored) if event.chat == "group")
-    return MembershipPeriods(history.chats["group"], stored.entries)
+from tests.unit.support.history_edits import (
+    change,
+    change_entries,
+    delivery_in,
+    periods_of,
+    replace,
+)
+from tests.unit.support.injected_state_faults import STATE_FAULTS
 
 
 def lose_at_device(history: History) -> None:
@@ -243,12 +214,6 @@ def undo_deletion(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
     return (*entries[:at], replace(entries[at], body="hi", deleted=False), *entries[at + 1 :])
 
 
-def leave_unread(history: History) -> None:
-    """A chat list reports a wrong unread count."""
-    line = history.all_of(Line)[0]
-    change(history, line, replace(line, unread=1))
-
-
 def accept_refused(history: History) -> None:
     """The log contains a message that was finally refused."""
     answer = next(a for a in history.all_of(Responded) if a.seq and not a.code and a.chat == "duo")
@@ -262,41 +227,6 @@ def remove_request(history: History) -> None:
         history.events.remove(attempt)
 
 
-def unread_of(history: History) -> Unread:
-    """Return an unread count above 1."""
-    return next(event for event in history.all_of(Unread) if event.unread > 1)
-
-
-def count_too_few(history: History) -> None:
-    """A device counts fewer unread messages than there are."""
-    change(history, unread_of(history), replace(unread_of(history), unread=0))
-
-
-def count_too_many(history: History) -> None:
-    """A device counts more unread messages than there ever were."""
-    change(history, unread_of(history), replace(unread_of(history), unread=10_000))
-
-
-def move_mark_back(history: History) -> None:
-    """A read mark is lower than it was."""
-    mark = next(mark for mark in history.all_of(ReadMark) if not mark.is_final and mark.read > 0)
-    at = history.events.index(mark)
-    later = replace(mark, asked=mark.t + 0.1, t=mark.t + 0.2, read=mark.read - 1)
-    history.events.insert(at + 1, later)
-
-
-def mark_above_the_head(history: History) -> None:
-    """A read mark is above the newest entry."""
-    mark = history.all_of(ReadMark)[0]
-    change(history, mark, replace(mark, read=10_000))
-
-
-def store_another_mark(history: History) -> None:
-    """DynamoDB has a lower mark than the user set last."""
-    mark = next(mark for mark in history.all_of(ReadMark) if mark.is_final)
-    change(history, mark, replace(mark, read=mark.read - 1))
-
-
 def report_stored_too_far(history: History) -> None:
     """A device receives `stored` for entries that do not exist."""
     mark = history.all_of(Watermark)[0]
@@ -306,29 +236,6 @@ def report_stored_too_far(history: History) -> None:
 def never_report_stored(history: History) -> None:
     """A device never gets `stored` for its entry."""
     history.events.append(Unstored("bob", "bob-0", "duo", ("r1",)))
-
-
-def push_twice(history: History) -> None:
-    """A push is sent twice."""
-    push = history.all_of(PushSent)[0]
-    change(history, push, push, replace(push, t=push.t + 0.1))
-
-
-def push_nothing(history: History) -> None:
-    """A user without a device gets no push of the newest message."""
-    history.events.remove(history.all_of(PushSent)[0])
-
-
-def push_to_non_member(history: History) -> None:
-    """A user gets a push of a chat that the user is not in."""
-    push = history.all_of(PushSent)[0]
-    change(history, push, push, replace(push, user="carol"))
-
-
-def push_own(history: History) -> None:
-    """A user gets a push of the user's own message."""
-    push = history.all_of(PushSent)[0]
-    change(history, push, push, replace(push, user="alice"))
 
 
 def withdraw_without_a_loss(history: History) -> None:
@@ -438,38 +345,6 @@ def refuse_each_attempt(history: History) -> None:
     change(history, dup, *(replace(dup, code="forbidden", dup=False) for _ in range(2)))
 
 
-def mark_of(history: History) -> Marked:
-    """Return the last mark that a device received."""
-    return history.all_of(Marked)[-1]
-
-
-def move_member_mark_back(history: History) -> None:
-    """A device receives a lower mark of a member."""
-    mark = mark_of(history)
-    history.events.append(replace(mark, t=60.0, read=mark.read - 1))
-
-
-def move_member_mark_beyond_the_head(history: History) -> None:
-    """A device receives a mark beyond the newest entry."""
-    history.events.append(replace(mark_of(history), t=60.0, received=10_000))
-
-
-def send_mark_to_non_member(history: History) -> None:
-    """A user who was never in a chat receives the mark of a member."""
-    history.events.append(Marked(1.0, "carol", "carol-0", "duo", "alice", 1, 1))
-
-
-def list_another_top(history: History) -> None:
-    """A chat list reports another newest entry."""
-    line = history.all_of(Unread)[0]
-    change(history, line, replace(line, top=1))
-
-
-def count_chat_of_others(history: History) -> None:
-    """A user's chat list contains a chat of others."""
-    history.events.append(Unread("carol", "carol-0", "duo", 0, 1))
-
-
 def skip_seq_in_dynamodb(history: History) -> None:
     """A seq has no entry."""
     change_entries(history, Stored, lambda es: (*es[:-1], replace(es[-1], seq=es[-1].seq + 1)))
@@ -510,20 +385,10 @@ FAULTS: list[tuple[str, Callable[[History], None]]] = [
     ("P7", signal_to_non_member),
     ("P7", list_chat_of_others),
     ("P7", edit_message_of_another_user),
-    ("P10", leave_unread),
     ("P2", accept_refused),
     ("P2", remove_request),
-    ("I14", count_too_few),
-    ("I14", count_too_many),
-    ("I14", move_mark_back),
-    ("I14", mark_above_the_head),
-    ("I14", store_another_mark),
     ("S", report_stored_too_far),
     ("S", never_report_stored),
-    ("I13", push_twice),
-    ("I13", push_nothing),
-    ("I13", push_to_non_member),
-    ("I13", push_own),
     ("E", withdraw_without_a_loss),
     ("E", never_reset),
     ("P6", read_stale_page),
@@ -536,13 +401,9 @@ FAULTS: list[tuple[str, Callable[[History], None]]] = [
     ("I7", reorder_pipelined_sends),
     ("I8", ack_before_an_earlier_one_is_sent),
     ("P2", refuse_each_attempt),
-    ("I14", move_member_mark_back),
-    ("I14", move_member_mark_beyond_the_head),
-    ("P7", send_mark_to_non_member),
-    ("I14", list_another_top),
-    ("P7", count_chat_of_others),
     ("P3", skip_seq_in_dynamodb),
     ("P3", move_timestamp_back),
     ("P6", repeat_in_history),
     ("P7", send_as_non_member),
+    *STATE_FAULTS,
 ]
