@@ -107,8 +107,6 @@ class RawChat(ReceivedFrames):
         self._conn = 0
         self.recorder.add_device(self.user, self.device)
 
-    # connection
-
     async def start(self, *, port: int | None = None, cursor: Any = ..., **hello: Any) -> Self:
         """Connect and send hello, by default with the device's cursor.
 
@@ -220,8 +218,6 @@ class RawChat(ReceivedFrames):
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # requests
-
     async def request(self, type_: str, deadline_s: float = DEADLINE_S, **fields: Any) -> Fields:
         """Send a request and return its response.
 
@@ -329,8 +325,6 @@ class RawChat(ReceivedFrames):
             await self.send_frame("send", id=number, **fields)
         except Ended:
             return  # The message stays pending. The reader detects the end too.
-
-    # receiving
 
     async def _read(self, ws: RawSocket) -> None:
         try:
@@ -454,8 +448,6 @@ class RawChat(ReceivedFrames):
             else:
                 pending.answer.set_exception(Failed(fields))
 
-    # reads for the checker
-
     async def read_page(self, chat: str, **window: Any) -> Fields:
         """Request one history page and record it."""
         asked = self.recorder.now()
@@ -491,15 +483,12 @@ class RawChat(ReceivedFrames):
     async def read_list(self) -> dict[str, Fields]:
         """Read the whole chat list, page by page, record each line and return them by chat."""
         lines: dict[str, Fields] = {}
-        after: int | None = None
-        while True:
-            window = {} if after is None else {"after": after}
+        window: dict[str, Any] = {}
+        has_more = True
+        while has_more:
             page = await self.request("chats", **window)
-            for line in page["chats"]:
-                lines[line["chat"]] = line
-            if not page["more"]:
-                break
-            after = page["next"]
+            lines |= {line["chat"]: line for line in page["chats"]}
+            window, has_more = {"after": page.get("next")}, page["more"]
         for chat, line in lines.items():
             levels = (line.get("read", 0), line.get("unread", 0), line.get("top", 0))
             self.recorder.add(Unread(self.user, self.device, chat, *levels))
