@@ -85,8 +85,19 @@ class CompanionResponses:
     def _report_progress(
         self, chat: str, response: _Response, added: str, end: str, tool: str = ""
     ) -> None:
-        turn, seq, text = response.turn, response.seq, response.text
-        self._emit([ResponseUpdated(chat, seq, turn, added, text, end, tool)])
+        self._emit(
+            [
+                ResponseUpdated(
+                    chat=chat,
+                    seq=response.seq,
+                    turn=response.turn,
+                    added=added,
+                    text=response.text,
+                    end=end,
+                    tool=tool,
+                )
+            ]
+        )
 
     def request_text(self, chat: str, now: float) -> None:
         """Request the text generated so far for the response in `chat`."""

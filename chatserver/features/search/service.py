@@ -176,7 +176,14 @@ class MessageSearch:
                 try:
                     chats = await self._list_chats(viewer, query)
                     blocked = await self._blocks.list_blocked(viewer)
-                    request = _Request(viewer, query, order, chats, blocked, budget)
+                    request = _Request(
+                        viewer=viewer,
+                        query=query,
+                        order=order,
+                        chats=chats,
+                        blocked=blocked,
+                        budget=budget,
+                    )
                     return await self._collect(request, limit, start or Position({}, []))
                 finally:
                     budget.cancel()

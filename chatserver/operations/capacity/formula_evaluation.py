@@ -83,7 +83,18 @@ def compute(
         by_name[name] = value
         numbers = _NAME_OR_NUMBER.sub(functools.partial(_format_word, by_name), formula)
         measured = [constant for constant in list_names(formula) if constant in constants]
-        lines.append(EvaluatedRow(tier, name, label, value, unit, formula, numbers, measured))
+        lines.append(
+            EvaluatedRow(
+                tier=tier,
+                name=name,
+                label=label,
+                value=value,
+                unit=unit,
+                formula=formula,
+                numbers=numbers,
+                constants=measured,
+            )
+        )
     return lines
 
 

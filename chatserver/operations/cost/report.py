@@ -69,7 +69,14 @@ class Rates(msgspec.Struct, frozen=True):
     def build_line(self, name: str, table: str, write: float, read: float) -> UnitCost:
         usd = write * self.write_usd + read * self.read_usd
         formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
-        return UnitCost(name, table, write, read, usd, formula)
+        return UnitCost(
+            name=name,
+            table=table,
+            write_units=write,
+            read_units=read,
+            usd=usd,
+            formula=formula,
+        )
 
 
 def sum_days(days: Iterable[Spending]) -> Spending:
@@ -153,14 +160,21 @@ def compute_chats_error(spending: Spending) -> dict[str, float]:
 def build_stored_line(tier: str, name: str, items: int, size: int, price: float) -> StorageCost:
     """Return the storage cost per month; `price` is per GB per month."""
     formula = f"{size:,} / 2^30 * {price:g} a month"
-    return StorageCost(tier, name, items, size, size / GB * price, formula)
+    return StorageCost(
+        tier=tier,
+        name=name,
+        items=items,
+        bytes=size,
+        usd=size / GB * price,
+        formula=formula,
+    )
 
 
 def build_redis_line(name: str, items: int, size: int, prices: Prices) -> StorageCost:
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
     formula = f"{size:,} / 2^30 * {price:g} * {HOURS_PER_MONTH} h"
-    return StorageCost("redis", name, items, size, usd, formula)
+    return StorageCost(tier="redis", name=name, items=items, bytes=size, usd=usd, formula=formula)
 
 
 def total_line(spending: Spending, rates: Rates) -> UnitCost:

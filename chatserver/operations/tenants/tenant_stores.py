@@ -82,7 +82,9 @@ class OpenTenant(msgspec.Struct, frozen=True):
     ) -> TenantState:
         """Replace the tenant's record, in one write."""
         now_ms = int(self.clock.time() * 1000)
-        record = TenantState(self.tenant, state, now_ms, job, progress, receipt)
+        record = TenantState(
+            self.tenant, state, now_ms, job=job, progress=progress, receipt=receipt
+        )
         await self.records.put(record)
         return record
 

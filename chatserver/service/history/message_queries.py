@@ -74,7 +74,7 @@ class MessageQueries:
             Unavailable: the tier with the next messages does not respond.
         """
         query = self._sources.messages.list_chat
-        return await self._query_chat(query, reader, chat, times, limit, start)
+        return await self._query_chat(query, reader, chat, times, limit=limit, start=start)
 
     async def list_active(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -85,7 +85,7 @@ class MessageQueries:
         BatchGetItem.
         """
         query = self._sources.messages.list_active
-        return await self._query_chat(query, reader, chat, times, limit, start)
+        return await self._query_chat(query, reader, chat, times, limit=limit, start=start)
 
     async def list_files(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -97,7 +97,13 @@ class MessageQueries:
         """
         query = self._sources.messages.list_with_files
         return await self._query_chat(
-            query, reader, chat, times, limit, start, is_match=lambda each: bool(each.attachments)
+            query,
+            reader,
+            chat,
+            times,
+            limit=limit,
+            start=start,
+            is_match=lambda each: bool(each.attachments),
         )
 
     async def _query_chat(
@@ -135,13 +141,13 @@ class MessageQueries:
             Cost: an index Query, a BatchGetItem per 50 chats and per 100 messages, two Redis calls
                 per chat on the page, and a GetItem.
         """
-        return await self._query_user("sent", reader, user, times, limit, start)
+        return await self._query_user("sent", reader, user, times, limit=limit, start=start)
 
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> IndexPage:
         """Return the direct messages that a user received. Same guarantees as `list_sent`."""
-        return await self._query_user("received", reader, user, times, limit, start)
+        return await self._query_user("received", reader, user, times, limit=limit, start=start)
 
     async def _query_user(
         self,
