@@ -264,6 +264,15 @@ class Cluster:
         items = [item for name in (chat, *shards) for item in self.read_partition("messages", name)]
         return sorted(items, key=lambda item: int(item["ts"]["N"]))
 
+    def find_unstored(self, chat: str, upto: int) -> list[int]:
+        """Return the seqs of a chat up to `upto` that are neither in DynamoDB nor in S3."""
+        seqs = {int(item["seq"]["N"]) for item in self.read_items(chat)}
+        missing = [seq for seq in range(1, upto + 1) if seq not in seqs]
+        if missing:
+            archived = {entry["seq"] for entry in self.objects.read_archive(chat)}
+            missing = [seq for seq in missing if seq not in archived]
+        return missing
+
     def read_marks(self, chat: str) -> dict[str, tuple[int, int]]:
         """Return the stored (read, received) of each member of a chat."""
         return {

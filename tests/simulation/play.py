@@ -18,7 +18,8 @@ from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
 from tests.simulation.process import PROCESS, Process
-from tests.support.history.events import LogEntry
+from tests.support.history.events import Event, LogEntry, Watermark
+from tests.support.history.violation import Violation
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.tcp_proxy import TcpProxy
@@ -74,6 +75,17 @@ class Play(FullSimulation):
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
+        self._early: list[Violation] = []
+        self._stored: dict[str, int] = {}  # newest seq of each chat that was found to be stored
+
+    def record(self, event: Event) -> None:
+        """Record an event. What a device takes for stored must be stored at that moment."""
+        super().record(event)
+        if isinstance(event, Watermark) and event.upto > self._stored.get(event.chat, 0):
+            missing = self.cluster.find_unstored(event.chat, event.upto)
+            if missing:
+                self._early.append(Violation("P1", f"{event}, but {missing} are not stored"))
+            self._stored[event.chat] = event.upto
 
     async def __aenter__(self) -> Play:
         await self.stack.add_users(self.users)
@@ -130,6 +142,9 @@ class Play(FullSimulation):
 
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         pass
+
+    def _find_violations(self) -> list[Violation]:
+        return [*self._early, *super()._find_violations()]
 
     def _failure(self, text: str) -> AssertionError:
         return AssertionError(text)
