@@ -15,6 +15,7 @@ import msgspec
 from tests.chaos.simulation import Action
 from tests.simulation.faults import FAULTS
 from tests.simulation.run import Options, Result, fork_seed, warm_up
+from tests.simulation.script import FAULTS_PER_SCRIPT, STEPS
 from tests.simulation.shrinker import shrink
 
 HASH_SEED = "0"
@@ -30,8 +31,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="run seeds for this time instead")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--only", default="", help="kinds of faults, with commas; default: all")
-    parser.add_argument("--steps", type=int, default=170, help="user actions per seed")
-    parser.add_argument("--faults", type=int, default=5, help="faults per seed")
+    parser.add_argument("--steps", type=int, default=STEPS, help="user actions per seed")
+    parser.add_argument("--faults", type=int, default=FAULTS_PER_SCRIPT, help="faults per seed")
+    parser.add_argument("--mixed", action="store_true", help="draw the size of each seed")
     parser.add_argument("--mutant", default="", help="plant this fault in the product")
     parser.add_argument("--digests", action="store_true", help="print the digest of each trace")
     parser.add_argument("--shrink", action="store_true", help="shorten the script of --seed")
@@ -64,6 +66,7 @@ def main() -> int:
         kinds=kinds,
         steps=args.steps,
         faults=args.faults,
+        is_mixed=args.mixed,
         is_whole_trace=args.whole,
         mutant=args.mutant,
     )

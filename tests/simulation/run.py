@@ -29,7 +29,7 @@ from tests.simulation.cluster import Cluster, make_settings
 from tests.simulation.faults import FAULTS, SimulatedFaults
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.play import Play
-from tests.simulation.script import write_script
+from tests.simulation.script import FAULTS_PER_SCRIPT, STEPS, draw_size, write_script
 from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
@@ -41,8 +41,9 @@ class Options(msgspec.Struct, frozen=True):
     """The options of a run, without its seed."""
 
     kinds: tuple[str, ...] = tuple(sorted(FAULTS))
-    steps: int = 170
-    faults: int = 5
+    steps: int = STEPS
+    faults: int = FAULTS_PER_SCRIPT
+    is_mixed: bool = False  # draw the numbers of steps and faults from the seed
     is_whole_trace: bool = False
     lists_modules: bool = False  # return the names of the loaded modules instead of the trace
     mutant: str = ""
@@ -73,9 +74,9 @@ def run_seed(seed: int, options: Options) -> Result:
     trace = Trace(is_whole=options.is_whole_trace)
     loop = SimulatedLoop(seed, trace)
     settings = draw_settings(seed)
+    steps, faults = draw_size(seed) if options.is_mixed else (options.steps, options.faults)
     script = list(
-        options.script
-        or write_script(seed, kinds=options.kinds, steps=options.steps, faults=options.faults)
+        options.script or write_script(seed, kinds=options.kinds, steps=steps, faults=faults)
     )
     environment.install(loop, seed)
     if options.mutant:

@@ -17,6 +17,8 @@ from tests.simulation.play import CHATS, GROUPS, PAIRS, USERS
 
 STEPS = 170
 FAULTS_PER_SCRIPT = 5
+# Sizes of mixed seeds. Short schedules find most faults sooner; long ones have rare orders.
+SIZES = ((25, 2), (40, 2), (70, 3), (170, 5))  # user actions and faults
 STEP_MS = (0, 60)
 KINDS_OF_SEED = 0.5
 _LEFT_OUT = {"resize"}
@@ -27,6 +29,11 @@ def write_script(
 ) -> list[Action]:
     """Return the script of a seed, with faults of these kinds only."""
     return _Writer(seed, sorted(kinds)).write(steps, faults)
+
+
+def draw_size(seed: int) -> tuple[int, int]:
+    """Return how many user actions and faults a mixed seed has."""
+    return random.Random(f"size {seed}").choice(SIZES)
 
 
 class _Writer:
