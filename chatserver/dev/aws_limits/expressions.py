@@ -1,24 +1,28 @@
-"""Evaluation of the key condition and filter of a Query.
+"""Conditions of DynamoDB requests, evaluated outside of DynamoDB.
 
-Supported: comparisons, BETWEEN, IN, AND, OR, NOT, parentheses, `begins_with`, `contains`,
-`attribute_exists` and `attribute_not_exists`, on top-level attributes.
+An expression is compiled once: the same texts come with other names and values. Supported:
+comparisons, BETWEEN, IN, AND, OR, NOT, parentheses, `begins_with`, `contains`, `attribute_exists`
+and `attribute_not_exists`, on attributes and paths into maps.
 """
 
 from __future__ import annotations
 
-import decimal
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from chatserver.dev.aws_limits.item_sizes import Item
 
 Value = Mapping[str, Any]
-Test = Callable[[Item], bool]
-_Operand = Callable[[Item], Value | None]
+Names = Mapping[str, str]
+Values = Mapping[str, Value]
+Test = Callable[[Item, Names, Values], bool]
+Path = tuple[str, ...]
 
-_TOKEN: Final = re.compile(r"\s*(<=|>=|<>|[=<>(),]|[#:]?[A-Za-z0-9_.\-]+)")
+_TOKEN: Final = re.compile(r"\s*(<=|>=|<>|[=<>(),.]|[#:]?[A-Za-z0-9_\-]+)")
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -33,15 +37,19 @@ class Unsupported(Exception):
     """The expression is malformed or not supported by this module."""
 
 
-def parse(expression: str, request: Mapping[str, Any]) -> Test:
-    """Return a function that tests whether an item matches an expression.
-
-    `request` has the attribute names and values of the expression.
+def parse(expression: str, request: Mapping[str, Any]) -> Callable[[Item], bool]:
+    """Return a function that tests whether an item matches an expression of a request.
 
     Raises:
-        Unsupported: the expression is malformed or has an unknown function.
+        Unsupported: the expression is malformed, or has an unknown function or placeholder.
     """
-    return _Parser(expression, request).parse()
+    names: Names = request.get("ExpressionAttributeNames") or {}
+    values: Values = request.get("ExpressionAttributeValues") or {}
+    test = compile_condition(expression)
+    for placeholder in re.findall(r":\w+", expression):
+        if placeholder not in values:
+            raise Unsupported(placeholder)
+    return lambda item: test(item, names, values)
 
 
 def find_partition(request: Mapping[str, Any], partition: str) -> Value | None:
@@ -55,22 +63,49 @@ def find_partition(request: Mapping[str, Any], partition: str) -> Value | None:
     return None
 
 
-def to_sortable(value: Value) -> tuple[str, Any]:
-    """Return a value in a form that sorts like DynamoDB keys."""
+def to_sortable(value: Value) -> Any:
+    """Return a value in a form that compares as DynamoDB does."""
     ((kind, content),) = value.items()
-    if kind == "N":
-        return kind, decimal.Decimal(content)
-    return kind, content.encode() if isinstance(content, str) else content
+    match kind:
+        case "N":
+            return int(content) if content.lstrip("-").isdigit() else Decimal(content)
+        case "S":
+            return content.encode()
+        case "SS" | "NS":
+            return sorted(content)
+        case _:
+            return content
 
 
-class _Parser:
-    def __init__(self, expression: str, request: Mapping[str, Any]) -> None:
-        self._names: Mapping[str, str] = request.get("ExpressionAttributeNames") or {}
-        self._values: Mapping[str, Value] = request.get("ExpressionAttributeValues") or {}
-        self._tokens = _split(expression)
+def find_value(item: Item, path: Path, names: Names) -> Value | None:
+    """Return the value at a path, or None."""
+    value: Value | None = item.get(names.get(path[0], path[0]))
+    for name in path[1:]:
+        if value is None or "M" not in value:
+            return None
+        value = value["M"].get(names.get(name, name))
+    return value
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_condition(text: str) -> Test:
+    """Return a function that tests an item.
+
+    Raises:
+        Unsupported: the text is malformed or not supported.
+    """
+    return ExpressionParser(text).parse_condition()
+
+
+class ExpressionParser:
+    """A parser of conditions; other expressions use its tokens and paths."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _split(text)
         self._at = 0
 
-    def parse(self) -> Test:
+    def parse_condition(self) -> Test:
+        """Parse the whole text."""
         test = self._parse_or()
         if self._at < len(self._tokens):
             raise Unsupported(self._tokens[self._at])
@@ -78,103 +113,108 @@ class _Parser:
 
     def _parse_or(self) -> Test:
         tests = [self._parse_and()]
-        while self._accept("OR"):
+        while self.accept("OR"):
             tests.append(self._parse_and())
-        return lambda item: any(test(item) for test in tests)
+        if len(tests) == 1:
+            return tests[0]
+        return lambda item, names, values: any(test(item, names, values) for test in tests)
 
     def _parse_and(self) -> Test:
         tests = [self._parse_not()]
-        while self._accept("AND"):
+        while self.accept("AND"):
             tests.append(self._parse_not())
-        return lambda item: all(test(item) for test in tests)
+        if len(tests) == 1:
+            return tests[0]
+        return lambda item, names, values: all(test(item, names, values) for test in tests)
 
     def _parse_not(self) -> Test:
-        if self._accept("NOT"):
+        if self.accept("NOT"):
             inner = self._parse_not()
-            return lambda item: not inner(item)
-        if self._accept("("):
+            return lambda item, names, values: not inner(item, names, values)
+        if self.accept("("):
             inner = self._parse_or()
-            self._expect(")")
+            self.expect(")")
             return inner
         return self._parse_comparison()
 
     def _parse_comparison(self) -> Test:
-        token = self._next()
-        if self._peek() == "(":
-            return self._parse_function(token)
-        left = self._parse_operand(token)
-        word = self._next()
+        if self._at + 1 < len(self._tokens) and self._tokens[self._at + 1] == "(":
+            return self._parse_function()
+        path = self.parse_path()
+        word = self.next()
         if word in _COMPARISONS:
-            right, compare = self._parse_operand(self._next()), _COMPARISONS[word]
-            return lambda item: _compare(compare, left(item), right(item))
+            return _make_comparison(_COMPARISONS[word], path, self.next(), is_unequal=word == "<>")
         match word.upper():
             case "BETWEEN":
-                low = self._parse_operand(self._next())
-                self._expect("AND")
-                high = self._parse_operand(self._next())
-                return lambda item: (
-                    _compare(operator.ge, left(item), low(item))
-                    and _compare(operator.le, left(item), high(item))
+                low = self.next()
+                self.expect("AND")
+                at_least = _make_comparison(operator.ge, path, low)
+                at_most = _make_comparison(operator.le, path, self.next())
+                return lambda item, names, values: (
+                    at_least(item, names, values) and at_most(item, names, values)
                 )
             case "IN":
-                self._expect("(")
-                choices = [self._parse_operand(self._next())]
-                while self._accept(","):
-                    choices.append(self._parse_operand(self._next()))
-                self._expect(")")
-                return lambda item: any(
-                    _compare(operator.eq, left(item), choice(item)) for choice in choices
-                )
+                self.expect("(")
+                tests = [_make_comparison(operator.eq, path, self.next())]
+                while self.accept(","):
+                    tests.append(_make_comparison(operator.eq, path, self.next()))
+                self.expect(")")
+                return lambda item, names, values: any(test(item, names, values) for test in tests)
         raise Unsupported(word)
 
-    def _parse_function(self, name: str) -> Test:
-        self._expect("(")
-        first = self._parse_operand(self._next())
-        second = self._parse_operand(self._next()) if self._accept(",") else None
-        self._expect(")")
+    def _parse_function(self) -> Test:
+        name = self.next()
+        self.expect("(")
+        path = self.parse_path()
+        argument = self.next() if self.accept(",") else ""
+        self.expect(")")
         match name:
             case "attribute_exists":
-                return lambda item: first(item) is not None
+                return lambda item, names, _: find_value(item, path, names) is not None
             case "attribute_not_exists":
-                return lambda item: first(item) is None
-        if second is None or name not in _FUNCTIONS:
-            raise Unsupported(name)
-        part, function = second, _FUNCTIONS[name]
-        return lambda item: function(first(item), part(item))
+                return lambda item, names, _: find_value(item, path, names) is None
+            case "begins_with":
+                return _make_comparison(lambda text, part: text.startswith(part), path, argument)
+            case "contains":
+                return lambda item, names, values: _contains(
+                    find_value(item, path, names), values[argument]
+                )
+        raise Unsupported(name)
 
-    def _parse_operand(self, token: str) -> _Operand:
-        if token.startswith(":"):
-            if token not in self._values:
-                raise Unsupported(token)
-            value = self._values[token]
-            return lambda _: value
-        name = self._names.get(token, token)
-        return lambda item: item.get(name)
+    def parse_path(self) -> Path:
+        """Parse an attribute or a path into maps."""
+        path = [self.next()]
+        while self.accept("."):
+            path.append(self.next())
+        return tuple(path)
 
-    def _peek(self) -> str:
+    def peek(self) -> str:
+        """Return the next token without taking it; empty at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
-    def _next(self) -> str:
-        token = self._peek()
+    def next(self) -> str:
+        """Take the next token."""
+        token = self.peek()
         if not token:
             raise Unsupported("the expression ends early")
         self._at += 1
         return token
 
-    def _accept(self, word: str) -> bool:
-        if self._peek().upper() != word:
+    def accept(self, word: str) -> bool:
+        """Take the next token if it is `word`, in upper case."""
+        if self.peek().upper() != word:
             return False
         self._at += 1
         return True
 
-    def _expect(self, word: str) -> None:
-        if not self._accept(word):
-            raise Unsupported(self._peek())
+    def expect(self, word: str) -> None:
+        """Take the next token, which must be `word`."""
+        if not self.accept(word):
+            raise Unsupported(self.peek())
 
 
-def _split(expression: str) -> list[str]:
-    tokens, position = [], 0
-    text = expression.rstrip()
+def _split(text: str) -> list[str]:
+    tokens, position, text = [], 0, text.rstrip()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
@@ -184,26 +224,25 @@ def _split(expression: str) -> list[str]:
     return tokens
 
 
-def _compare(compare: Callable[[Any, Any], bool], left: Value | None, right: Value | None) -> bool:
-    """Compare two values; an attribute that is missing or has another type never matches."""
-    if left is None or right is None:
+def _make_comparison(
+    compare: Callable[[Any, Any], bool], path: Path, placeholder: str, *, is_unequal: bool = False
+) -> Test:
+    if not placeholder.startswith(":"):
+        raise Unsupported(placeholder)
+
+    def test(item: Item, names: Names, values: Values) -> bool:
+        left, right = find_value(item, path, names), values[placeholder]
+        if left is None:
+            return is_unequal
+        if left.keys() != right.keys():
+            return is_unequal
+        return compare(to_sortable(left), to_sortable(right))
+
+    return test
+
+
+def _contains(whole: Value | None, part: Value) -> bool:
+    if whole is None:
         return False
-    (kind, left_key), (other_kind, right_key) = to_sortable(left), to_sortable(right)
-    return kind == other_kind and compare(left_key, right_key)
-
-
-def _begins_with(text: Value | None, part: Value | None) -> bool:
-    return _compare(lambda key, start: bool(key.startswith(start)), text, part)
-
-
-def _contains(whole: Value | None, part: Value | None) -> bool:
-    if whole is None or part is None:
-        return False
-    ((kind, content),), ((_, element),) = whole.items(), part.items()
-    return part in content if kind == "L" else element in content
-
-
-_FUNCTIONS: Final[dict[str, Callable[[Value | None, Value | None], bool]]] = {
-    "begins_with": _begins_with,
-    "contains": _contains,
-}
+    ((kind, content),), ((_, wanted),) = whole.items(), part.items()
+    return part in content if kind == "L" else wanted in content

@@ -10,15 +10,9 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tests.simulation.dynamodb.expressions import (
-    InvalidExpression,
-    Item,
-    compile_condition,
-    compile_update,
-    parse_projection,
-    project,
-    to_sortable,
-)
+from chatserver.dev.aws_limits.expressions import Unsupported, compile_condition, to_sortable
+from chatserver.dev.aws_limits.item_sizes import Item
+from tests.simulation.dynamodb.expressions import compile_update, parse_projection, project
 from tests.simulation.dynamodb.tables import Table
 
 Body = dict[str, Any]
@@ -75,7 +69,7 @@ class DynamoDbServer:
             return 200, self._operations[operation](body)
         except Failure as failure:
             return 400, failure.body
-        except InvalidExpression as exc:
+        except Unsupported as exc:
             return 400, Failure("ValidationException", f"invalid expression: {exc}").body
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> Response:

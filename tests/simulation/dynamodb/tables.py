@@ -6,7 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any
 
-from tests.simulation.dynamodb.expressions import Item, to_sortable
+from chatserver.dev.aws_limits.expressions import to_sortable
+from chatserver.dev.aws_limits.item_sizes import Item
 
 SortKey = Any
 Place = tuple[Any, Any]  # partition and sort value
