@@ -101,6 +101,54 @@ MUTANTS: Final = (
         "call('HSET', KEYS[1], '!', '1-1')",
     ),
     Mutant(
+        "commit_without_log",
+        "lua",
+        "call('XADD', KEYS[k + 2], seq_text .. '-0', ts_text, ARGV[at + 4])",
+        "if seq % 5 ~= 0 then call('XADD', KEYS[k + 2], seq_text .. '-0', ts_text,"
+        " ARGV[at + 4]) end",
+    ),
+    Mutant("commit_overtakes_fan_out", "lua", "= head[3] .. ':p'", "= head[3]"),
+    Mutant(
+        "change_without_backlog",
+        "lua",
+        "call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)",
+        "if seq % 3 ~= 0 then call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text,"
+        " place .. tail) end",
+    ),
+    Mutant(
+        "edit_by_anyone",
+        "lua",
+        "elseif kind == 'edit' and message.sender ~= sender",
+        "elseif false",
+    ),
+    Mutant(
+        "deleted_text_stays",
+        "lua",
+        "message = tombstone_of(message, seq)\n  call('XDEL', log, target .. '-0')",
+        "message = tombstone_of(message, seq)\n  message.body = ARGV[12]",
+    ),
+    Mutant("removed_member_stays", "lua", "call('HDEL', KEYS[2], user)", "local _ = user"),
+    Mutant("lease_for_everyone", "lua", "if not is_free then return 0 end", ""),
+    Mutant(
+        "log_trimmed_before_write",
+        "lua",
+        "local first = math.min(upto, seq - log_max) + 1",
+        "local first = seq - log_max + 1",
+    ),
+    Mutant(
+        "archive_removes_first",
+        "workers.archive.archiver:Archiver._archive_segment",
+        "await self._record_positions(run",
+        "await self._archivable.remove(removed, DELETES_IN_FLIGHT_MAX)\n"
+        "    await self._record_positions(run",
+    ),
+    Mutant(
+        "sdk_cursor_off_by_one",
+        "chatserver.client.client_state:ClientState._handle_event",
+        "position != Cursor(cursor.epoch, cursor.seq + 1)",
+        "position.epoch != cursor.epoch or position.seq > cursor.seq + 2",
+    ),
+    Mutant(
         "checkpoint_before_write",
         f"{_PERSIST}._enqueue",
         "self._open.append(batch)",
