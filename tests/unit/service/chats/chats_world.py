@@ -26,11 +26,15 @@ def message(seq: int) -> frames.Message:
     return frames.Message(seq, 1000 + seq, "c1", f"m{seq}", "bob", f"r{seq}", "text", "hi")
 
 
+EPOCH = Epoch("E1")
+
+
 @dataclasses.dataclass
 class Warm:
     """Directory and messages of the warm tier; records the calls."""
 
     users: set[str] = dataclasses.field(default_factory=lambda: {ALICE, BOB})
+    created_ms: int | None = None
     memberships: list[ChatMembership] = dataclasses.field(default_factory=list)
     head: frames.Message | None = None
     newest: list[frames.Message] = dataclasses.field(default_factory=list)
@@ -87,7 +91,8 @@ class Warm:
     async def get_or_create_user(self, user: str, now: float) -> tuple[User, bool]:
         is_new = user not in self.users
         self.users.add(user)
-        return User(user, None, int(now), is_restricted=self.is_restricted), is_new
+        created_ms = int(now) if self.created_ms is None else self.created_ms
+        return User(user, None, created_ms, is_restricted=self.is_restricted), is_new
 
     async def list_all_memberships(self, user: str, sessions_max: int) -> list[ChatMembership]:
         self.calls.append(("list_all_memberships", user))
@@ -139,6 +144,7 @@ class Hot:
         default_factory=list
     )
     blocks: dict[UserId, set[UserId]] = dataclasses.field(default_factory=dict)
+    user_epoch: Epoch = EPOCH
 
     async def open_chat(
         self,
@@ -166,10 +172,10 @@ class Hot:
         self.unfinished.append(chat)
 
     def get_chat_epoch(self, chat: ChatId) -> Epoch:
-        return Epoch("E1")
+        return EPOCH
 
     def get_user_epoch(self, user: UserId) -> Epoch:
-        return Epoch("E1")
+        return self.user_epoch
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
         assert not hidden
@@ -211,7 +217,10 @@ class Unlimited:
 
 
 def make_user_loader(
-    warm: Warm, hot: Hot, restore_revoked: RestoreRevoked | None = None
+    warm: Warm,
+    hot: Hot,
+    restore_revoked: RestoreRevoked | None = None,
+    clock: FakeClock | None = None,
 ) -> UserLoader:
     """Return a user loader with fakes."""
     return UserLoader(
@@ -221,7 +230,7 @@ def make_user_loader(
         hidden=hot,
         restrictions=warm,
         blocks=hot,
-        clock=FakeClock(),
+        clock=clock or FakeClock(),
         restore_revoked=restore_revoked,
     )
 

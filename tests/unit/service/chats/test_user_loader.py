@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pytest
+from ulid import ULID
 
-from chatserver.domain.ids import ChatId, Seq
+from chatserver.domain.ids import ChatId, Epoch, Seq
 from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
+from chatserver.service.chats.user_loader import INDEX_DELAY_S
 from chatserver.warm.chats.directory import ChatMembership
 from chatserver.warm.chats.directory_items import StoredChat, StoredMember, User
 from chatserver.warm.chats.user_restrictions import Restrictions
+from tests.support.fake_clocks import FakeClock
 from tests.unit.service.builders import ALICE, BOB, CAROL
 from tests.unit.service.chats.chats_world import Hot, Warm, make_user_loader
 
@@ -61,6 +64,28 @@ async def test_load_user_of_a_new_user_creates_it_and_reads_nothing_else() -> No
     assert CAROL in warm.users
     assert warm.calls == []
     assert hot.user_states == [(CAROL, [], "E1")]
+
+
+async def test_load_user_waits_for_the_index_after_redis_lost_its_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only users from before the epoch wait, and only until the index has their memberships."""
+    clock, hot = FakeClock(5_000.0), Hot(user_epoch=Epoch(str(ULID.from_timestamp(4_999.0))))
+    waits = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds)
+
+    monkeypatch.setattr("chatserver.service.chats.user_loader.asyncio.sleep", sleep)
+    loader = make_user_loader(Warm(created_ms=4_000_000), hot, clock=clock)
+    for _ in range(2):
+        await loader.load_user(ALICE)
+    await make_user_loader(Warm(created_ms=4_999_500), hot, clock=clock).load_user(ALICE)
+    clock.advance(120)
+    await make_user_loader(Warm(created_ms=4_000_000), hot, clock=clock).load_user(ALICE)
+
+    assert waits == [INDEX_DELAY_S]
 
 
 async def test_load_user_without_restrictions_reads_only_the_chats() -> None:
