@@ -40,7 +40,11 @@ from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_refresher import SessionRefresher
 from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionContext
-from chatserver.gateway.transport.admission_control import Admission
+from chatserver.gateway.transport.admission_control import (
+    UNAUTHENTICATED_MAX,
+    UNAUTHENTICATED_PER_ADDRESS_MAX,
+    Admission,
+)
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
@@ -53,8 +57,6 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 
 log = structlog.get_logger()
 
-UNAUTHENTICATED_MAX = 10_000  # maximum connections without an accepted `hello`
-UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # per client address; trusted proxies have no limit
 DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process stops
 
 # Valid `Host` header: uri-host [":" port], RFC 9110 section 7.2.

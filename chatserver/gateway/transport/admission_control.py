@@ -17,6 +17,9 @@ from chatserver.hot.users.rate_limits import Allowance, RateLimits
 from chatserver.protocol.error_codes import Close
 from chatserver.telemetry import metrics
 
+UNAUTHENTICATED_MAX = 10_000  # maximum connections without an accepted `hello`
+UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # per client address; trusted proxies have no limit
+
 FORWARDED = "X-Forwarded-For"
 
 
