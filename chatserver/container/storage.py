@@ -21,6 +21,7 @@ from chatserver.container import storage_feature_ports
 from chatserver.container.repositories import Connections, Role, TierContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import SYSTEM_USER, ChatId, UserId
+from chatserver.domain.invitation_rules import INVITATIONS_PENDING_MAX
 from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses
@@ -51,7 +52,7 @@ from chatserver.service.history.messages_of_all_chats import MessagesOfAllChats
 from chatserver.service.history.sent_and_received import SentAndReceived
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.group_membership import GroupMembership
-from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, GroupInvitations
+from chatserver.service.membership.invitations import FollowGraph, GroupInvitations
 from chatserver.service.membership.membership_propagation import MembershipPropagation
 from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
@@ -59,7 +60,7 @@ from chatserver.service.moderation.blocks_and_reports import BlocksAndReports, P
 from chatserver.service.moderation.retention import Retention
 from chatserver.telemetry.process_stats import BusyChats
 from chatserver.warm.api_keys import StoredApiKeys
-from chatserver.warm.chats.invitations import StoredInvitations
+from chatserver.warm.chats.stored_invitations import StoredInvitations
 from chatserver.warm.chats.user_restrictions import UserRestrictions
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
@@ -199,7 +200,7 @@ class StorageContainer(TierContainer):
             inboxes=self.inboxes,
             devices=self.device_delivery,
             policy=chats.invitations,
-            pending_max=PENDING_MAX,
+            pending_max=INVITATIONS_PENDING_MAX,
             chats_max=chats.per_user_max,
             clock=self.clock,
         )
