@@ -33,7 +33,15 @@ from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.gateway_stream_echo import GatewayStreamEcho
 from chatserver.gateway.delivery.stream_record_handler import StreamRecordHandler
-from chatserver.gateway.process.draining import REASON, StopRequest, poll_until, send_byes
+from chatserver.gateway.process.draining import (
+    DRAIN_RECONNECTS_PER_S,
+    FAN_OUTS_S,
+    REASON,
+    REFUSALS_S,
+    StopRequest,
+    poll_until,
+    send_byes,
+)
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.session import Session
@@ -57,14 +65,11 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 
 log = structlog.get_logger()
 
-DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process stops
 
 # Valid `Host` header: uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
 ORIGIN_LOG_S = 10.0  # shortest time between two log lines about refused origins
-REFUSALS_S = 0.25  # maximum time to send refusals to the last accepted connections
-FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages, even after `drain_s`
 
 
 class GatewayServer:
