@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import os
 import random
-import re
 import socket
 import time
 from collections.abc import Callable, Coroutine
@@ -54,6 +53,7 @@ from chatserver.gateway.transport.admission_control import (
     Admission,
 )
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
+from chatserver.gateway.transport.handshake import is_host_valid, is_origin_allowed
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
 from chatserver.operations.overview.hot import ProcessStatsLog
@@ -65,9 +65,6 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 
 log = structlog.get_logger()
 
-
-# Valid `Host` header: uri-host [":" port], RFC 9110 section 7.2.
-_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
 ORIGIN_LOG_S = 10.0  # shortest time between two log lines about refused origins
 
@@ -131,8 +128,7 @@ class GatewayServer:
 
     def _check_request(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
         """Return `(status, text)` for a health check or refusal; None for an allowed handshake."""
-        hosts = request.headers.get_all("Host")
-        if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
+        if not is_host_valid(request):
             return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"
         path = to_origin_form(request.path).partition("?")[0]
         if path == "/healthz":
@@ -145,7 +141,7 @@ class GatewayServer:
             return HTTPStatus.FORBIDDEN, f"{self._container.hot.blocked}\n"
         if self._is_draining or len(self._connections) > self.settings.connections_max:
             return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining; try another gateway\n"
-        if not self._is_origin_allowed(request):
+        if not is_origin_allowed(request, self.settings.origins):
             self._log_refused_origin(request)
             return HTTPStatus.FORBIDDEN, "this origin is not allowed\n"
         if self._admission.wait_s(address):
@@ -164,12 +160,6 @@ class GatewayServer:
         if self._container.hot.health.refusal:
             return self._container.hot.health.refusal
         return self._echo.find_problem()
-
-    def _is_origin_allowed(self, request: Request) -> bool:
-        origins = request.headers.get_all("Origin")
-        if not origins:
-            return True  # Not a browser: browsers always send Origin.
-        return len(origins) == 1 and origins[0] in self.settings.origins
 
     def _log_refused_origin(self, request: Request) -> None:
         """Log a refused origin, at most once in `ORIGIN_LOG_S`: browsers retry without end."""
