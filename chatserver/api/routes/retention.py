@@ -14,8 +14,8 @@ from chatserver.api.request_bodies import PathId, get_ref
 from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref
-from chatserver.domain.write_restrictions import REASON_CHARS_MAX
 from chatserver.protocol import frames
+from chatserver.protocol.frames import REASON_CHARS_MAX
 
 
 class NewRetention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,9 +17,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
 from chatserver.features.chat_preferences.container import PreferencesContainer
-from chatserver.features.chat_preferences.model import UNMUTED, PreferencesChange
+from chatserver.features.chat_preferences.model import PINNED_CHATS_MAX, UNMUTED, PreferencesChange
 from chatserver.protocol.frames import (
-    PINNED_CHATS_MAX,
     ChatPreferences,
     Draft,
     Id,
