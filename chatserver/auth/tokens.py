@@ -35,7 +35,7 @@ from chatserver.auth import claim_checks
 from chatserver.auth.claim_checks import TOKEN_BYTES_MAX, ClaimRules, refuse
 from chatserver.auth.host_keys import HostKeys, parse_jwks, read_static_keys
 from chatserver.config import Auth
-from chatserver.config.api import TOKEN_LEEWAY_S
+from chatserver.config.auth import TOKEN_LEEWAY_S
 from chatserver.domain.access.logins import Claims
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import parse_person_id

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal
 import structlog
 
 from chatserver import config
-from chatserver.config.rates import MEMORY_BURST_BYTES_MIN
+from chatserver.config.rate_limits import MEMORY_BURST_BYTES_MIN
 from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.client_addresses import is_wide_network
 from chatserver.domain.ids import UserId

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from chatserver import config
-from chatserver.config.rates import MEMORY_BURST_BYTES_MIN
+from chatserver.config.rate_limits import MEMORY_BURST_BYTES_MIN
 from chatserver.domain.access.caller import RequestCaller
 from chatserver.domain.client_addresses import get_networks, get_subject
 from chatserver.errors import Overloaded, RateLimited

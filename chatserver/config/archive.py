@@ -1,4 +1,4 @@
-"""Settings of the core workers and of telemetry."""
+"""Settings of the archive."""
 
 from __future__ import annotations
 
@@ -8,22 +8,6 @@ from typing import Literal
 from pydantic import Field
 
 from chatserver.config.section import Section
-from chatserver.config.urls import HttpUrl
-
-
-class Persist(Section):
-    """Persist worker, which writes messages to DynamoDB."""
-
-    lease_s: float = Field(
-        10.0, gt=1, description="Another worker takes over from a dead one after this time"
-    )
-    write_timeout_s: float = Field(
-        4.0, gt=0, description="Timeout for each write; must be shorter than `lease_s`"
-    )
-
-    def find_conflicts(self) -> Iterator[str]:
-        if self.write_timeout_s >= self.lease_s:
-            yield "write_timeout_s must be shorter than lease_s"
 
 
 class Archive(Section):
@@ -77,46 +61,3 @@ class Archive(Section):
             yield "ttl_margin_s: must be more than wait_s + 2 * sweep_interval_s"
         if self.segment_entries_min > self.segment_entries_max:
             yield "segment_entries_min: must be at most segment_entries_max"
-
-
-class Audit(Section):
-    """Audit: periodic comparison of the tiers."""
-
-    interval_s: float = Field(86_400.0, gt=0, description="Time between two audits")
-    read_units_per_s: int = Field(
-        100, ge=1, description="Maximum DynamoDB read units per second per process"
-    )
-
-
-class Telemetry(Section):
-    """Logs, metrics and traces."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Lowest level that is logged"
-    )
-    format: Literal["json", "console"] = Field(
-        "json", description="One JSON object per line, or human-readable text"
-    )
-    metrics_port: int | None = Field(
-        None,
-        ge=1,
-        le=65_535,
-        description="Port for /metrics, /healthz and /readyz; unset: not served",
-    )
-    metrics_host: str = Field(
-        "127.0.0.1",
-        description="Address on which metrics are served; must not be reachable by clients",
-    )
-    traces: Literal["off", "otlp"] = Field(
-        "off",
-        description="`otlp`: send traces of messages by OTLP over HTTP; requires the `otel` extra",
-    )
-    traces_endpoint: HttpUrl = Field(
-        "http://127.0.0.1:4318/v1/traces", description="Full URL of the OTLP collector"
-    )
-    traces_sample: float = Field(
-        0.01,
-        ge=0,
-        le=1,
-        description="Share of messages that are traced; all processes trace the same messages",
-    )
