@@ -40,7 +40,7 @@ from chatserver.domain.client_addresses import (
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
-from chatserver.hot.users.rate_limits import TOO_MUCH, RateLimits
+from chatserver.hot.users.token_buckets import TOO_MUCH, RateLimits
 from chatserver.protocol.redis_memory_costs import ANSWER_BYTES, ENTRY_BYTES
 from chatserver.protocol.request_costs import BASE, compute_route_cost
 from chatserver.requests.registry import compute_frame_cost

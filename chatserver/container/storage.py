@@ -32,8 +32,8 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.hot.users.group_quotas import GroupQuotas
-from chatserver.hot.users.rate_limits import ALL_KINDS
 from chatserver.hot.users.revocations import SessionEnder
+from chatserver.hot.users.token_buckets import ALL_KINDS
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.usage_recorder import record_usage
 from chatserver.outbound.http_client import fetch_document, open_outbound

@@ -34,7 +34,7 @@ from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.session.state_machine import SessionStage
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
-from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
+from chatserver.hot.users.token_buckets import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
 from chatserver.protocol.redis_memory_costs import compute_send_cost

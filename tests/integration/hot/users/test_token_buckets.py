@@ -16,7 +16,7 @@ from chatserver.errors import Overloaded, RateLimited
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.server_health import LOW_SHARE
-from chatserver.hot.users.rate_limits import (
+from chatserver.hot.users.token_buckets import (
     BLOCK_S,
     NETWORK_REQUESTS_FACTOR,
     OWED_BYTES_MAX,
@@ -181,8 +181,8 @@ async def test_allowances_of_inactive_addresses_are_removed(
     one: RateLimits, two: RateLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway does not keep tokens of inactive users."""
-    monkeypatch.setattr("chatserver.hot.users.rate_limits.IDLE_S", 0.0)
-    monkeypatch.setattr("chatserver.hot.users.rate_limits.SWEEP_S", 0.01)
+    monkeypatch.setattr("chatserver.hot.users.token_buckets.IDLE_S", 0.0)
+    monkeypatch.setattr("chatserver.hot.users.token_buckets.SWEEP_S", 0.01)
     allowance = one.find("connections", "4-7f000001")
     assert await acquire(allowance)
 

@@ -1,4 +1,4 @@
-"""Rate limits shared by all gateways, without a Redis call for each message.
+"""Token buckets: rate limits shared by all gateways, without a Redis call for each message.
 
 Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that expires when it would be full. The
 subject is a user, an address or a network. A gateway takes a block of tokens at once, which lasts
