@@ -9,9 +9,9 @@ from litestar import Request, delete, get, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
+from chatserver.api.authorization import Caller, key
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId, get_ref
-from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref
 from chatserver.protocol import frames

@@ -10,10 +10,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
 
+from chatserver.api.authorization import key
 from chatserver.api.idempotency import record_subject
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ID_PATTERN, UserId
 from chatserver.errors import Forbidden

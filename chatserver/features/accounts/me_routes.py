@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from chatserver.api.security import Actor, Caller, user_or_key
+from chatserver.api.authorization import Actor, Caller, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.principals import Principal
 from chatserver.features.accounts.container import AccountContainer

@@ -21,11 +21,11 @@ from msgspec import Meta
 
 from chatserver.api import cookies
 from chatserver.api.authentication import make_authentication
+from chatserver.api.authorization import ANYONE, USER, Caller, read_token
 from chatserver.api.disconnects import run_while_connected
 from chatserver.api.idempotency import read_key
 from chatserver.api.paging import Page, PageOf, PageQuery
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import ANYONE, USER, Caller, read_token
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.client_addresses import parse_address
 from chatserver.domain.ids import ID_PATTERN, UserId

@@ -10,9 +10,9 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
+from chatserver.api.authorization import USER, Actor
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import USER, Actor
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest

@@ -10,8 +10,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api import cookies
+from chatserver.api.authorization import ANYONE, USER, Actor, Caller, key
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import ANYONE, USER, Actor, Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.features.accounts.container import AccountContainer

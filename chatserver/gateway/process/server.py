@@ -28,7 +28,7 @@ from websockets.server import ServerProtocol
 from chatserver import compiled
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.client_addresses import get_subject
-from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
+from chatserver.domain.connection_table import ConnectionStage, ConnectionTable
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.gateway_stream_echo import GatewayStreamEcho
 from chatserver.gateway.delivery.stream_record_handler import StreamRecordHandler

@@ -1,4 +1,4 @@
-"""Connection limits: selects the connection to close when the process or an address has too many.
+"""Connection table: selects the connection to close when the process or an address has too many.
 
 Pure: no I/O and no clock. New connections are always accepted. At the limit, one of the connections
 on which the server waits for the client is closed: an idle one if there is one, else one that is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from litestar import get
 
-from chatserver.api.security import (
+from chatserver.api.authorization import (
     ANYONE,
     USER,
     Rule,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
+from chatserver.domain.connection_table import ConnectionStage, ConnectionTable
 
 
 def fill(
