@@ -12,9 +12,9 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cached_property
 
+from chatserver.auth.access_tokens import Tokens
 from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.page_cursors import Cursors
-from chatserver.auth.tokens import Tokens
 from chatserver.cold.client import open_s3
 from chatserver.config import Settings, check_secret
 from chatserver.container import storage_feature_ports

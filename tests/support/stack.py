@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Auth, Warm
 from chatserver.dev.servers import (
     ACCESS_KEY,

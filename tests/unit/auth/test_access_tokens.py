@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from chatserver.auth.tokens import TOKEN_BYTES_MAX, Claims, Tokens
+from chatserver.auth.access_tokens import TOKEN_BYTES_MAX, Claims, Tokens
 from chatserver.config import Auth
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Unauthenticated
