@@ -18,7 +18,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ID_PATTERN, UserId
 from chatserver.errors import Forbidden
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.routes import Device, DisplayName, Password, build_device_page
+from chatserver.features.accounts.device_routes import Device, build_device_page
+from chatserver.features.accounts.login_routes import DisplayName, Password
 
 READ, WRITE = key("users:read"), key("users:write")
 # A key that sets a password can log in as the user, so this is more than writing profiles.

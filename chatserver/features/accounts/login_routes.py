@@ -1,20 +1,12 @@
-"""Account HTTP routes: registration, login, token refresh, logout, devices and passwords.
-
-The demo login exists only in `chatserver dev` and issues a token to any caller. It therefore
-accepts only direct connections from this machine, and `Settings` rejects demo users unless the
-server listens on loopback. It also checks `Host` and `Origin` to prevent DNS rebinding. A page of
-another site can reach a loopback port by a DNS name that resolves to 127.0.0.1. But its requests
-have that name as `Host` and that site as `Origin`.
-"""
+"""Login HTTP routes: registration, login, token refresh and logout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
-from litestar import Request, Response, delete, get, post, put
+from litestar import Request, Response, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
@@ -24,12 +16,8 @@ from chatserver.api.authentication import make_authentication
 from chatserver.api.authorization import ANYONE, USER, Caller, read_token
 from chatserver.api.disconnects import run_while_connected
 from chatserver.api.idempotency import read_key
-from chatserver.api.paging import Page, PageOf, PageQuery
-from chatserver.api.request_bodies import PathId
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.client_addresses import parse_address
-from chatserver.domain.ids import ID_PATTERN, UserId
-from chatserver.errors import ClientError, Forbidden, NotFound, Unauthenticated
+from chatserver.errors import ClientError, Unauthenticated
 from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.service.login_tokens import Grant
 
@@ -233,132 +221,3 @@ async def _log_out_by_token(container: StorageContainer, headers: list[str]) -> 
         return
     if principal.user is not None and principal.device is not None:
         await container.get(AccountContainer).logins.log_out(principal.user, principal.device)
-
-
-class Device(msgspec.Struct, frozen=True):
-    """A login. Times are in milliseconds since 1970; `seen` is the time of the last refresh."""
-
-    device: str
-    name: str | None
-    created: int
-    seen: int
-    is_current: bool
-
-
-class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The current and the new password."""
-
-    current: Password
-    password: Password
-
-
-def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the device and password routes; none if local accounts are disabled."""
-    if not container.settings.auth.local_accounts:
-        return []
-    password_logins, logins = (
-        container.get(AccountContainer).password_logins,
-        container.get(AccountContainer).logins,
-    )
-
-    @get("/v1/me/devices", opt={"rule": USER})
-    async def list_devices(principal: Caller, page: PageOf) -> Page[Device]:
-        """List the user's logins, most recently used first."""
-        assert principal.user is not None
-        return await build_device_page(container, principal.user, principal.device, page)
-
-    @delete("/v1/me/devices/{device:str}", opt={"rule": USER})
-    async def end_device(device: PathId, principal: Caller) -> None:
-        """Log out a device of the user: close its sessions and revoke its tokens."""
-        assert principal.user is not None
-        await logins.end_one(principal.user, device)
-
-    @put(
-        "/v1/me/password",
-        status_code=204,
-        opt={"rule": USER, "protects": True, "errors": (404, 409)},
-    )
-    async def change_password(data: JSONBody[PasswordChange], principal: Caller) -> None:
-        """Change the password and log out all other devices."""
-        assert principal.user is not None
-        await password_logins.change_password(
-            principal.user, data.current, data.password, principal.device
-        )
-
-    return [list_devices, end_device, change_password]
-
-
-async def build_device_page(
-    container: StorageContainer, user: UserId, current: str | None, page: PageQuery
-) -> Page[Device]:
-    """Return a page of a user's logins; `current` is the caller's device."""
-    return page.slice(
-        await container.get(AccountContainer).logins.list_live(user),
-        lambda row: (-row.seen_ms, row.login),
-        lambda row: Device(row.login, row.name, row.created_ms, row.seen_ms, row.login == current),
-    )
-
-
-TTL_S = 3600
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-
-
-class DemoLogin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The demo user to log in as."""
-
-    user: Annotated[str, msgspec.Meta(pattern=ID_PATTERN)]
-
-
-class DemoToken(msgspec.Struct, frozen=True):
-    """A token, its user and its expiry time (seconds since 1970)."""
-
-    token: str
-    user: str
-    expires_at: int
-
-
-def build_demo_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the route ``POST /v1/dev/login``; none if there are no demo users."""
-    users, tokens = frozenset(container.settings.api.demo_users), container.tokens
-    if not users:
-        return []
-
-    @post("/v1/dev/login", status_code=200, opt={"rule": ANYONE}, include_in_schema=False)
-    async def log_in_demo_user(
-        data: JSONBody[DemoLogin], request: Request[Any, Any, Any]
-    ) -> DemoToken:
-        """Log in as a demo user, without a password."""
-        check_is_direct(request.client.host if request.client else "", request.headers)
-        check_is_local(request.headers.get("host", ""), request.headers.get("origin"))
-        if data.user not in users:
-            raise NotFound(f"user: must be one of {', '.join(sorted(users))}")
-        token = tokens.issue(UserId(data.user), TTL_S)
-        return DemoToken(token, data.user, tokens.verify(token).expires_at)
-
-    return [log_in_demo_user]
-
-
-def check_is_direct(peer: str, headers: Mapping[str, str]) -> None:
-    """Reject a request from another machine or through a proxy.
-
-    Raises:
-        Forbidden: the peer is not on loopback, or a header names a proxy.
-    """
-    address = parse_address(peer)
-    if address is None or not address.is_loopback:
-        raise Forbidden("demo login works only from this machine")
-    if any(name in headers for name in _PROXY_HEADERS):
-        raise Forbidden("demo login does not work through a proxy")
-
-
-def check_is_local(host: str, origin: str | None) -> None:
-    """Reject a request that a page of another site may have sent.
-
-    Raises:
-        Forbidden: `Host` is not a loopback name, or `Origin` is not this server.
-    """
-    if urlsplit(f"//{host}").hostname not in _LOOPBACK:
-        raise Forbidden("host: demo login works only on 127.0.0.1 and localhost")
-    if origin is not None and origin != f"http://{host}":
-        raise Forbidden("origin: demo login works only from pages of this server")

@@ -15,7 +15,7 @@ from chatserver.api.request_bodies import PathId
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.routes import Password
+from chatserver.features.accounts.login_routes import Password
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job
 from chatserver.features.privacy.service import LINK_S
