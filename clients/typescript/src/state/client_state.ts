@@ -10,15 +10,16 @@
 // `tests/histories` has recorded inputs and outputs that this class and the Python SDK share.
 
 import * as frames from "../generated/frames.js";
+import { type Bounds, DEFAULT_BOUNDS } from "./bounds.js";
 import { CatchUp } from "./catch_up.js";
 import { ChatState } from "./chat.js";
 import { CompanionResponses } from "./companion_responses.js";
 import { ChatError } from "./errors.js";
 import { type ChatEvent, findChangedChat, parseSignal, type QueuedEvent } from "./events.js";
-import { type Bounds, type Cursor, DEFAULT_BOUNDS, type Fields } from "./model.js";
+import type { Cursor, Fields } from "./model.js";
 import { isStoredRequired, Outbox, type OutboxEntry } from "./outbox.js";
 import { OutboxSender } from "./outbox_sender.js";
-import { type Answer, buildUserFrames, checkText, Requests } from "./requests.js";
+import { type Answer, buildUserFrames, checkText, Requests } from "./request_queue.js";
 
 /** Maximum wait for a response. */
 export const REQUEST_TIMEOUT_S = 10;
@@ -26,7 +27,7 @@ const RETRY_S = 1;
 const SYNC_PAGE = 200;
 
 export type { QueuedEvent } from "./events.js";
-export type { Answer } from "./requests.js";
+export type { Answer } from "./request_queue.js";
 
 /** The state of one device of a user. */
 export class ClientState {
