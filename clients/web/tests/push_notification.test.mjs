@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { isChatId, parseNotice } = await load("service_worker/notice.ts");
+const { isChatId, parseNotice } = await load("service_worker/push_notification.ts");
 const NOW_MS = 1_800_000_000_000;
 const GOOD = {
   v: 1,

@@ -7,7 +7,7 @@ const MARGIN_MS = 10;
 const WAIT_MS_MAX = 2 ** 31 - 1;
 
 /** Render again when a message expires: from then on, the SDK returns it without its text. */
-export function useExpiry(message: Message | null): void {
+export function useMessageExpiry(message: Message | null): void {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   const expiresAtS = message?.deleted === true ? null : (message?.expires_at ?? null);
   useEffect(() => {

@@ -1,94 +1,12 @@
-// The dialogs of a conversation.
+// The dialog that jumps to the first message on or after a day.
 
 import { useId, useState } from "react";
-import type { Message } from "tierchat";
-import { Button, Dialog, showToast, TextArea, TextField } from "../design";
+import { Button, Dialog, showToast, TextField } from "../design";
 import { useText } from "../i18n";
 import { useConversation } from "./model/context";
 
 const SECOND_MS = 1_000;
 
-interface MessagesDialogProps {
-  messages: readonly Message[];
-  onClose: () => void;
-}
-
-/** Deletes messages, for everyone or only for the user. */
-export function DeleteDialog({ messages, onClose }: MessagesDialogProps) {
-  const words = useText();
-  const text = words.conversation;
-  const model = useConversation();
-  const { chat, me, group } = model;
-  const canDeleteForAll = messages.every(({ sender }) => sender === me || group.isManager);
-  const remove = (scope: "all" | "me"): void => {
-    for (const { seq } of messages) chat.delete(seq, scope);
-    model.selection.set(null);
-    onClose();
-  };
-  return (
-    <Dialog
-      title={text.deleteTitle(messages.length)}
-      size="m"
-      onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>{words.common.cancel}</Button>
-          <Button variant={canDeleteForAll ? "secondary" : "danger"} onClick={() => remove("me")}>
-            {text.deleteForMe}
-          </Button>
-          {canDeleteForAll && (
-            <Button variant="danger" onClick={() => remove("all")}>
-              {text.deleteForEveryone}
-            </Button>
-          )}
-        </>
-      }
-    >
-      <p>{text.deleteHint}</p>
-    </Dialog>
-  );
-}
-
-/** Reports a message to the admins. */
-export function ReportDialog({ message, onClose }: { message: Message; onClose: () => void }) {
-  const words = useText();
-  const text = words.conversation;
-  const model = useConversation();
-  const [reason, setReason] = useState("");
-  const [isBusy, setBusy] = useState(false);
-  const report = async (): Promise<void> => {
-    setBusy(true);
-    if (await model.attempt(() => model.chat.report(message.seq, reason.trim()))) {
-      showToast(text.reported);
-      onClose();
-    }
-    setBusy(false);
-  };
-  return (
-    <Dialog
-      title={text.reportTitle}
-      onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>{words.common.cancel}</Button>
-          <Button variant="danger" isBusy={isBusy} onClick={() => void report()}>
-            {text.report}
-          </Button>
-        </>
-      }
-    >
-      <TextArea
-        label={text.reportReason}
-        hint={text.reportHint}
-        value={reason}
-        maxLength={500}
-        onChange={(event) => setReason(event.target.value)}
-      />
-    </Dialog>
-  );
-}
-
-/** Jumps to the first message on or after a day. */
 export function DateDialog({ onClose }: { onClose: () => void }) {
   const words = useText();
   const text = words.conversation;

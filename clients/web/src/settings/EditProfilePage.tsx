@@ -12,14 +12,14 @@ import { useText } from "../i18n";
 import { formatBytes } from "../i18n/format";
 import { setMe, useMe } from "../session/me";
 import { useOpenSession } from "../session/session_context";
-import styles from "./ProfilePage.module.css";
+import styles from "./EditProfilePage.module.css";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
 
 const NAME_MAX = 200;
 const ABOUT_MAX = 500;
 
 /** The page "profile". */
-export default function ProfilePage() {
+export default function EditProfilePage() {
   const text = useText();
   const { isAccount } = useOpenSession();
   return (
