@@ -54,7 +54,7 @@ from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.group_membership import GroupMembership
 from chatserver.service.membership.invitations import FollowGraph, GroupInvitations
 from chatserver.service.membership.membership_propagation import MembershipPropagation
-from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
+from chatserver.service.messaging.stored_waits import STORED_POLL_S, STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.service.moderation.blocks_and_reports import BlocksAndReports, PublishEvent
 from chatserver.service.moderation.retention import Retention
@@ -66,8 +66,6 @@ from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.encryption.data_keys import require_provider
 from chatserver.warm.schema.active_version import watch_schema
-
-STORED_POLL_S = 0.1  # interval for checking whether a message is stored
 
 
 class StorageContainer(TierContainer):
