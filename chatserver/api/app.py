@@ -40,7 +40,7 @@ from chatserver.api.routes.message_lists import build_message_lists_routes
 from chatserver.api.routes.messages import build_messages_routes
 from chatserver.api.routes.moderation import build_moderation_routes
 from chatserver.api.routes.presence import build_presence_routes
-from chatserver.api.routes.retention import build_retention_routes
+from chatserver.api.routes.retention_and_legal_holds import build_retention_routes
 from chatserver.api.routes.static_files import (
     build_client_routes,
     build_not_found_routes,

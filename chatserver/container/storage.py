@@ -57,7 +57,7 @@ from chatserver.service.membership.membership_propagation import MembershipPropa
 from chatserver.service.messaging.stored_waits import STORED_POLL_S, STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.service.moderation.blocks_and_reports import BlocksAndReports, PublishEvent
-from chatserver.service.moderation.retention import Retention
+from chatserver.service.moderation.retention_and_legal_holds import Retention
 from chatserver.telemetry.process_stats import BusyChats
 from chatserver.warm.api_keys import StoredApiKeys
 from chatserver.warm.chats.stored_invitations import StoredInvitations
