@@ -43,7 +43,6 @@ from chatserver.domain.ids import UserId, parse_id
 from chatserver.errors import BadRequest, ConfigError
 
 ACCESS_TTL_S = 900  # lifetime of an access token
-
 ALGORITHM = "HS256"
 TYPE = "chat+jwt"
 KEY_BYTES_MIN = 32  # minimum length of the HS256 key (RFC 7518 section 3.2)
