@@ -9,9 +9,9 @@ waiting, further calls fail with `overloaded`.
 Calls that protect a user, such as a block, have their own slots and are taken above `TAKEN_MAX`.
 Calls of new accounts have few slots, unless the worker is almost idle.
 
-Bulk calls (a new group or an invite with more than `FEW_USERS` users) run one at a time. After a
-bulk call, the next one waits for as long as the call took, but at most `BULK_PAUSE_S_MAX`. At most
-`BULK_WAITING_MAX` bulk calls wait; further bulk calls fail with `rate_limited`.
+Bulk calls (a new group or an invite with at least `BULK_USERS_MIN` users) run one at a time. After
+a bulk call, the next one waits for as long as the call took, but at most `BULK_PAUSE_S_MAX`. At
+most `BULK_WAITING_MAX` bulk calls wait; further bulk calls fail with `rate_limited`.
 
 Operations are idempotent, so a call that is lost with this process can be retried. On shutdown,
 calls that have not started are rejected.
@@ -38,7 +38,7 @@ from chatserver.hot.bus.rpc_queue import (
     make_stopping_error,
 )
 from chatserver.protocol import codec
-from chatserver.requests.membership import FEW_USERS
+from chatserver.protocol.request_costs import BULK_USERS_MIN
 from chatserver.requests.registry import list_operations, read_call
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
@@ -65,7 +65,7 @@ _encode = msgspec.msgpack.Encoder().encode
 def _is_bulk(operation: rpc.AnyOperation) -> bool:
     match operation:
         case rpc.CreateGroupChat():
-            return len(operation.members) > FEW_USERS
+            return len(operation.members) >= BULK_USERS_MIN
         case rpc.ForwardFrame():
             return operation.priority == "bulk"
         case _:

@@ -18,6 +18,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from chatserver.api.authentication import make_authentication
+from chatserver.api.authorization import Guard, ReleaseSlots, check_rules, dependencies
 from chatserver.api.blocked_tenant import BlockedTenant
 from chatserver.api.declared_routes import build_declared_routes
 from chatserver.api.http_connection import HttpConnection, HttpLimits
@@ -28,6 +29,7 @@ from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.query_parameters import check_query
 from chatserver.api.request_bodies import fill_empty_body
 from chatserver.api.request_forms import RequestForms
+from chatserver.api.request_limits import REQUESTS_MAX, REQUESTS_OF_USER_MAX, WAITING_OF_USER_MAX
 from chatserver.api.response_headers import CommonHeaders
 from chatserver.api.routes.admin_chats import build_admin_chats_routes
 from chatserver.api.routes.admin_users import build_admin_users_routes
@@ -38,13 +40,12 @@ from chatserver.api.routes.message_lists import build_message_lists_routes
 from chatserver.api.routes.messages import build_messages_routes
 from chatserver.api.routes.moderation import build_moderation_routes
 from chatserver.api.routes.presence import build_presence_routes
-from chatserver.api.routes.retention import build_retention_routes
+from chatserver.api.routes.retention_and_legal_holds import build_retention_routes
 from chatserver.api.routes.static_files import (
     build_client_routes,
     build_not_found_routes,
     build_reference_routes,
 )
-from chatserver.api.security import Guard, ReleaseSlots, check_rules, dependencies
 from chatserver.config import Api, Settings
 from chatserver.connection_acceptor import Acceptor
 from chatserver.container.storage import StorageContainer, open_storage_container
@@ -63,9 +64,6 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
-REQUESTS_MAX = 512  # maximum concurrent requests per process, from all users together
-REQUESTS_OF_USER_MAX = 8
-WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
 FILES_RESERVED = 256  # file descriptors left for data stores and for connections being closed
 

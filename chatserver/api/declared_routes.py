@@ -23,12 +23,12 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
+from chatserver.api.authorization import Actor, pay_for, user_or_key
 from chatserver.api.paging import Cursor, Page, PageQuery
 from chatserver.api.request_bodies import RefQuery, build_body_type, get_ref
-from chatserver.api.security import Actor, pay_for, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.caller import CALLER
-from chatserver.hot.users.rate_limits import TOO_MUCH
+from chatserver.hot.users.token_buckets import TOO_MUCH
 from chatserver.protocol import frames
 from chatserver.protocol.request_costs import BASE
 from chatserver.requests.operation import Operation, Route

@@ -20,7 +20,7 @@ A deadline applies to the whole stage: received bytes do not extend it. After re
 request, the server closes its side of the connection and discards received bytes for `LINGER_S`.
 Otherwise, the peer could get a reset instead of the response.
 
-`chatserver.domain.connection_limits` selects the connection to close if there are too many.
+`chatserver.domain.connection_table` selects the connection to close if there are too many.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from uvicorn.server import ServerState
 from chatserver import config
 from chatserver.api.problems import MEDIA_TYPE, encode_problem
 from chatserver.domain.client_addresses import Network, get_subject, is_in, resolve_client_address
-from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
+from chatserver.domain.connection_table import ConnectionStage, ConnectionTable
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 

@@ -25,9 +25,9 @@ from litestar.openapi.spec import Components, SecurityScheme
 
 import chatserver
 from chatserver.api import idempotency, problems
+from chatserver.api.authorization import ANYONE, CHAT_AS, Rule
 from chatserver.api.request_bodies import accepts_empty_body
 from chatserver.api.routes.static_files import StaticFile
-from chatserver.api.security import ANYONE, CHAT_AS, Rule
 from chatserver.protocol.error_codes import CODES
 
 PATH = "/v1/openapi.json"

@@ -1,4 +1,4 @@
 """Credentials: access and refresh tokens, API keys, passwords and signed page cursors.
 
-Start with `tokens.py`.
+Start with `access_tokens.py`.
 """

@@ -28,6 +28,8 @@ from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Overloaded, RateLimited
 
+LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
+LOGIN_DELAY_S = 3.0  # minimum wait for unknown devices while an account exceeds limits.guesses
 SOURCE_MAX = 8
 ACCOUNT_MAX = 8
 DELAYED_MAX = 500

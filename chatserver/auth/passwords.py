@@ -30,7 +30,7 @@ from typing import Protocol, TypeVar
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
-from chatserver.auth.password_queue import PasswordQueue
+from chatserver.auth.password_queue import LOGIN_DELAY_S, LOGIN_WAIT_S_MAX, PasswordQueue
 from chatserver.config import Auth
 from chatserver.cpu_priority import lower_thread_priority
 from chatserver.domain.access.login_attempt import LoginAttempt
@@ -40,8 +40,6 @@ from chatserver.task_groups import wait_for_shared
 ARGON2_PASSES = 3
 ARGON2_LANES = 1
 ARGON2_AT_ONCE_MAX = 2  # maximum concurrent hashes; 1 more for known devices, 1 more for guesses
-LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
-LOGIN_DELAY_S = 3.0  # minimum wait for unknown devices while an account exceeds limits.guesses
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ def token(
     """Create a token for a user, signed with auth.secret (CHAT_AUTH_SECRET)."""
     settings = prepare("token")
     check_secret(settings)
-    from chatserver.auth.tokens import Tokens
+    from chatserver.auth.access_tokens import Tokens
     from chatserver.domain.clock import SystemClock
 
     try:

@@ -7,15 +7,25 @@ reports all of them and does not start. To read the code, start with `settings.p
 loads the settings.
 """
 
-from chatserver.config.api import Api, Auth, Outbound
-from chatserver.config.gateway import Chats, Gateway, Presence
+from chatserver.config.api import Api
+from chatserver.config.archive import Archive
+from chatserver.config.audit import Audit
+from chatserver.config.auth import Auth
+from chatserver.config.chats import Chats
+from chatserver.config.cold import Cold
+from chatserver.config.encryption import Encryption
+from chatserver.config.gateway import Gateway
 from chatserver.config.loading import ReadSettings, check_secret, load_settings, read_settings
-from chatserver.config.rates import Limits, RateLimit
+from chatserver.config.outbound import Outbound
+from chatserver.config.persist import Persist
+from chatserver.config.presence import Presence
+from chatserver.config.rate_limits import Limits, RateLimit
+from chatserver.config.redis import Redis
 from chatserver.config.section import Section
 from chatserver.config.settings import Settings, list_sections
 from chatserver.config.sources import PREFIX, list_variables
-from chatserver.config.storage import Cold, Encryption, Redis, Warm
-from chatserver.config.workers import Archive, Audit, Persist, Telemetry
+from chatserver.config.telemetry import Telemetry
+from chatserver.config.warm import Warm
 
 __all__ = [
     "PREFIX",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from chatserver.config.api import Auth
+from chatserver.config.auth import Auth
 from chatserver.config.section import Section
 from chatserver.config.settings import Settings, list_sections
 from chatserver.config.sources import find_unknown_variables, list_variables, read_values

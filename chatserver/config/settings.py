@@ -11,12 +11,22 @@ from typing import Any, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from chatserver.config.api import Api, Auth, Outbound
-from chatserver.config.gateway import Chats, Gateway, Presence
-from chatserver.config.rates import Limits
+from chatserver.config.api import Api
+from chatserver.config.archive import Archive
+from chatserver.config.audit import Audit
+from chatserver.config.auth import Auth
+from chatserver.config.chats import Chats
+from chatserver.config.cold import Cold
+from chatserver.config.encryption import Encryption
+from chatserver.config.gateway import Gateway
+from chatserver.config.outbound import Outbound
+from chatserver.config.persist import Persist
+from chatserver.config.presence import Presence
+from chatserver.config.rate_limits import Limits
+from chatserver.config.redis import Redis
 from chatserver.config.section import Section
-from chatserver.config.storage import Cold, Encryption, Redis, Warm
-from chatserver.config.workers import Archive, Audit, Persist, Telemetry
+from chatserver.config.telemetry import Telemetry
+from chatserver.config.warm import Warm
 from chatserver.domain.text_validation import BODY_BYTES_MAX
 from chatserver.feature_modules import iter_feature_modules
 

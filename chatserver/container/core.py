@@ -29,8 +29,8 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.blocks import HotBlocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S, PresenceStates
-from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, RateLimits
 from chatserver.hot.users.revocations import Revocations
+from chatserver.hot.users.token_buckets import OF_ADDRESS, Kind, RateLimits
 from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.typing_signals import TypingSignals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Settings
 from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock

@@ -12,15 +12,16 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cached_property
 
+from chatserver.auth.access_tokens import Tokens
 from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.page_cursors import Cursors
-from chatserver.auth.tokens import Tokens
 from chatserver.cold.client import open_s3
 from chatserver.config import Settings, check_secret
 from chatserver.container import storage_feature_ports
 from chatserver.container.repositories import Connections, Role, TierContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import SYSTEM_USER, ChatId, UserId
+from chatserver.domain.invitation_rules import INVITATIONS_PENDING_MAX
 from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses
@@ -31,8 +32,8 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.daily_limits import DailyLimit
 from chatserver.hot.users.group_quotas import GroupQuotas
-from chatserver.hot.users.rate_limits import ALL_KINDS
 from chatserver.hot.users.revocations import SessionEnder
+from chatserver.hot.users.token_buckets import ALL_KINDS
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.usage_recorder import record_usage
 from chatserver.outbound.http_client import fetch_document, open_outbound
@@ -51,22 +52,20 @@ from chatserver.service.history.messages_of_all_chats import MessagesOfAllChats
 from chatserver.service.history.sent_and_received import SentAndReceived
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.group_membership import GroupMembership
-from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, GroupInvitations
+from chatserver.service.membership.invitations import FollowGraph, GroupInvitations
 from chatserver.service.membership.membership_propagation import MembershipPropagation
-from chatserver.service.messaging.stored_waits import STORED_TIMEOUT_S, StoredWaits
+from chatserver.service.messaging.stored_waits import STORED_POLL_S, STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.service.moderation.blocks_and_reports import BlocksAndReports, PublishEvent
-from chatserver.service.moderation.retention import Retention
+from chatserver.service.moderation.retention_and_legal_holds import Retention
 from chatserver.telemetry.process_stats import BusyChats
 from chatserver.warm.api_keys import StoredApiKeys
-from chatserver.warm.chats.invitations import StoredInvitations
+from chatserver.warm.chats.stored_invitations import StoredInvitations
 from chatserver.warm.chats.user_restrictions import UserRestrictions
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.encryption.data_keys import require_provider
 from chatserver.warm.schema.active_version import watch_schema
-
-STORED_POLL_S = 0.1  # interval for checking whether a message is stored
 
 
 class StorageContainer(TierContainer):
@@ -199,7 +198,7 @@ class StorageContainer(TierContainer):
             inboxes=self.inboxes,
             devices=self.device_delivery,
             policy=chats.invitations,
-            pending_max=PENDING_MAX,
+            pending_max=INVITATIONS_PENDING_MAX,
             chats_max=chats.per_user_max,
             clock=self.clock,
         )

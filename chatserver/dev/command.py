@@ -15,9 +15,16 @@ from chatserver import process_runtime
 from chatserver.command_options import with_options
 from chatserver.dev.console import Screen
 from chatserver.dev.data_folder import DataFolder
-from chatserver.dev.ports import find_free_port
-from chatserver.dev.process_plan import (
+from chatserver.dev.ports import (
+    DYNAMODB_PORT,
+    GATEWAY_PORT,
+    PAGE_PORT,
+    REDIS_PORT,
+    S3_PORT,
     Ports,
+    find_free_port,
+)
+from chatserver.dev.process_plan import (
     ProcessPlan,
     fallback_notes,
     require_aws_limits,
@@ -35,11 +42,11 @@ _PORT = click.IntRange(1, 65_535)
 @with_options
 def dev(
     *,
-    port: Annotated[int, _PORT, "Port of the web client."] = 8080,
-    gateway_port: Annotated[int, _PORT, "Port of the gateway."] = 8081,
-    redis_port: Annotated[int, _PORT, "Port of Redis."] = 16379,
-    dynamodb_port: Annotated[int, _PORT, "Port of DynamoDB."] = 18000,
-    s3_port: Annotated[int, _PORT, "Port of S3."] = 19000,
+    port: Annotated[int, _PORT, "Port of the web client."] = PAGE_PORT,
+    gateway_port: Annotated[int, _PORT, "Port of the gateway."] = GATEWAY_PORT,
+    redis_port: Annotated[int, _PORT, "Port of Redis."] = REDIS_PORT,
+    dynamodb_port: Annotated[int, _PORT, "Port of DynamoDB."] = DYNAMODB_PORT,
+    s3_port: Annotated[int, _PORT, "Port of S3."] = S3_PORT,
     data: Annotated[
         Path, click.Path(file_okay=False, path_type=Path), "Folder for all data."
     ] = Path(".dev"),

@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from chatserver.dev.data_folder import SETTINGS
-from chatserver.dev.process_plan import ADMINS, DEMO_USERS, ProcessPlan
+from chatserver.dev.demo_users import ADMINS, DEMO_USERS
+from chatserver.dev.ports import PAGE_PORT
+from chatserver.dev.process_plan import ProcessPlan
 from chatserver.telemetry.printable_text import replace_unprintable
 
 _COLORS = {
@@ -95,4 +97,4 @@ def _find_command() -> str:
 
 
 def _format_api_option(plan: ProcessPlan) -> str:
-    return "" if plan.ports.page == 8080 else f" --api {plan.page_url.rstrip('/')}"
+    return "" if plan.ports.page == PAGE_PORT else f" --api {plan.page_url.rstrip('/')}"

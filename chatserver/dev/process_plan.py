@@ -16,7 +16,8 @@ from pathlib import Path
 
 from chatserver.config import load_settings
 from chatserver.dev.binaries import find_binary, has_binary
-from chatserver.dev.ports import is_port_free
+from chatserver.dev.demo_users import ADMINS, DEMO_USERS
+from chatserver.dev.ports import Ports
 from chatserver.dev.servers import (
     ACCESS_KEY,
     HOST,
@@ -32,48 +33,10 @@ from chatserver.dev.servers import (
 from chatserver.errors import ConfigError
 from chatserver.features.registry import list_features, load
 
-DEMO_USERS = ("alice", "bob", "carol")
-ADMINS = ("alice",)
 CLI = "chatserver.cli.main"
 CALL_TIMEOUT_S = "9"  # timeouts in s; below the 10 s that a client waits for `welcome`
 DRAIN_S = 2.0  # `drain_s` of the gateways; short, so that Ctrl-C is fast
 STOP_S = 20.0  # time for a process to end before it is killed
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ports:
-    """Ports of all servers, always on loopback."""
-
-    page: int
-    gateway: int
-    redis: int
-    dynamodb: int
-    s3: int
-
-    def check(self) -> None:
-        """Check that all ports are free and different.
-
-        Raises:
-            ConfigError: a port is in use or used twice; the error lists all such ports.
-        """
-        flags = {"page": "--port", "gateway": "--gateway-port", "redis": "--redis-port"}
-        flags |= {"dynamodb": "--dynamodb-port", "s3": "--s3-port"}
-        problems = []
-        names_by_port: dict[int, str] = {}
-        for name, flag in flags.items():
-            port = getattr(self, name)
-            if port in names_by_port:
-                problems.append(
-                    f"port {port} is used twice ({names_by_port[port]}, {name}): change {flag}"
-                )
-            elif not is_port_free(port, HOST):
-                problems.append(
-                    f"port {port} ({name}) is in use: stop the process that uses it, or "
-                    f"choose another port with {flag}"
-                )
-            names_by_port.setdefault(port, name)
-        if problems:
-            raise ConfigError(*problems)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import asyncio
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Settings, load_settings
-from chatserver.dev.process_plan import DEMO_USERS
+from chatserver.dev.demo_users import DEMO_USERS
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.features.registry import list_features, load
 from chatserver.warm.chats.directory import Directory

@@ -18,11 +18,7 @@ from typing import NamedTuple
 
 from chatserver.errors import ClientError, Forbidden, RateLimited
 
-SLOW_S_MAX = 86_400
-RETENTION_S_MAX = 315_360_000  # ten years
-MUTE_S_MAX = 31_536_000
 MUTE_OVER = 1  # `muted_until` in the entry that unmutes a member: a time long past
-REASON_CHARS_MAX = 500
 BLOCKS_MAX = 1_000
 # Both users get the same text, because the direction of a block is private.
 BLOCKED = "chat: you cannot exchange messages with this user"

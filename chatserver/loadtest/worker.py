@@ -26,7 +26,7 @@ import msgspec
 from pydantic import SecretStr
 
 from chatserver import process_runtime
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
@@ -38,7 +38,6 @@ from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
 LAG_S: Final = 0.05
 LINE_BYTES_MAX: Final = 65_536
-
 
 ReportSecond = Callable[[dict[str, Any]], None]
 

@@ -15,7 +15,6 @@ import msgspec
 from chatserver.protocol.frames import ENTRY_KINDS, Message
 
 MESSAGE_CHANGE_KINDS: Final = frozenset({"edit", "delete", "reaction"})
-REACTIONS_MAX: Final = 1_000  # maximum reactions per message
 
 
 def is_message(entry: Message) -> bool:

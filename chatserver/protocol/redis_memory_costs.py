@@ -1,7 +1,7 @@
 """Memory costs: how many bytes of Redis memory a user's request may occupy for a day.
 
 The costs are upper bounds, measured by `tests/benchmarks/memory_budget.py`, and are charged to the
-`memory` bucket (`chatserver.hot.users.rate_limits`). This limits a user's memory per day to the
+`memory` bucket (`chatserver.hot.users.token_buckets`). This limits a user's memory per day to the
 burst of `limits.memory` plus what its rate allows in a day.
 
 A frame is charged before it is handled: a `send` by `compute_send_cost`, another frame as its

@@ -23,6 +23,7 @@ CPU_MS_PER_TOKEN = 4  # CPU time of a search that one token pays for
 LINK_PREVIEW = 5  # a link preview: requests to another server, unless it is cached
 CHANGE = 4  # a change to a chat: a transaction, and the events that notify members
 USERS_PER_TOKEN = 4  # invited users that one token pays for
+BULK_USERS_MIN = 17  # an invite of so many users, or a new group with so many, is a bulk request
 ITEMS_PER_TOKEN = 50  # items of a page that one token pays for
 # Chats of a page that one token pays for; few, because listing loads idle chats.
 CHATS_PER_TOKEN = 10

@@ -12,7 +12,7 @@ from chatserver.protocol.redis_memory_costs import (
     MEMBER_BYTES,
     compute_membership_change_cost,
 )
-from chatserver.protocol.request_costs import BASE, CHANGE, USERS_PER_TOKEN
+from chatserver.protocol.request_costs import BASE, BULK_USERS_MIN, CHANGE, USERS_PER_TOKEN
 from chatserver.requests.operation import (
     Method,
     Operation,
@@ -25,7 +25,6 @@ from chatserver.requests.operation import (
 if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
 
-FEW_USERS = 16  # an invite of more users, or a new group with more, is a bulk request
 _CHAT = "/v1/chats/{chat:str}"
 _MEMBER = "/v1/chats/{chat:str}/members/{user:str}"
 _BAN = "/v1/chats/{chat:str}/bans/{user:str}"
@@ -50,7 +49,7 @@ def _compute_invite_memory(frame: frames.Invite, size_bytes: int) -> int:
 
 
 def _has_many_users(frame: frames.Invite) -> bool:
-    return len(frame.users) > FEW_USERS
+    return len(frame.users) >= BULK_USERS_MIN
 
 
 def _declare(

@@ -16,7 +16,7 @@ import msgspec
 from chatserver.domain.access.logins import Login
 from chatserver.domain.archive_segments import TRAIL_PREFIX, ArchiveSegment, Restored
 from chatserver.domain.ids import ChatId, Seq, Ts
-from chatserver.domain.invitations import Invitation
+from chatserver.domain.invitation_rules import Invitation
 from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.domain.write_sharding import Layout, ShardFloor, ShardingPeriod
 from chatserver.encryption.key_ring import StoredKey
@@ -39,9 +39,9 @@ from chatserver.warm.chats.directory_items import (
     row_key,
     user_key,
 )
-from chatserver.warm.chats.invitations import INVITATION, TRUST_PREFIX
 from chatserver.warm.chats.logins import LOGIN
 from chatserver.warm.chats.moderation import BAN, BLOCK, REPORT, Ban, MessageReport, UserBlock
+from chatserver.warm.chats.stored_invitations import INVITATION, TRUST_PREFIX
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.data_keys import PARTITION, encode_key
 from chatserver.warm.messages import removed_message_markers

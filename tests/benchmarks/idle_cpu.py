@@ -21,7 +21,8 @@ import click
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from chatserver.dev.process_plan import Ports, ProcessPlan
+from chatserver.dev.ports import Ports
+from chatserver.dev.process_plan import ProcessPlan
 from chatserver.dev.servers import HOST, Server
 from tests.benchmarks.support import harness
 from tests.benchmarks.support.harness import Bench, Figures, benchmark

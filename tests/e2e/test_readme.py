@@ -17,7 +17,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from chatserver.dev.command import dev as dev_command
-from chatserver.dev.process_plan import DEMO_USERS
+from chatserver.dev.demo_users import DEMO_USERS
 from tests.e2e.newcomer import MakeRun, first_hour_step, section
 from tests.e2e.web.client_support import Visitor
 from tests.e2e.web.stack_support import PATIENCE_MS, record_console

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from chatserver import config
+from chatserver.auth.access_tokens import Tokens
 from chatserver.auth.host_keys import parse_jwks
-from chatserver.auth.tokens import Tokens
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import Unauthenticated, Unavailable
 from chatserver.hot.jwks_cache import JwksCache

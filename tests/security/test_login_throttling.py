@@ -34,7 +34,7 @@ def fast_api(stack: Stack) -> Iterator[Server]:
     """An API process with fast password hashes and a short login delay."""
     yield (
         api := stack.start_api(
-            **ENV, **FAST_HASHES, **{"chatserver.auth.passwords.LOGIN_DELAY_S": "0.1"}
+            **ENV, **FAST_HASHES, **{"chatserver.auth.password_queue.LOGIN_DELAY_S": "0.1"}
         )
     )
     api.stop()

@@ -24,7 +24,8 @@ import pytest
 from chatserver.auth.api_keys import SCOPES
 from chatserver.features.accounts.search_words import WORDS_MAX
 from chatserver.features.accounts.warm.search_entries import PARTS, READ_MAX, encode_entry
-from chatserver.protocol.frames import PAGE_MAX, PINNED_CHATS_MAX
+from chatserver.features.chat_preferences.model import PINNED_CHATS_MAX
+from chatserver.protocol.frames import PAGE_MAX
 from chatserver.requests.registry import list_operations
 from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.tables import DIRECTORY

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from pydantic import SecretStr, ValidationError
 
+from chatserver.auth.access_tokens import Tokens
 from chatserver.auth.host_keys import parse_jwks
-from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId

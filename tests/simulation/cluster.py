@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Settings
 from chatserver.container import storage
 from chatserver.domain.clock import SystemClock

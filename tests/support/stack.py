@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Auth, Warm
 from chatserver.dev.servers import (
     ACCESS_KEY,
@@ -67,9 +67,9 @@ PATIENT = {
     "CHAT_WARM_CALL_TIMEOUT_S": "15",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "10",
     "chatserver.service.messaging.stored_waits.STORED_TIMEOUT_S": "15",
-    "chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": "15",
-    "chatserver.gateway.transport.connection.HANDSHAKE_TIMEOUT_S": "30",
-    "chatserver.gateway.session.command_handler.HELLO_TIMEOUT_S": "30",
+    "chatserver.gateway.session.session_limits.HELD_TIMEOUT_S": "15",
+    "chatserver.gateway.transport.handshake.HANDSHAKE_TIMEOUT_S": "30",
+    "chatserver.gateway.session.session_opening.HELLO_TIMEOUT_S": "30",
 }
 
 

@@ -33,7 +33,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def short_handshake_gateway(stack: Stack) -> Server:
     """A gateway of the stack with a short handshake timeout."""
     return stack.start_gateway(
-        **{"chatserver.gateway.transport.connection.HANDSHAKE_TIMEOUT_S": "1.5"}
+        **{"chatserver.gateway.transport.handshake.HANDSHAKE_TIMEOUT_S": "1.5"}
     )
 
 
@@ -41,7 +41,7 @@ def short_handshake_gateway(stack: Stack) -> Server:
 def short_hello_gateway(stack: Stack) -> Server:
     """A gateway of the stack with a short hello timeout."""
     return stack.start_gateway(
-        **{"chatserver.gateway.session.command_handler.HELLO_TIMEOUT_S": "1.5"}
+        **{"chatserver.gateway.session.session_opening.HELLO_TIMEOUT_S": "1.5"}
     )
 
 
@@ -50,7 +50,7 @@ def small_limits_gateway(stack: Stack) -> Server:
     """A gateway of the stack with a short message timeout and small limits."""
     return stack.start_gateway(
         **{"chatserver.gateway.transport.connection.MESSAGE_TIMEOUT_S": "1.5"},
-        **{"chatserver.gateway.session.welcome.SENDS_IN_FLIGHT_MAX": "4"},
+        **{"chatserver.gateway.session.session_limits.SENDS_IN_FLIGHT_MAX": "4"},
         CHAT_GATEWAY_SESSIONS_PER_USER_MAX="3",
     )
 

@@ -15,9 +15,9 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
 
+from chatserver.api.authorization import Caller, key
 from chatserver.api.message_sending import send_message
 from chatserver.api.request_bodies import PathId, PathSeq, build_body_type, build_frame, get_ref
-from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import GROUP_PREFIX, SYSTEM_USER, ChatId, Ref, UserId
 from chatserver.errors import Forbidden, NotFound

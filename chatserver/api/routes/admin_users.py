@@ -6,9 +6,9 @@ import msgspec
 from litestar import delete, get, put
 from litestar.handlers import HTTPRouteHandler
 
+from chatserver.api.authorization import key
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.hot.users.live_sessions import LiveSessions

@@ -6,9 +6,9 @@ import msgspec
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.domain.membership_rules import Role

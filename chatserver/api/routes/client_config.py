@@ -8,7 +8,7 @@ import msgspec
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
-from chatserver.api.security import ANYONE
+from chatserver.api.authorization import ANYONE
 from chatserver.config import Settings
 
 

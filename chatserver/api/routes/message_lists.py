@@ -20,9 +20,9 @@ from litestar.di import NamedDependency, Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
+from chatserver.api.authorization import Actor, key, user_or_key
 from chatserver.api.paging import Limit, Page, PageOf, PageQuery
 from chatserver.api.request_bodies import PathId, PathSeq
-from chatserver.api.security import Actor, key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.protocol import frames
@@ -90,7 +90,6 @@ async def provide_window(
 Window = NamedDependency[PageWindow]
 WINDOW = {"window": Provide(provide_window)}
 ORDERED = {"window": Provide(provide_ordered)}
-
 
 Read = Callable[[TimeRange, int, Token | None], Awaitable[WarmPage[frames.Message]]]
 ReadOfUser = Callable[[TimeRange, int, Token | None], Awaitable[IndexPage]]

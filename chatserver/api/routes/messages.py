@@ -10,9 +10,9 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody
 
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.api.message_sending import send_message
 from chatserver.api.request_bodies import PathId, build_body_type, build_frame
-from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.protocol import frames
 from chatserver.protocol.redis_memory_costs import MESSAGE_BYTES

@@ -8,10 +8,10 @@ import msgspec
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 
+from chatserver.api.authorization import Actor, Caller, key, user_or_key
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId, PathSeq
 from chatserver.api.routes.message_lists import Order
-from chatserver.api.security import Actor, Caller, key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import ChatId, Seq, UserId

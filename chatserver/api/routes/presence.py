@@ -9,7 +9,7 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.security import Actor, user_or_key
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.domain.presence import PresenceState

@@ -21,7 +21,7 @@ from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 
 import chatserver
-from chatserver.api.security import ANYONE
+from chatserver.api.authorization import ANYONE
 
 CLIENT_FOLDER: Final = Path(chatserver.__file__).parent / "web_client"
 REFERENCE_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "reference_page"

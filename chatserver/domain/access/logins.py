@@ -18,7 +18,7 @@ from chatserver.errors import Banned, Unauthenticated
 ENDED = "token: this login has ended; log in again"
 BANNED = "this user is banned"
 # An account is new for this time. New accounts of one network share a budget of Redis memory
-# (`chatserver.hot.users.rate_limits`).
+# (`chatserver.hot.users.token_buckets`).
 NEW_ACCOUNT_S = 7 * 86_400
 
 
@@ -26,7 +26,7 @@ NEW_ACCOUNT_S = 7 * 86_400
 class Claims:
     """The claims of a valid token. `login` is None if the token belongs to no login.
 
-    `is_new_account`: the account has stricter limits (`chatserver.hot.users.rate_limits`).
+    `is_new_account`: the account has stricter limits (`chatserver.hot.users.token_buckets`).
     """
 
     user: UserId

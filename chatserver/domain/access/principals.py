@@ -18,7 +18,7 @@ class Principal:
     `user` is the token's user, or the user that an API key acts as, if any. `is_admin`: the user
     operates this installation (`auth.admins`). `device` is the device that the token was issued
     for, if any. `key` is the id of the API key. `is_new_account`: the user's account has stricter
-    limits (`chatserver.hot.users.rate_limits`).
+    limits (`chatserver.hot.users.token_buckets`).
     """
 
     kind: Literal["user", "key"]

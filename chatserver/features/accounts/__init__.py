@@ -11,11 +11,11 @@ FEATURE = Feature(
     name="accounts",
     requires=("social",),
     routes=(
-        "chatserver.features.accounts.routes:build_accounts_routes",
-        "chatserver.features.accounts.routes:build_devices_routes",
-        "chatserver.features.accounts.routes:build_demo_login_routes",
-        "chatserver.features.accounts.me_routes:build_me_routes",
-        "chatserver.features.accounts.users_routes:build_users_routes",
+        "chatserver.features.accounts.login_routes:build_accounts_routes",
+        "chatserver.features.accounts.device_routes:build_devices_routes",
+        "chatserver.features.accounts.demo_login_routes:build_demo_login_routes",
+        "chatserver.features.accounts.profile_routes:build_me_routes",
+        "chatserver.features.accounts.user_search_routes:build_users_routes",
         "chatserver.features.accounts.admin_routes:build_admin_accounts_routes",
     ),
     commands={

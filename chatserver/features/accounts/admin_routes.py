@@ -10,15 +10,16 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
 
+from chatserver.api.authorization import key
 from chatserver.api.idempotency import record_subject
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ID_PATTERN, UserId
 from chatserver.errors import Forbidden
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.routes import Device, DisplayName, Password, build_device_page
+from chatserver.features.accounts.device_routes import Device, build_device_page
+from chatserver.features.accounts.login_routes import DisplayName, Password
 
 READ, WRITE = key("users:read"), key("users:write")
 # A key that sets a password can log in as the user, so this is more than writing profiles.

@@ -36,7 +36,7 @@ from chatserver.domain.client_addresses import (
 )
 from chatserver.errors import BadRequest, ClientError, RateLimited
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.routes import LOGIN_PATH, PasswordLogin, list_device_tokens
+from chatserver.features.accounts.login_routes import LOGIN_PATH, PasswordLogin, list_device_tokens
 from chatserver.hot.users.login_rate_limits import TOO_MANY_LOGINS
 
 BODY_BYTES_MAX: Final = 8192  # requests with a longer body are passed on without a check

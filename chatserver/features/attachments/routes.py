@@ -17,9 +17,9 @@ from litestar import Request, Response, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, QueryParameter
 
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.api.idempotency import read_key
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.container import AttachmentContainer

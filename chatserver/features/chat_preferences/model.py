@@ -15,6 +15,8 @@ import msgspec
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 
+PINNED_CHATS_MAX: Final = 50
+
 # How long the version of a deleted draft is kept, so that an older draft is ignored if it arrives
 # late.
 DEFAULTS_KEPT_S: Final = 7 * 86_400

@@ -10,16 +10,15 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
+from chatserver.api.authorization import USER, Actor
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import USER, Actor
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
 from chatserver.features.chat_preferences.container import PreferencesContainer
-from chatserver.features.chat_preferences.model import UNMUTED, PreferencesChange
+from chatserver.features.chat_preferences.model import PINNED_CHATS_MAX, UNMUTED, PreferencesChange
 from chatserver.protocol.frames import (
-    PINNED_CHATS_MAX,
     ChatPreferences,
     Draft,
     Id,

@@ -9,7 +9,7 @@ from litestar import delete, get, patch
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from chatserver.api.security import Actor, user_or_key
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import parse_companion_id
 from chatserver.domain.ids import ID_PATTERN, ChatId

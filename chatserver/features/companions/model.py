@@ -29,7 +29,6 @@ MODEL_CHARS_MAX: Final = 256  # the ARN of a Bedrock inference profile has about
 CONTEXT_TOKENS_MIN: Final = 256
 CONTEXT_TOKENS_MAX: Final = 1_000_000
 ANSWER_TOKENS_MAX: Final = 64_000
-RESPONSE_TIMEOUT_S: Final = 180.0  # time limit for the whole response, including retries
 
 _TIME_CHARS = 10  # number of timestamp characters at the start of a ULID
 

@@ -10,8 +10,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
+from chatserver.api.authorization import key, user_or_key
 from chatserver.api.paging import Page, PageOf
-from chatserver.api.security import key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
 from chatserver.domain.companion_ids import (

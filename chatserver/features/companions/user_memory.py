@@ -24,6 +24,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.text.graphemes import truncate
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 
+MEMORY_DAYS = 365  # a companion forgets a fact that has not been updated for this time
 ENTRIES_MAX: Final = 64
 ENTRY_CHARS_MAX: Final = 500
 SUMMARIES_MAX: Final = 8

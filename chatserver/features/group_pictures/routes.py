@@ -5,8 +5,8 @@ from __future__ import annotations
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.routes import FileLink

@@ -10,7 +10,7 @@ from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.security import USER, Actor
+from chatserver.api.authorization import USER, Actor
 from chatserver.container.storage import StorageContainer
 from chatserver.features.link_previews.container import LinkPreviewContainer
 from chatserver.features.link_previews.model import CACHE_S, URL_CHARS_MAX

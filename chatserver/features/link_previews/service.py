@@ -37,7 +37,7 @@ from chatserver.features.link_previews.model import (
     detect_picture_type,
 )
 from chatserver.features.link_previews.page_head import parse_page
-from chatserver.hot.users.rate_limits import TOO_MUCH, RateLimits
+from chatserver.hot.users.token_buckets import TOO_MUCH, RateLimits
 from chatserver.outbound.allowed_destinations import parse_url
 from chatserver.outbound.http_client import Answer, Lookup, open_outbound, system_lookup
 from chatserver.service.fair_semaphore import FairSemaphore

@@ -8,9 +8,9 @@ import msgspec
 from litestar import Request, delete, get, put
 from litestar.handlers import HTTPRouteHandler
 
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, get_ref
-from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, Seq
 from chatserver.features.pins.container import PinContainer

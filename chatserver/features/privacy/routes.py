@@ -10,12 +10,12 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api import cookies
+from chatserver.api.authorization import ANYONE, USER, Actor, Caller, key
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import ANYONE, USER, Actor, Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.routes import Password
+from chatserver.features.accounts.login_routes import Password
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job
 from chatserver.features.privacy.service import LINK_S

@@ -9,9 +9,9 @@ from litestar import delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
+from chatserver.api.authorization import USER, Actor, Caller
 from chatserver.api.paging import Page, PageOf
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import USER, Actor, Caller
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest

@@ -9,9 +9,9 @@ from litestar import Request, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.api.disconnects import run_while_connected
 from chatserver.api.paging import Cursor, Page
-from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.features.search.container import SearchContainer
 from chatserver.features.search.frames import (

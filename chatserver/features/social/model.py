@@ -22,7 +22,6 @@ PostId = NewType("PostId", str)  # a ULID
 
 POST_CHARS_MAX: Final = 2_000
 POST_BYTES_MAX: Final = 8_192
-FOLLOWING_MAX: Final = 10_000  # approximate, because follows are counted with a delay
 FAVORITES_MAX: Final = 1_000  # maximum saved posts per user; the same for saved messages
 _CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
 _RANDOM_BITS: Final = 80

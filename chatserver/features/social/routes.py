@@ -10,10 +10,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, UnsetType
 
+from chatserver.api.authorization import Actor, user_or_key
 from chatserver.api.idempotency import read_key
 from chatserver.api.paging import Page, PageOf, PageQuery
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import NotFound

@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterable
 from chatserver.gateway.session.session import Session
 from chatserver.protocol.error_codes import Close
 
+DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process stops
+REFUSALS_S = 0.25  # maximum time to send refusals to the last accepted connections
+FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages, even after `drain_s`
 REASON = "this gateway is restarting"
 STEP_S = 0.05
 BYES_PER_STEP_MIN = 20  # minimum `bye` frames per `STEP_S`, so that a few sessions drain quickly

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import os
 import random
-import re
 import socket
 import time
 from collections.abc import Callable, Coroutine
@@ -29,19 +28,32 @@ from websockets.server import ServerProtocol
 from chatserver import compiled
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.client_addresses import get_subject
-from chatserver.domain.connection_limits import ConnectionStage, ConnectionTable
+from chatserver.domain.connection_table import ConnectionStage, ConnectionTable
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.gateway_stream_echo import GatewayStreamEcho
 from chatserver.gateway.delivery.stream_record_handler import StreamRecordHandler
-from chatserver.gateway.process.draining import REASON, StopRequest, poll_until, send_byes
+from chatserver.gateway.process.draining import (
+    DRAIN_RECONNECTS_PER_S,
+    FAN_OUTS_S,
+    REASON,
+    REFUSALS_S,
+    StopRequest,
+    poll_until,
+    send_byes,
+)
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.local_sessions import LocalSessions
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_refresher import SessionRefresher
 from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionContext
-from chatserver.gateway.transport.admission_control import Admission
+from chatserver.gateway.transport.admission_control import (
+    UNAUTHENTICATED_MAX,
+    UNAUTHENTICATED_PER_ADDRESS_MAX,
+    Admission,
+)
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
+from chatserver.gateway.transport.handshake import is_host_valid, is_origin_allowed
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
 from chatserver.operations.overview.hot import ProcessStatsLog
@@ -53,16 +65,8 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 
 log = structlog.get_logger()
 
-UNAUTHENTICATED_MAX = 10_000  # maximum connections without an accepted `hello`
-UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # per client address; trusted proxies have no limit
-DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process stops
-
-# Valid `Host` header: uri-host [":" port], RFC 9110 section 7.2.
-_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
 ORIGIN_LOG_S = 10.0  # shortest time between two log lines about refused origins
-REFUSALS_S = 0.25  # maximum time to send refusals to the last accepted connections
-FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages, even after `drain_s`
 
 
 class GatewayServer:
@@ -124,8 +128,7 @@ class GatewayServer:
 
     def _check_request(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
         """Return `(status, text)` for a health check or refusal; None for an allowed handshake."""
-        hosts = request.headers.get_all("Host")
-        if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
+        if not is_host_valid(request):
             return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"
         path = to_origin_form(request.path).partition("?")[0]
         if path == "/healthz":
@@ -138,7 +141,7 @@ class GatewayServer:
             return HTTPStatus.FORBIDDEN, f"{self._container.hot.blocked}\n"
         if self._is_draining or len(self._connections) > self.settings.connections_max:
             return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining; try another gateway\n"
-        if not self._is_origin_allowed(request):
+        if not is_origin_allowed(request, self.settings.origins):
             self._log_refused_origin(request)
             return HTTPStatus.FORBIDDEN, "this origin is not allowed\n"
         if self._admission.wait_s(address):
@@ -157,12 +160,6 @@ class GatewayServer:
         if self._container.hot.health.refusal:
             return self._container.hot.health.refusal
         return self._echo.find_problem()
-
-    def _is_origin_allowed(self, request: Request) -> bool:
-        origins = request.headers.get_all("Origin")
-        if not origins:
-            return True  # Not a browser: browsers always send Origin.
-        return len(origins) == 1 and origins[0] in self.settings.origins
 
     def _log_refused_origin(self, request: Request) -> None:
         """Log a refused origin, at most once in `ORIGIN_LOG_S`: browsers retry without end."""

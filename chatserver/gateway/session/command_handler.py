@@ -22,14 +22,19 @@ from chatserver.domain.messages import PendingDraft
 from chatserver.errors import BadRequest, ChatError, RateLimited, Unauthenticated, Unavailable
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_opening import SessionOpening
+from chatserver.gateway.session.session_limits import (
+    HELD_FRAMES_MAX,
+    HELD_TIMEOUT_S,
+    REQUESTS_IN_FLIGHT_MAX,
+    SENDS_IN_FLIGHT_MAX,
+)
+from chatserver.gateway.session.session_opening import HELLO_TIMEOUT_S, SessionOpening
 from chatserver.gateway.session.session_registration import SessionRegistration
 from chatserver.gateway.session.shared_session_context import SessionContext
 from chatserver.gateway.session.state_machine import SessionStage
-from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
-from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
+from chatserver.hot.users.token_buckets import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
 from chatserver.protocol.redis_memory_costs import compute_send_cost
@@ -40,11 +45,6 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-HELLO_TIMEOUT_S = 10.0  # a connection that sends no `hello` within this time is closed
-HELD_TIMEOUT_S = 5.0  # a request held longer than this is refused
-
-REQUESTS_IN_FLIGHT_MAX = 32
-HELD_FRAMES_MAX = 64
 LIVE = SessionStage.LIVE  # used for every frame; a global is faster than an enum attribute
 
 

@@ -22,6 +22,8 @@ from chatserver.gateway.transport.connection import Connection
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import CODES, Close
 
+HELLO_TIMEOUT_S = 10.0  # a connection that sends no `hello` within this time is closed
+
 
 class SessionOpening:
     """Opens one session. `on_registered` is called when the session's user has been set."""

@@ -8,9 +8,8 @@ from chatserver.domain.ids import Epoch, Seq, SessionId, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.membership_rules import GROUP_MEMBERS_MAX
 from chatserver.domain.page_limits import ITEMS_MAX
+from chatserver.gateway.session.session_limits import SENDS_IN_FLIGHT_MAX
 from chatserver.protocol import frames
-
-SENDS_IN_FLIGHT_MAX = 64  # maximum unacknowledged sends per session
 
 
 def make_welcome(

@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from websockets.http11 import Request
 
 from chatserver.domain.client_addresses import Network, get_subject, is_in, resolve_client_address
-from chatserver.hot.users.rate_limits import Allowance, RateLimits
+from chatserver.hot.users.token_buckets import Allowance, RateLimits
 from chatserver.protocol.error_codes import Close
 from chatserver.telemetry import metrics
 
-FORWARDED = "X-Forwarded-For"
+UNAUTHENTICATED_MAX = 10_000  # maximum connections without an accepted `hello`
+UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # per client address; trusted proxies have no limit
 
+FORWARDED = "X-Forwarded-For"
 
 Refuse = Callable[[int, str, int], None]  # (code, reason, retry_after_ms); closes a connection
 

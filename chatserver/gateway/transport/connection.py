@@ -25,20 +25,22 @@ from chatserver.gateway.transport.frame_codec import (
     repack,
     unmask,
 )
-from chatserver.gateway.transport.handshake import create_protocol
+from chatserver.gateway.transport.handshake import (
+    HANDSHAKE_TIMEOUT_S,
+    REQUEST_BYTES_MAX,
+    create_protocol,
+)
 from chatserver.protocol import msgpack
 from chatserver.protocol.error_codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
 FRAGMENTS_MAX = 1000  # maximum frames per WebSocket message
 CONTROL_FRAMES_PER_S = 10.0  # maximum mean rate of pings and pongs from a peer
-HANDSHAKE_TIMEOUT_S = 5.0  # timeout for the HTTP upgrade
 MESSAGE_TIMEOUT_S = 30.0  # timeout for a fragmented message, from its first frame on
 SLOW_TIMEOUT_S = 10.0  # a connection whose write buffer stays full for this long is closed
 
 CLOSE_TIMEOUT_S = 2.0
 CONTROL_BURST_S = 10.0  # after a pause, a peer can send this many seconds' worth of pings at once
-REQUEST_BYTES_MAX = 16_384  # maximum size of the HTTP request head
 GATEWAY_HEADER = "Chat-Gateway"  # response header that identifies one of the processes on a port
 WRITE_HIGH_WATER = 65_536
 INVALID_DATA, MESSAGE_TOO_BIG, POLICY = 1007, 1009, 1008

@@ -43,7 +43,7 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.hot.chats.expiring_messages import ExpiringMessages
-from chatserver.hot.chats.persist_backlog import AWAITED
+from chatserver.hot.chats.persist_backlog import AWAITED, BACKLOG_PER_CHAT_MAX
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.pipelined_connection import Reply
 from chatserver.hot.redis.replies import translate_reply_error
@@ -52,7 +52,6 @@ from chatserver.hot.redis.scripts import Packed, load_script
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Tracer, tracer
 
-BACKLOG_PER_CHAT_MAX = 100_000  # maximum unpersisted messages per chat; more are refused
 BATCH_MAX = 128  # maximum messages in one script call
 QUEUE_MAX = 20_000  # maximum drafts of this process that wait for Redis, per partition
 

@@ -24,7 +24,7 @@ from chatserver.domain.messages import REF_TTL_S, format_name, get_generation_ph
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, allow_oom, load_script
-from chatserver.protocol.message_change_effects import REACTIONS_MAX
+from chatserver.protocol.frames import REACTIONS_MAX
 
 HIDDEN_MAX = 500
 

@@ -31,6 +31,7 @@ from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.hot.worker_leases import Lease
 
+BACKLOG_PER_CHAT_MAX = 100_000  # maximum unpersisted messages per chat; more are refused
 DEAD_MAX = 100_000
 PAGE = 200  # maximum entries per read of `has_entry`; an entry has up to 128 messages
 PRESSURE_LOG_MAX = 50

@@ -2,7 +2,7 @@
 
 Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that refills within a day. It expires
 when it would be full. The subject is a user, or a network whose new accounts share a limit, as for
-memory (`chatserver.hot.users.rate_limits`).
+memory (`chatserver.hot.users.token_buckets`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from chatserver.domain.client_addresses import is_wide_network
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
-from chatserver.hot.users.rate_limits import NETWORK_FACTOR, WIDE_FACTOR
+from chatserver.hot.users.token_buckets import NETWORK_FACTOR, WIDE_FACTOR
 
 DAY_S = 86_400
 

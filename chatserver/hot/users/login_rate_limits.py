@@ -28,7 +28,7 @@ from chatserver.domain.client_addresses import is_wide_network, list_nested_netw
 from chatserver.errors import Overloaded, RateLimited, Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
-from chatserver.hot.users.rate_limits import LOW_MEMORY_PAUSE_MS, WIDE_FACTOR
+from chatserver.hot.users.token_buckets import LOW_MEMORY_PAUSE_MS, WIDE_FACTOR
 from chatserver.telemetry import metrics
 
 # After this many attempts by unknown devices for an account, further ones count as guesses.

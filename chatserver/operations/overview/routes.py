@@ -14,7 +14,7 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.security import admin_or_key
+from chatserver.api.authorization import admin_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.operations.audit.hot import AuditResults, DatedFinding
 from chatserver.operations.audit.model import KINDS

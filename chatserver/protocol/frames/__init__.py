@@ -12,5 +12,6 @@ gaps. Features add frames of their own (`chatserver.requests.registry`).
 
 from chatserver.protocol.frames.client_frames import *
 from chatserver.protocol.frames.fields import *
+from chatserver.protocol.frames.limits import *
 from chatserver.protocol.frames.server_frames import *
 from chatserver.protocol.frames.values import *

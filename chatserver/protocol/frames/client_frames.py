@@ -8,23 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from chatserver.domain.membership_rules import HistoryFrom, Joining, Role
-from chatserver.domain.write_restrictions import (
-    MUTE_S_MAX,
-    REASON_CHARS_MAX,
-    SLOW_S_MAX,
-)
 from chatserver.protocol.frames.fields import (
-    ATTACHMENTS_MAX,
-    EXPIRES_S_MAX,
-    INT_MAX,
-    INVITE_MAX,
     KIND_PATTERN,
-    LARGE_MAX,
-    MEMBERS_MAX,
     PICTURE_PATTERN,
-    TOKEN_CHARS_MAX,
-    UNSTORED_MAX,
-    WATCH_MAX,
     ChatSeq,
     Cursor,
     Id,
@@ -32,6 +18,20 @@ from chatserver.protocol.frames.fields import (
     RequestId,
     Retention,
     SeqField,
+)
+from chatserver.protocol.frames.limits import (
+    ATTACHMENTS_MAX,
+    EXPIRES_S_MAX,
+    INT_MAX,
+    INVITE_MAX,
+    LARGE_MAX,
+    MEMBERS_MAX,
+    MUTE_S_MAX,
+    REASON_CHARS_MAX,
+    SLOW_S_MAX,
+    TOKEN_CHARS_MAX,
+    UNSTORED_MAX,
+    WATCH_MAX,
 )
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the protocol, and the types of fields that several frames have."""
+"""Versions, kinds and patterns of the protocol, and types of fields that several frames have."""
 
 from __future__ import annotations
 
@@ -9,30 +9,11 @@ from msgspec import Meta
 
 from chatserver.domain.archive_segments import ARCHIVED_KIND, LOST_KIND
 from chatserver.domain.ids import ID_PATTERN
-from chatserver.domain.page_limits import ITEMS_MAX
-from chatserver.domain.write_restrictions import (
-    RETENTION_S_MAX,
-)
+from chatserver.protocol.frames.limits import INT_MAX, PAGE_MAX, RETENTION_S_MAX
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "chat.v1"
 PACKED_SUBPROTOCOL = "chat.v1.msgpack"
-PAGE_MAX = ITEMS_MAX
-MEMBERS_MAX = 256  # maximum members of a new group, and by default of a chat that is not large
-MEMBERS_SHOWN_MAX = 256
-# Maximum members listed in an event, because every inbox has a copy; larger groups list none.
-EVENT_MEMBERS_MAX = 20
-INVITE_MAX = 99  # maximum users per request; they are added in one transaction
-EXPIRES_S_MAX = 31_536_000  # maximum lifetime of a message: a year
-WATCH_MAX = 100  # maximum users per `watch` frame, and per request for profiles or presence
-TOKEN_CHARS_MAX = 4096
-LARGE_MAX = 1000  # maximum large chats whose positions a device sends in `hello`
-UNSTORED_MAX = 100  # maximum chats with unstored sends that a device lists in `hello`
-ATTACHMENTS_MAX = 10
-CURSOR_CHARS_MAX = 1024  # maximum characters of a signed page cursor
-DRAFT_CHARS_MAX = 4000
-PINNED_CHATS_MAX = 50
-INT_MAX = 2**53 - 1
 # Kinds of chat entries that are not messages.
 ENTRY_KINDS: tuple[str, ...] = (
     "edit",

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from chatserver.domain.membership_rules import ChatKind, HistoryFrom, Joining, Role
-from chatserver.protocol.frames.fields import DRAFT_CHARS_MAX, SeqField
+from chatserver.protocol.frames.fields import SeqField
+from chatserver.protocol.frames.limits import DRAFT_CHARS_MAX
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.domain.access.logins import Claims, RevocationMarks, check_marks
 from chatserver.domain.ids import UserId
 from chatserver.errors import UnknownKey

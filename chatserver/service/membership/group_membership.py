@@ -35,7 +35,7 @@ import msgspec
 from chatserver.domain import membership_rules as rules
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
-from chatserver.domain.invitations import Invitation
+from chatserver.domain.invitation_rules import Invitation
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.membership_rules import Changes, Group, Role, is_large_after
 from chatserver.domain.messages import compute_digest

@@ -18,7 +18,14 @@ import attrs
 from chatserver.domain.access.logins import NEW_ACCOUNT_S
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.invitations import Invitation, ListedKind, Policy
+from chatserver.domain.invitation_rules import (
+    INVITATION_LIFETIME_S,
+    INVITATIONS_DECLINED_MAX,
+    INVITATIONS_FROM_INVITER_MAX,
+    Invitation,
+    ListedKind,
+    Policy,
+)
 from chatserver.errors import BadRequest, NotFound, RateLimited, TooLarge
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.answered_direct_chats import AnsweredDirectChats
@@ -27,12 +34,8 @@ from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.chats.invitations import StoredInvitations
+from chatserver.warm.chats.stored_invitations import StoredInvitations
 
-PENDING_MAX = 100  # maximum pending invitations per user; see `GroupInvitations.invite`
-DECLINED_MAX = 500  # maximum declined invitations per user; at this number, the oldest is forgotten
-LIFETIME_S = 30 * 86_400
-FROM_ONE_MAX = 5  # maximum pending and declined invitations per inviter and invited user
 IN_FLIGHT_MAX = 16  # maximum users that one request invites concurrently
 NO_INVITATION = "chat: you have no invitation, or it has expired"
 
@@ -163,15 +166,15 @@ class GroupInvitations:
         Guarantees:
             Idempotent: one invitation per user and chat; a declined invitation is not sent again
             before it expires.
-            Bounded: at most `FROM_ONE_MAX` pending or declined invitations per inviter and user.
-                If a user has the maximum number of pending invitations, one of them or the new
-                one is dropped: first one from a new account, then one from the inviter with the
-                most pending invitations, then the new one. So many accounts cannot remove earlier
-                invitations.
+            Bounded: at most `INVITATIONS_FROM_INVITER_MAX` pending or declined invitations per
+                inviter and user. If a user has the maximum number of pending invitations, one of
+                them or the new one is dropped: first one from a new account, then one from the
+                inviter with the most pending invitations, then the new one. So many accounts cannot
+                remove earlier invitations.
 
         Raises:
-            TooLarge: a user has `FROM_ONE_MAX` invitations from the inviter; the message names the
-                user.
+            TooLarge: a user has `INVITATIONS_FROM_INVITER_MAX` invitations from the inviter; the
+                message names the user.
         """
         await map_concurrently(
             functools.partial(self._invite_one, inviter, chat, name, role),
@@ -189,13 +192,14 @@ class GroupInvitations:
         user: UserId,
     ) -> None:
         now_s = self._clock.time()
-        rows_max = self._pending_max + DECLINED_MAX
+        rows_max = self._pending_max + INVITATIONS_DECLINED_MAX
         existing, _ = await self._rows.list_for(user, None, rows_max, now_s)
         if any(each.chat == chat for each in existing):
             return
-        if sum(each.inviter == inviter for each in existing) >= FROM_ONE_MAX:
+        if sum(each.inviter == inviter for each in existing) >= INVITATIONS_FROM_INVITER_MAX:
             raise TooLarge(
-                f"{user} has {FROM_ONE_MAX} pending invitations from you; wait for a response"
+                f"{user} has {INVITATIONS_FROM_INVITER_MAX} pending invitations from you; "
+                "wait for a response"
             )
         pending = [each for each in existing if each.state == "pending"]
         declined = [each for each in existing if each.state != "pending"]
@@ -204,10 +208,10 @@ class GroupInvitations:
             if dropped is None:
                 return
             await self._rows.delete(user, dropped.chat)
-        if len(declined) >= DECLINED_MAX:
+        if len(declined) >= INVITATIONS_DECLINED_MAX:
             oldest = min(declined, key=lambda each: each.created_ms)
             await self._rows.delete(user, oldest.chat)
-        expires_s = int(now_s) + LIFETIME_S
+        expires_s = int(now_s) + INVITATION_LIFETIME_S
         invitation = Invitation(
             user=user,
             chat=chat,

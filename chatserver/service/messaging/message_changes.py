@@ -40,7 +40,7 @@ from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.message_change_effects import REACTIONS_MAX
+from chatserver.protocol.frames import REACTIONS_MAX
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_change_cost
 from chatserver.service.history.history_pages import WarmHistory
 from chatserver.service.messaging.device_delivery import DeviceDelivery

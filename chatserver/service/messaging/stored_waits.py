@@ -19,6 +19,7 @@ from chatserver.hot.chats.chat_log import ChatLog, StoredSeqs
 
 WAITS_MAX = 50_000
 POLL_S = 0.5
+STORED_POLL_S = 0.1  # the same in workers and the API, which get no notifications
 CHATS_PER_POLL_MAX = 500
 CHECKS_MAX = 1_000  # at the same time; more than a poll starts, so that notifications get some
 

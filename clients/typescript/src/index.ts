@@ -9,13 +9,13 @@
 
 export type { HistoryOptions, MessagesPage } from "./client/chat.js";
 export { Chat, type Draft, type GroupSettings } from "./client/chat.js";
-export { ChatClient, type ChatListPage } from "./client/client.js";
 export type {
   ChatPreferences,
   PreferenceChanges,
   Preferences,
   SavedPreferences,
-} from "./client/preferences.js";
+} from "./client/chat_preferences.js";
+export { ChatClient, type ChatListPage } from "./client/client.js";
 export { Sending } from "./client/sending.js";
 export type { PendingOperation } from "./engine/backend.js";
 export type { ClientOptions } from "./engine/options.js";
@@ -28,9 +28,10 @@ export type { UploadOptions } from "./http/files.js";
 export type { CallOptions, CallResult, OperationId } from "./http/http_client.js";
 export { HttpClient, type HttpClientOptions } from "./http/http_client.js";
 export type { NativePushToken } from "./http/push.js";
+export { type Bounds, DEFAULT_BOUNDS } from "./state/bounds.js";
 export { ChatError, type ChatErrorOptions, type ErrorCode } from "./state/errors.js";
 export type * from "./state/events.js";
-export { type Bounds, DEFAULT_BOUNDS, type Fields } from "./state/model.js";
+export type { Fields } from "./state/model.js";
 export { newRef } from "./state/refs.js";
 export { BestEffortStore } from "./stores/best_effort_store.js";
 export { IndexedDbStore } from "./stores/indexeddb_store.js";

@@ -7,11 +7,12 @@ import { load } from "./load.mjs";
 const feed = await load("social/feed.ts");
 const query = await load("search/query.ts");
 const roles = await load("directory/roles.ts");
-const { listLinks } = await load("group/links.ts");
-const { addCurrent } = await load("group/duration.ts");
+const { listLinks } = await load("group/message_links.ts");
+const { addCurrent } = await load("group/setting_choices.ts");
 const contacts = await load("directory/contacts.ts");
 const { listContacts, isMatch } = contacts;
 const { canShowResults } = await load("directory/people_search.ts");
+const { listAlerts } = await load("operations/alerts.ts");
 const metrics = await load("operations/metrics.ts");
 const units = await load("operations/units.ts");
 const draft = await load("companions/companion_draft.ts");
@@ -180,7 +181,7 @@ test("values between two gaps are split from the lines", () => {
 test("alerts report missing processes, a backlog and old metrics", () => {
   const latest = { now_ms: 9_000, processes: [], backlog: { age_s: 40, entries: 3 } };
 
-  const alerts = metrics.listAlerts({ points: [], latest, receivedAtMs: 0 }, null, 30_000);
+  const alerts = listAlerts({ points: [], latest, receivedAtMs: 0 }, null, 30_000);
 
   assert.deepEqual(alerts, [
     { kind: "noGateway" },

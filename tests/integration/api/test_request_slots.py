@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from litestar.types import ASGIApp
 
-from chatserver.api.app import REQUESTS_OF_USER_MAX
+from chatserver.api.request_limits import REQUESTS_OF_USER_MAX
 from chatserver.auth.api_keys import SCOPES
 from chatserver.config import Limits
 from chatserver.telemetry import metrics

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chatserver.dev.process_plan import Ports
+from chatserver.dev.ports import Ports
 from chatserver.errors import ConfigError
 from tests.support.servers.processes import free_port
 

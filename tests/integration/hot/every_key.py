@@ -59,8 +59,8 @@ from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.hot.users.presence_states import PresenceStates
-from chatserver.hot.users.rate_limits import RateLimits
 from chatserver.hot.users.revocations import Revocations
+from chatserver.hot.users.token_buckets import RateLimits
 from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.hot.users.user_sessions import Claim, UserSessions
 from chatserver.hot.worker_leases import Lease

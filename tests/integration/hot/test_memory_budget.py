@@ -7,7 +7,7 @@ import pytest
 from chatserver import config
 from chatserver.errors import RateLimited
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.rate_limits import MEMORY_BLOCK_BYTES, RateLimits
+from chatserver.hot.users.token_buckets import MEMORY_BLOCK_BYTES, RateLimits
 from tests.benchmarks.memory_budget import DAY_BYTES_MAX, WAYS, day_budget, measure
 
 BUDGET = 300_000

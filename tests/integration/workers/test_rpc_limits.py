@@ -13,7 +13,7 @@ from chatserver.domain.ids import Ref, UserId
 from chatserver.errors import Overloaded, RateLimited
 from chatserver.hot.bus import rpc_client
 from chatserver.protocol import frames
-from chatserver.requests.membership import FEW_USERS
+from chatserver.protocol.request_costs import BULK_USERS_MIN
 from chatserver.requests.registry import make_call
 from tests.integration.workers.slow_rpc import SlowLoader, make_slow_worker
 from tests.integration.workers.support import (
@@ -125,7 +125,7 @@ async def test_rpc_calls_with_many_users_do_not_block_other_calls(
     """Only a few large groups are created at a time. Other calls start at once."""
     loader = SlowLoader()
     accepted = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
-    members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
+    members = [UserId(f"u{n}") for n in range(BULK_USERS_MIN)]
     async with running(make_slow_worker(container, loader).run()):
         flood = [
             asyncio.create_task(gateway.calls.create_chat(creator, Ref("g"), members, None))

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from chatserver.domain.text_validation import BODY_CHARS_MAX, NAME_CHARS_MAX
+from chatserver.features.chat_preferences.model import PINNED_CHATS_MAX
 from chatserver.protocol.frames import (
     DRAFT_CHARS_MAX,
     INVITE_MAX,
     LARGE_MAX,
     MEMBERS_MAX,
-    PINNED_CHATS_MAX,
     UNSTORED_MAX,
     WATCH_MAX,
 )

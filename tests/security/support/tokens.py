@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from chatserver.api.app import create_app, create_litestar
 from chatserver.api.openapi import find_document, prepare_document
 from chatserver.api.response_headers import CommonHeaders
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Api, Auth, Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId

@@ -11,8 +11,8 @@ from litestar import Litestar, Request, get
 from litestar.di import NamedDependency, Provide
 from litestar.params import QueryParameter
 
+from chatserver.api.authorization import Actor, ReleaseSlots, dependencies
 from chatserver.api.problems import EXCEPTION_HANDLERS
-from chatserver.api.security import Actor, ReleaseSlots, dependencies
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest

@@ -72,7 +72,7 @@ async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None
 @pytest.mark.constants(
     {
         "chatserver.auth.passwords.ARGON2_AT_ONCE_MAX": 1,
-        "chatserver.auth.passwords.LOGIN_DELAY_S": 0,
+        "chatserver.auth.password_queue.LOGIN_DELAY_S": 0,
     }
 )
 async def test_guesses_use_no_slot_of_other_logins() -> None:
@@ -109,7 +109,7 @@ async def test_guesses_use_no_slot_of_other_logins() -> None:
         assert nice == [max(base, 0)]
 
 
-@pytest.mark.constants({"chatserver.auth.passwords.LOGIN_DELAY_S": 0})
+@pytest.mark.constants({"chatserver.auth.password_queue.LOGIN_DELAY_S": 0})
 async def test_attempt_without_a_slot_reads_no_credential() -> None:
     """Credentials are read only when a slot is free, so a flood of guesses causes no reads."""
 

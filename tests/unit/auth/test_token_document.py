@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from chatserver.auth.tokens import Tokens
+from chatserver.auth.access_tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 

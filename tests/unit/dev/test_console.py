@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from chatserver.dev.console import Screen
-from chatserver.dev.process_plan import Ports, ProcessPlan
+from chatserver.dev.ports import Ports
+from chatserver.dev.process_plan import ProcessPlan
 
 
 def printed(print_to: object) -> str:

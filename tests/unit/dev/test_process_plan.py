@@ -10,13 +10,9 @@ import pytest
 
 from chatserver.config import load_settings
 from chatserver.dev import process_plan as plan_module
-from chatserver.dev.process_plan import (
-    DEMO_USERS,
-    Ports,
-    ProcessPlan,
-    fallback_notes,
-    require_aws_limits,
-)
+from chatserver.dev.demo_users import DEMO_USERS
+from chatserver.dev.ports import Ports
+from chatserver.dev.process_plan import ProcessPlan, fallback_notes, require_aws_limits
 from chatserver.errors import ConfigError
 
 PORTS = Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31084)

@@ -20,9 +20,14 @@ from chatserver.features.chat_preferences import frames as preferences_frames
 from chatserver.features.companions import frames as companion_frames
 from chatserver.features.search import frames as search_frames
 from chatserver.features.social import frames as social_frames
-from chatserver.gateway.session import command_handler
-from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
+from chatserver.gateway.session.session_limits import (
+    HELD_FRAMES_MAX,
+    REQUESTS_IN_FLIGHT_MAX,
+    SENDS_IN_FLIGHT_MAX,
+)
+from chatserver.gateway.session.session_opening import HELLO_TIMEOUT_S
 from chatserver.gateway.transport import connection
+from chatserver.gateway.transport.handshake import HANDSHAKE_TIMEOUT_S
 from chatserver.hot.users.presence_states import LAST_SEEN_TTL_S
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import CODES, Close
@@ -109,13 +114,13 @@ def test_page_has_the_current_limits() -> None:
     for text in (
         f"at most {gateway.frame_bytes_max:,} bytes and {connection.FRAGMENTS_MAX:,} fragments",
         f"complete within {connection.MESSAGE_TIMEOUT_S:g} seconds",
-        f"the handshake within {connection.HANDSHAKE_TIMEOUT_S:g} seconds",
-        f"`hello` must arrive within {command_handler.HELLO_TIMEOUT_S:g} seconds",
+        f"the handshake within {HANDSHAKE_TIMEOUT_S:g} seconds",
+        f"`hello` must arrive within {HELLO_TIMEOUT_S:g} seconds",
         f"a ping about every {gateway.ping_interval_s:g} seconds",
         f"no pong arrives within {gateway.pong_timeout_s:g} seconds",
         f"`limits.sends_in_flight_max` ({SENDS_IN_FLIGHT_MAX})",
-        f"At most {command_handler.REQUESTS_IN_FLIGHT_MAX} requests",
-        f"Up to {command_handler.HELD_FRAMES_MAX} further frames",
+        f"At most {REQUESTS_IN_FLIGHT_MAX} requests",
+        f"Up to {HELD_FRAMES_MAX} further frames",
         f"did not read for {connection.SLOW_TIMEOUT_S:g} seconds",
         f"more than {gateway.sessions_per_user_max} connections",
         f"frame) within {presence.away_after_s / 60:g} minutes",

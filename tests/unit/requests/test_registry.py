@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatserver.config.rates import REQUESTS_BURST_MIN
+from chatserver.config.rate_limits import REQUESTS_BURST_MIN
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames

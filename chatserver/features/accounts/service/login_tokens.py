@@ -25,8 +25,8 @@ from collections.abc import Callable
 import attrs
 import structlog
 
+from chatserver.auth.access_tokens import ACCESS_TTL_S, Tokens
 from chatserver.auth.refresh_token_format import RefreshToken, RefreshTokens
-from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.access.logins import BANNED, NEW_ACCOUNT_S, Login
 from chatserver.domain.clock import Clock
@@ -36,8 +36,6 @@ from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.service.access.revocation import Revoker
 
 log = structlog.get_logger()
-
-ACCESS_TTL_S = 900  # lifetime of an access token
 
 REFRESH_GRACE_S = 30  # a refresh token is accepted for this time after its first use
 DEVICES_MAX = 50  # maximum logins per user; one more ends the least recently used one

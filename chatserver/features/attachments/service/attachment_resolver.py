@@ -13,8 +13,6 @@ from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import File, check_sendable
 from chatserver.protocol import frames
 
-PER_MESSAGE_MAX = 10
-
 
 def build_attachment(file: File) -> frames.Attachment:
     """Return the part of a file's data that message recipients get."""
@@ -50,8 +48,8 @@ class AttachmentResolver:
             Conflict: a file has not been uploaded yet.
             BadRequest: there are too many files, or the same file appears twice.
         """
-        if len(ids) > PER_MESSAGE_MAX:
-            raise BadRequest(f"attachments: must be at most {PER_MESSAGE_MAX} per message")
+        if len(ids) > frames.ATTACHMENTS_MAX:
+            raise BadRequest(f"attachments: must be at most {frames.ATTACHMENTS_MAX} per message")
         if len(set(ids)) < len(ids):
             raise BadRequest("attachments: must not contain a file twice")
         attachments = []

@@ -24,6 +24,10 @@ from typing import Any
 
 from chatserver.cpu_priority import lower_process_priority
 
+IMAGE_PIXELS_MAX = 64_000_000  # images with more pixels get no thumbnail
+JPEG_PIXELS_MAX = 220_000_000  # the same for JPEG, which is decoded at a reduced size
+THUMB_PX = 480  # length of the longer side of a thumbnail
+
 # AVIF before HEIF, whose plugin also opens, but cannot decode, an AVIF of the brand `mif1`.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "AVIF", "HEIF", "BMP", "TIFF")
 SIDE_MAX = 65_536

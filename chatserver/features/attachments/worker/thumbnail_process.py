@@ -19,13 +19,15 @@ from msgspec import Meta
 
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX
+from chatserver.features.attachments.worker.thumbnail import (
+    IMAGE_PIXELS_MAX,
+    JPEG_PIXELS_MAX,
+    THUMB_PX,
+)
 from chatserver.process_runtime import make_parent_death_hook
 
 log = structlog.get_logger()
 
-IMAGE_PIXELS_MAX = 64_000_000  # images with more pixels get no thumbnail
-JPEG_PIXELS_MAX = 220_000_000  # the same for JPEG, which is decoded at a reduced size
-THUMB_PX = 480  # length of the longer side of a thumbnail
 THUMB_TIMEOUT_S = 10.0  # limit of the CPU time for a thumbnail
 THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # an image that needs more memory gets no thumbnail
 # Wall time limit divided by CPU time limit. The child has the lowest priority, so it can wait long

@@ -15,7 +15,7 @@ import datetime
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import RateLimited
 from chatserver.features.companions.keys import CompanionKeys
-from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
+from chatserver.features.companions.response_timeouts import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.settings import Companions
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script

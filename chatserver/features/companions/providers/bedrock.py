@@ -19,7 +19,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from chatserver.aws_errors import translate_no_response
 from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     Delta,
     End,
@@ -29,6 +28,7 @@ from chatserver.features.companions.providers.interface import (
     Piece,
     ToolCall,
 )
+from chatserver.features.companions.response_timeouts import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.settings import Companions
 
 CONNECT_TIMEOUT_S = 5.0

@@ -29,7 +29,7 @@ from chatserver.domain.text.graphemes import truncate
 from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ChatError, Unavailable
 from chatserver.features.companions.companion_options import get_safety_options
-from chatserver.features.companions.model import RESPONSE_TIMEOUT_S, Companion
+from chatserver.features.companions.model import Companion
 from chatserver.features.companions.providers.interface import (
     Delta,
     Finish,
@@ -42,11 +42,14 @@ from chatserver.features.companions.providers.interface import (
 )
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
+from chatserver.features.companions.response_timeouts import (
+    BETWEEN_S,
+    FIRST_DELTA_S,
+    RESPONSE_TIMEOUT_S,
+)
 
 log = structlog.get_logger()
 
-FIRST_DELTA_S = 30.0  # maximum wait for the first delta
-BETWEEN_S = 20.0  # longest pause between two deltas
 ATTEMPTS_MAX = 3  # maximum attempts per model call; there is no retry after its first delta
 BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt
 BACKOFF_S_MAX = 8.0

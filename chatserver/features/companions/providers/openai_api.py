@@ -16,7 +16,6 @@ import httpx2
 import openai
 
 from chatserver.errors import MODEL_DOWN, ChatError, ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     Delta,
     End,
@@ -27,6 +26,7 @@ from chatserver.features.companions.providers.interface import (
     Piece,
     ToolCall,
 )
+from chatserver.features.companions.response_timeouts import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.settings import Companions
 
 CONNECT_TIMEOUT_S = 5.0

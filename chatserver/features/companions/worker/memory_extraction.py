@@ -37,6 +37,7 @@ from chatserver.features.companions.user_memory import (
     CHANGES_MAX,
     ENTRY_CHARS_MAX,
     FINISHED,
+    MEMORY_DAYS,
     Entry,
     ExtractionTimes,
     Source,
@@ -83,7 +84,6 @@ WAIT_S = 8.0
 POLL_S = 0.25
 EXPIRY_S_MIN = 7 * 86_400  # nothing is extracted from messages that expire within this time
 DAY_MS = 86_400_000
-MEMORY_DAYS = 365  # a companion forgets a fact that has not been updated for this time
 
 EXTRACT = (
     "You maintain notes about a user for later conversations with an assistant. You get the "

@@ -35,16 +35,12 @@ from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import ResponseStream
 from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyResponses
-from chatserver.features.companions.model import (
-    RESPONSE_TIMEOUT_S,
-    Companion,
-    CompanionSession,
-    SessionSummary,
-)
+from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary
 from chatserver.features.companions.providers.interface import Finish
 from chatserver.features.companions.providers.model_call import ModelCaller
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
+from chatserver.features.companions.response_timeouts import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.settings import Companions
 from chatserver.features.companions.user_memory import UserMemory
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor, render_memory

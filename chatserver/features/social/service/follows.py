@@ -19,13 +19,14 @@ from chatserver.domain.clock import Clock, get_now_ms
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Conflict
 from chatserver.features.social.hot import CountQueue
-from chatserver.features.social.model import FOLLOWING_MAX, Change, check_other
+from chatserver.features.social.model import Change, check_other
 from chatserver.features.social.service.timelines import TimelineBackfill
 from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.features.social.warm.profiles import SocialProfiles
 
 log = structlog.get_logger()
 
+FOLLOWING_MAX: Final = 10_000  # approximate, because follows are counted with a delay
 RETRY_S: Final = 600.0  # a follow repeated within this time adds the posts to the timeline again
 
 

@@ -12,9 +12,9 @@ import type {
 import type { PinnedMessage } from "../generated/http.js";
 import { type UploadOptions, uploadFile } from "../http/files.js";
 import type { HttpClient } from "../http/http_client.js";
+import { REQUEST_TIMEOUT_S } from "../state/client_state.js";
 import { applyExpiry, type Fields } from "../state/model.js";
 import { newRef } from "../state/refs.js";
-import { REQUEST_TIMEOUT_S } from "../state/state.js";
 import type { DraftSync } from "./draft_sync.js";
 import type { Sending } from "./sending.js";
 

@@ -4,7 +4,7 @@
 // devices change a draft at the same time, the last sent draft remains.
 
 import { ChatError } from "../state/errors.js";
-import type { Preferences } from "./preferences.js";
+import type { Preferences } from "./chat_preferences.js";
 
 const SEND_DELAY_MS = 1_000; // after the last change
 const RETRY_MS = 10_000;

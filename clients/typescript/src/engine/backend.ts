@@ -2,9 +2,9 @@
 
 import type { ChatInfo } from "../generated/frames.js";
 import type { SavedChat } from "../state/chat.js";
+import type { QueuedEvent } from "../state/client_state.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
-import type { QueuedEvent } from "../state/state.js";
 
 /** An operation to send. */
 export interface Operation {

@@ -11,13 +11,13 @@ import type {
   ResponseText,
   Welcome,
 } from "../generated/frames.js";
+import { ClientState, type QueuedEvent, REQUEST_TIMEOUT_S } from "../state/client_state.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
 import { createOutboxEntry } from "../state/outbox.js";
 import { ReconnectPolicy } from "../state/reconnect_policy.js";
 import { restore, SAVED_VERSION } from "../state/saved_state.js";
-import { ClientState, type QueuedEvent, REQUEST_TIMEOUT_S } from "../state/state.js";
 import { getRenewalDelayS } from "../state/token_renewal.js";
 import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";

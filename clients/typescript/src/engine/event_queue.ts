@@ -4,8 +4,8 @@
 // queue drops signals (typing, presence); it keeps only the newest connection state and the newest
 // `storedUpto` of each chat.
 
+import type { QueuedEvent } from "../state/client_state.js";
 import type { ChatEvent } from "../state/events.js";
-import type { QueuedEvent } from "../state/state.js";
 
 /** Events in order: at most `eventsMax`, plus events that must not be dropped. */
 export class EventQueue {

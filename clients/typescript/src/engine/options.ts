@@ -1,6 +1,6 @@
 // Options of a client.
 
-import type { Bounds } from "../state/model.js";
+import type { Bounds } from "../state/bounds.js";
 import type { Store } from "../stores/store.js";
 import type { WebSocketConstructor } from "./socket.js";
 

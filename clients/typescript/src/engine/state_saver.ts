@@ -1,7 +1,7 @@
 // Saves the state of a client: operations before they are sent, the position soon after a change.
 
+import type { ClientState } from "../state/client_state.js";
 import { buildOutbox, buildPosition, findFirstSeqs, saveChat } from "../state/saved_state.js";
-import type { ClientState } from "../state/state.js";
 import type { StoreChanges } from "../stores/store.js";
 import type { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";

@@ -1,8 +1,8 @@
 // Views of `ClientState` for user interfaces: objects are the same until they change.
 
 import type { ChatState } from "../state/chat.js";
+import type { ClientState } from "../state/client_state.js";
 import { type Entry, isEqual } from "../state/model.js";
-import type { ClientState } from "../state/state.js";
 import type { ChatDescription, PendingOperation } from "./backend.js";
 import { MessageLists } from "./message_lists.js";
 

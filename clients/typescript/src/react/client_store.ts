@@ -9,9 +9,11 @@ import type { ChatClient } from "../client/client.js";
 import type { PendingOperation } from "../engine/backend.js";
 import type { ChatEvent } from "../state/events.js";
 import { ChatList } from "./chat_list.js";
+import { CompanionProgress } from "./companion_progress.js";
 import { MessageWindow } from "./message_window.js";
-import { CompanionProgress, PresenceTable, TypingTable } from "./signals.js";
+import { PresenceTable } from "./presence.js";
 import { Topics } from "./topic_listeners.js";
+import { TypingTable } from "./typing.js";
 
 const WINDOWS_MAX = 20; // message windows without a component
 

@@ -3,14 +3,16 @@
 import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 
 import type { Chat } from "../client/chat.js";
-import type { ChatPreferences } from "../client/preferences.js";
+import type { ChatPreferences } from "../client/chat_preferences.js";
 import type { ChatEvent } from "../state/events.js";
 import type { ChatListView } from "./chat_list.js";
 import type { ClientStore, Connection } from "./client_store.js";
+import type { ResponseProgress } from "./companion_progress.js";
 import { listMembers, type Member } from "./members.js";
 import type { MessagesView } from "./message_window.js";
+import type { Presence } from "./presence.js";
 import { useStore } from "./provider.js";
-import { type Presence, type ResponseProgress, TypingSender } from "./signals.js";
+import { TypingSender } from "./typing.js";
 
 type Listen = (store: ClientStore, listener: () => void) => () => void;
 

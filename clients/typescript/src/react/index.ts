@@ -8,6 +8,7 @@
 
 export type { ChatListView } from "./chat_list.js";
 export type { Connection } from "./client_store.js";
+export type { ResponseProgress } from "./companion_progress.js";
 export { ChatList, type ChatListProps } from "./components/chat_list.js";
 export { CompanionView, type CompanionViewProps } from "./components/companion_view.js";
 export { Composer, type ComposerProps } from "./components/composer.js";
@@ -37,6 +38,6 @@ export {
 export { ENGLISH, type Labels } from "./labels.js";
 export type { Member } from "./members.js";
 export type { FailedOperation, MessagesView } from "./message_window.js";
+export type { Presence } from "./presence.js";
 export { ChatProvider, type ChatProviderProps, useClient } from "./provider.js";
-export type { Presence, ResponseProgress } from "./signals.js";
 export { type Upload, type Uploads, useUpload } from "./uploads.js";

@@ -1,9 +1,10 @@
 // State of one chat on a device: info, members, message log and read marks.
 
 import type { ChatInfo, ChatSummary, Marks as MarksFields } from "../generated/frames.js";
+import type { Bounds } from "./bounds.js";
 import { ChatLog, type VerificationResult } from "./chat_log.js";
 import type { ChatEvent } from "./events.js";
-import { type Bounds, type Entry, isMessage, isMessageChange, Marks, MUTE_ENDED } from "./model.js";
+import { type Entry, isMessage, isMessageChange, Marks, MUTE_ENDED } from "./model.js";
 
 /** The stored values of a chat. Messages are stored separately. */
 export interface SavedChat {

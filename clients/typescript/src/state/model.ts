@@ -1,4 +1,4 @@
-// Entries of a chat, frames and the size limits of a client.
+// Entries of a chat, and frames.
 
 import { CHANGE_KINDS, type Message } from "../generated/frames.js";
 
@@ -7,38 +7,6 @@ export type Entry = Message;
 
 /** The fields of a frame, as on the wire. */
 export type Fields = { type: string; [name: string]: unknown };
-
-/** Size limits of a client, and its behavior at each limit. */
-export interface Bounds {
-  /** Entries kept per chat; the oldest are evicted, and `history` loads them again. */
-  entriesMax: number;
-  /** Missed entries per chat that are loaded after a disconnect; older ones are `skipped`. */
-  fillMax: number;
-  /** Chats; beyond that, the least recently active one is evicted. */
-  chatsMax: number;
-  /** Operations that are not stored yet; one more raises `overloaded`. */
-  outboxMax: number;
-  /** Unanswered requests; one more raises `overloaded`. */
-  requestsMax: number;
-  /** Members per chat whose markers are kept. */
-  marksMax: number;
-  /** Presence subscriptions; one more raises `overloaded`. */
-  watchedMax: number;
-  /** Events that the application has not consumed; beyond that, they stay on the server. */
-  eventsMax: number;
-}
-
-/** The default limits. */
-export const DEFAULT_BOUNDS: Readonly<Bounds> = {
-  entriesMax: 1_000,
-  fillMax: 1_000,
-  chatsMax: 2_000,
-  outboxMax: 5_000,
-  requestsMax: 256,
-  marksMax: 300,
-  watchedMax: 500,
-  eventsMax: 2_000,
-};
 
 const MESSAGE_CHANGE_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction"]);
 const SESSION_CHAT = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;

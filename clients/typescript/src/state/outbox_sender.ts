@@ -6,7 +6,7 @@ import type { ChatState } from "./chat.js";
 import { type ChatError, parseError } from "./errors.js";
 import { type Fields, isSessionChat } from "./model.js";
 import { isDeleteForMe, type Outbox, type OutboxEntry, type Position } from "./outbox.js";
-import type { Requests } from "./requests.js";
+import type { Requests } from "./request_queue.js";
 
 const RETRY_S = 1;
 const COMPANION_RETRY_S_MAX = 60; // after a longer wait, the message is refused

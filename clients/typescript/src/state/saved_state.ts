@@ -6,11 +6,11 @@
 // sent, so that a restarted client retries with the same ref.
 
 import type { ChatState, SavedChat } from "./chat.js";
+import type { ClientState, QueuedEvent } from "./client_state.js";
 import { ChatError } from "./errors.js";
 import type { Acked } from "./events.js";
 import type { Cursor, Entry, Fields } from "./model.js";
 import { createOutboxEntry } from "./outbox.js";
-import type { ClientState, QueuedEvent } from "./state.js";
 
 /** The version of the saved format. */
 export const SAVED_VERSION = 1;

@@ -2,8 +2,8 @@
 //
 // The new leader resumes from the saved position, which may be a few events behind.
 
+import type { QueuedEvent } from "../state/client_state.js";
 import type { ChatEvent } from "../state/events.js";
-import type { QueuedEvent } from "../state/state.js";
 
 const REFS_MAX = 1_000;
 

@@ -2,7 +2,7 @@
 
 import type { Engine } from "../engine/engine.js";
 import { getVersion } from "../engine/message_lists.js";
-import type { QueuedEvent } from "../state/state.js";
+import type { QueuedEvent } from "../state/client_state.js";
 import {
   type Calls,
   type ChatUpdate,
@@ -10,7 +10,7 @@ import {
   encodeEvent,
   type Snapshot,
   type TabMessage,
-} from "./messages.js";
+} from "./tab_messages.js";
 
 const OPENED_MAX = 100; // chats whose messages are published
 

@@ -24,6 +24,7 @@ import type { Acked } from "../state/events.js";
 import { applyExpiry, type Entry, type Fields, isEqual, sortAscending } from "../state/model.js";
 import { newRef } from "../state/refs.js";
 import { EventFilter } from "./event_filter.js";
+import { Publisher } from "./publisher.js";
 import {
   type Calls,
   type ChatUpdate,
@@ -32,8 +33,7 @@ import {
   encodeError,
   type Snapshot,
   type TabMessage,
-} from "./messages.js";
-import { Publisher } from "./publisher.js";
+} from "./tab_messages.js";
 
 interface PendingCall {
   method: keyof Calls;

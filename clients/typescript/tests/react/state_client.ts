@@ -2,7 +2,7 @@
 
 import { Chat, type ChatClient, type ChatEvent, type HttpClient } from "tierchat";
 import * as sdk from "tierchat/state";
-import { Preferences } from "#dist/client/preferences.js";
+import { Preferences } from "#dist/client/chat_preferences.js";
 import type { ChatDescription, PendingOperation } from "#dist/engine/backend.js";
 import { StateView } from "#dist/engine/state_view.js";
 

@@ -4,7 +4,6 @@ import { BellOff, CheckCheck, Clock, Ellipsis, Pin } from "lucide-react";
 import { type MouseEvent, memo, useState } from "react";
 import type { Chat, Message } from "tierchat";
 import { useClient, useHasDraft, usePreferences, useTyping } from "tierchat/react";
-import { useExpiry } from "../data/use_expiry";
 import { Badge, IconButton, Menu, type MenuAnchor } from "../design";
 import { ChatAvatar } from "../directory/ChatAvatar";
 import { useChatTitle } from "../directory/chat_title";
@@ -15,8 +14,9 @@ import { Sentence } from "../i18n/Sentence";
 import { buildPath, Link } from "../page/router";
 import styles from "./ChatRow.module.css";
 import { useChatActions, useMuteActions } from "./chat_actions";
+import { getPreview, stripMarkdown } from "./message_preview";
 import { isMutedChat } from "./preferences";
-import { getPreview, stripMarkdown } from "./preview";
+import { useMessageExpiry } from "./use_message_expiry";
 
 interface ChatRowProps {
   chat: Chat;
@@ -34,7 +34,7 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
   const isMuted = isMutedChat(preferences);
   const isMarked = preferences.isMarkedUnread && chat.unread === 0;
   const { lastMessage } = chat;
-  useExpiry(lastMessage);
+  useMessageExpiry(lastMessage);
   const openMenu = (event: MouseEvent<HTMLElement>): void => {
     event.preventDefault();
     const isKeyboard = event.button !== 2;

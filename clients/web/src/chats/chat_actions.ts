@@ -14,10 +14,8 @@ import type { Chat } from "tierchat";
 import { type MenuItem, showToast } from "../design";
 import { useText } from "../i18n";
 import { getErrorText } from "../i18n/errors";
+import { MUTE_CHOICES } from "./mute_choices";
 import { isMutedChat, useChatPreferences } from "./preferences";
-
-const HOUR_S = 3_600;
-const DAY_S = 24 * HOUR_S;
 
 /** Return the menu items for a chat. `onMute` opens the menu with {@link useMuteActions}. */
 export function useChatActions(chat: Chat, onMute: () => void): MenuItem[] {
@@ -69,11 +67,8 @@ export function useMuteActions(chat: Chat): MenuItem[] {
       showToast(getErrorText(error), { kind: "error" });
     });
   };
-  return [
-    { label: text.for1h, onSelect: mute(HOUR_S) },
-    { label: text.for8h, onSelect: mute(8 * HOUR_S) },
-    { label: text.for1d, onSelect: mute(DAY_S) },
-    { label: text.for7d, onSelect: mute(7 * DAY_S) },
-    { label: text.always, onSelect: mute(null) },
-  ];
+  return MUTE_CHOICES.map(({ label, seconds }) => ({
+    label: text[label],
+    onSelect: mute(seconds),
+  }));
 }

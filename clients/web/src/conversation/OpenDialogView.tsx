@@ -5,10 +5,12 @@ import { MemoryDialog } from "../companions/MemoryDialog";
 import { EndDialog, RenewDialog } from "../companions/session_dialogs";
 import { Viewer } from "../content/Viewer";
 import { useChatTitle } from "../directory/chat_title";
-import { DateDialog, DeleteDialog, ReportDialog } from "./dialogs";
+import { DateDialog } from "./DateDialog";
+import { DeleteDialog } from "./DeleteDialog";
 import { ForwardDialog } from "./ForwardDialog";
 import { useConversation } from "./model/context";
 import type { OpenDialog } from "./model/conversation_model";
+import { ReportDialog } from "./ReportDialog";
 
 interface OpenDialogViewProps {
   dialog: OpenDialog;

@@ -4,6 +4,7 @@ import { BellOff, BellRing, LogOut, Search, UserPlus, X } from "lucide-react";
 import { useId, useState } from "react";
 import type { Http } from "tierchat";
 import { useChat, useClient, usePresence } from "tierchat/react";
+import { MUTE_CHOICES } from "../chats/mute_choices";
 import { useAttempt } from "../data/use_attempt";
 import { Avatar, ConfirmDialog, IconButton, MenuButton, SkeletonRows, Tabs } from "../design";
 import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
@@ -198,11 +199,10 @@ function NotificationsButton({ chat }: { chat: string }) {
   const isMuted = state?.quiet === true;
   const items = [
     ...(isMuted ? [{ label: text.turnOn, icon: BellRing, onSelect: () => mute(0) }] : []),
-    { label: text.for1h, onSelect: () => mute(3_600) },
-    { label: text.for8h, onSelect: () => mute(28_800) },
-    { label: text.for1d, onSelect: () => mute(86_400) },
-    { label: text.for7d, onSelect: () => mute(604_800) },
-    { label: text.always, onSelect: () => mute(null) },
+    ...MUTE_CHOICES.map(({ label, seconds }) => ({
+      label: text[label],
+      onSelect: () => mute(seconds),
+    })),
   ];
   return (
     <MenuButton icon={isMuted ? BellOff : BellRing} label={text.notifications} items={items} />

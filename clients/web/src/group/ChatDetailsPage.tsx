@@ -1,7 +1,7 @@
 // The details of a chat: next to its messages, or as a separate page on narrow screens.
 
 import ConversationPage from "../conversation/ConversationPage";
-import { useMediaQuery } from "../data/use_media";
+import { useMediaQuery } from "../data/use_media_query";
 import { buildPath, navigate, type PageProps } from "../page/router";
 import { ChatDetails } from "./ChatDetails";
 import styles from "./ChatDetailsPage.module.css";

@@ -11,7 +11,7 @@ import { Failure } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { navigate } from "../page/router";
 import { Time } from "../page/Time";
-import { listLinks } from "./links";
+import { listLinks } from "./message_links";
 
 const PAGE = 200;
 

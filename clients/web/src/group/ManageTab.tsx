@@ -10,13 +10,13 @@ import { useSaveOnLeave } from "../data/use_save_on_leave";
 import { Button, Select, showToast, TextArea, TextField } from "../design";
 import { PersonAvatar, PersonName } from "../directory/PersonAvatar";
 import { useText } from "../i18n";
-import { formatDateTime } from "../i18n/format";
+import { formatDateTime, formatLongDuration } from "../i18n/format";
 import { GroupReports } from "../moderation/GroupReports";
 import { ActionError, PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import styles from "./ChatDetails.module.css";
-import { addCurrent, formatLongDuration, RETENTION_CHOICES_S, SLOW_CHOICES_S } from "./duration";
 import { InviteLink } from "./InviteLink";
+import { addCurrent, RETENTION_CHOICES_S, SLOW_CHOICES_S } from "./setting_choices";
 
 const NAME_CHARS_MAX = 80;
 const TOPIC_CHARS_MAX = 250;

@@ -1,5 +1,6 @@
 // Dates, times and numbers in the current language.
 
+import type { Catalog } from "./catalog";
 import { getCurrentLanguage, type Language } from "./language";
 
 const DAY_MS = 86_400_000;
@@ -79,6 +80,14 @@ export function formatRelative(tsMs: number, nowMs = getNowMs()): string {
     if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
   }
   return relative.format(0, "minute");
+}
+
+/** Return a duration in its largest whole unit, such as "7 days". */
+export function formatLongDuration(text: Catalog["group"], seconds: number): string {
+  if (seconds % 86_400 === 0) return text.days(seconds / 86_400);
+  if (seconds % 3600 === 0) return text.hours(seconds / 3600);
+  if (seconds % 60 === 0) return text.minutes(seconds / 60);
+  return text.seconds(seconds);
 }
 
 /** Return a number with separators. */

@@ -4,7 +4,7 @@
 // does not respond. Requests to other paths, such as the API, are not handled.
 
 import { PAGES } from "../page/paths";
-import { isChatId, parseNotice } from "./notice";
+import { isChatId, parseNotice } from "./push_notification";
 import { isFromAnotherSite, receiveShare } from "./share_target";
 
 // The build replaces this with the list of files; see plugins/precached.ts.

@@ -16,7 +16,7 @@ import {
 import { browserStorage, isStorageRefused, tabStorage } from "../data/browser_storage";
 import { setClockDifference } from "../i18n/format";
 import { navigate } from "../page/router";
-import { reportReceived } from "./receipts";
+import { reportReceived } from "./delivery_receipts";
 
 /** The source of a session's access tokens. */
 type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token: string };

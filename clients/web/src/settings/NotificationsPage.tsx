@@ -2,7 +2,7 @@
 
 import { Switch } from "../design";
 import { useText } from "../i18n";
-import { usePush } from "./push";
+import { usePush } from "./push_subscription";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
 
 /** The page "notifications". */

@@ -15,7 +15,7 @@ import {
 } from "lucide-react";
 import { useState } from "react";
 import { useChats, useClient } from "tierchat/react";
-import { useMediaQuery } from "../data/use_media";
+import { useMediaQuery } from "../data/use_media_query";
 import { ConfirmDialog } from "../design";
 import { usePerson } from "../directory/directory";
 import { PersonAvatar } from "../directory/PersonAvatar";

@@ -17,7 +17,7 @@ export const routes = [
     pane: "list",
     load: () => import("./SettingsPage"),
   }),
-  createDetailRoute("profile", () => import("./ProfilePage")),
+  createDetailRoute("profile", () => import("./EditProfilePage")),
   createDetailRoute("appearance", () => import("./AppearancePage")),
   createDetailRoute("notifications", () => import("./NotificationsPage")),
   createDetailRoute("password", () => import("./PasswordPage")),

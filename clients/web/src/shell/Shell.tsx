@@ -4,7 +4,7 @@ import { MessageCircleOff } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { useUnread } from "tierchat/react";
 import { useKeys } from "../data/use_keys";
-import { useMediaQuery } from "../data/use_media";
+import { useMediaQuery } from "../data/use_media_query";
 import { Badge, EmptyState } from "../design";
 import { useDirectoryRefresh } from "../directory/directory";
 import { useText } from "../i18n";

@@ -20,13 +20,13 @@ export const SESSION_HOOKS: readonly SessionHooks[] = [
 /** Renew the push subscription: the server deletes subscriptions that are not renewed. */
 async function renewPush(client: ChatClient): Promise<void> {
   if (browserStorage.get("tierchat.push") === null) return;
-  const { renewSubscription } = await import("../settings/push");
+  const { renewSubscription } = await import("../settings/push_subscription");
   await renewSubscription(client).catch(() => {}); // retried at the next start
 }
 
 /** Turn off push notifications in this browser; wait at most `PUSH_MS` for the server. */
 async function disablePushAtLogout(client: ChatClient): Promise<void> {
-  const { disablePush } = await import("../settings/push");
+  const { disablePush } = await import("../settings/push_subscription");
   const timeout = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
   await Promise.race([disablePush(client).catch(() => {}), timeout]);
 }

@@ -230,7 +230,7 @@ class FileStack:
 
 
 LOW_LIMITS = {
-    "chatserver.features.attachments.service.attachment_resolver.PER_MESSAGE_MAX": 2,
+    "chatserver.protocol.frames.limits.ATTACHMENTS_MAX": 2,
     "chatserver.features.attachments.service.uploads.IMAGE_BYTES_MAX": 10_000,
     "chatserver.features.attachments.worker.sweep.SETTLE_S": 0,
     "chatserver.features.attachments.worker.thumbnail_process.THUMB_TIMEOUT_S": 60,

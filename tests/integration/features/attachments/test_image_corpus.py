@@ -17,6 +17,11 @@ from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker import thumbnail_process
 from chatserver.features.attachments.worker.media import run_media
+from chatserver.features.attachments.worker.thumbnail import (
+    IMAGE_PIXELS_MAX,
+    JPEG_PIXELS_MAX,
+    THUMB_PX,
+)
 from tests.integration.features.attachments.support import FileStack, cold_settings, open_file_stack
 from tests.integration.warm.support import create_tables, settings_for
 from tests.integration.workers.support import running
@@ -56,9 +61,9 @@ for content in contents:
         found.append(
             thumbnail.make_thumb(
                 content,
-                {thumbnail_process.IMAGE_PIXELS_MAX},
-                {thumbnail_process.JPEG_PIXELS_MAX},
-                {thumbnail_process.THUMB_PX},
+                {IMAGE_PIXELS_MAX},
+                {JPEG_PIXELS_MAX},
+                {THUMB_PX},
             )
         )
     except Exception:

@@ -49,7 +49,7 @@ FAST: dict[str, Any] = {
 }
 # Constants of the product that a test may set by keyword.
 _CONSTANTS = {
-    "response_timeout_s": "chatserver.features.companions.model.RESPONSE_TIMEOUT_S",
+    "response_timeout_s": "chatserver.features.companions.response_timeouts.RESPONSE_TIMEOUT_S",
     "context_messages_max": "chatserver.features.companions.worker.prompt_context"
     ".CONTEXT_MESSAGES_MAX",
     "memory_messages": "chatserver.features.companions.worker.memory_extraction.MEMORY_MESSAGES",

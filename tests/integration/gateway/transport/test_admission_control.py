@@ -7,7 +7,7 @@ import pytest
 from chatserver import config
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.rate_limits import RateLimits
+from chatserver.hot.users.token_buckets import RateLimits
 from tests.support.servers.processes import eventually
 
 FAILURES = 3

@@ -24,8 +24,8 @@ FULL_REQUEST = (
 def gateway(stack: Stack) -> Server:
     """A gateway that allows few unauthenticated sockets and has a long hello timeout."""
     return stack.start_gateway(
-        **{"chatserver.gateway.process.server.UNAUTHENTICATED_MAX": "64"},
-        **{"chatserver.gateway.process.server.UNAUTHENTICATED_PER_ADDRESS_MAX": "16"},
+        **{"chatserver.gateway.transport.admission_control.UNAUTHENTICATED_MAX": "64"},
+        **{"chatserver.gateway.transport.admission_control.UNAUTHENTICATED_PER_ADDRESS_MAX": "16"},
         CHAT_GATEWAY_TRUSTED_PROXIES='["127.0.5.1"]',
     )
 

@@ -12,7 +12,7 @@ from chatserver import config
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.logins import NEW_ACCOUNT_S
 from chatserver.domain.ids import ChatId, Ref, UserId, direct_chat_id
-from chatserver.domain.invitations import ListedKind
+from chatserver.domain.invitation_rules import INVITATIONS_FROM_INVITER_MAX, ListedKind
 from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooLarge
 from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.chat_preferences.model import PreferencesChange
@@ -20,9 +20,8 @@ from chatserver.features.push.container import PushContainer
 from chatserver.features.social.warm.follow_edges import FollowEdges
 from chatserver.protocol import frames
 from chatserver.service.chats.chat_loader import ChatLoader
-from chatserver.service.membership.invitations import FROM_ONE_MAX
-from chatserver.warm.chats.invitations import StoredInvitations
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
+from chatserver.warm.chats.stored_invitations import StoredInvitations
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,
@@ -67,7 +66,7 @@ async def chats_of(container: StorageContainer, user: UserId) -> list[str]:
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
     """The container of a worker with low limits on chats and invitations per user."""
     chats = config.Chats(per_user_max=4)
-    with constants({"chatserver.service.membership.invitations.PENDING_MAX": 7}):
+    with constants({"chatserver.domain.invitation_rules.INVITATIONS_PENDING_MAX": 7}):
         async with open_container(redis_url, tables.settings, chats=chats) as made:
             await make_users(made, ALICE, BOB, CAROL)
             yield made
@@ -171,7 +170,7 @@ async def test_invitations_are_limited_per_inviter_and_per_user(
 ) -> None:
     """One inviter cannot fill the list, nor push out invitations of others who have as many."""
     await make_users(container, UserId("dave"))
-    for number in range(FROM_ONE_MAX):
+    for number in range(INVITATIONS_FROM_INVITER_MAX):
         await container.invitations.invite(ALICE, ChatId(f"g-a{number}"), None, "member", [BOB])
     with pytest.raises(TooLarge, match="invitations from you"):
         await container.invitations.invite(ALICE, ChatId("g-more"), None, "member", [BOB])

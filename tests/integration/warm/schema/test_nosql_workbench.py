@@ -31,9 +31,9 @@ from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRanges
 from chatserver.warm.archive.user_archive_positions import UserArchivePositions
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.invitations import StoredInvitations
 from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.chats.stored_invitations import StoredInvitations
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.messages.message_indexes import MessageIndexes
 from chatserver.warm.messages.sharded_chats import ShardedChats

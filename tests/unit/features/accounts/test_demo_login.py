@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.errors import Forbidden
-from chatserver.features.accounts.routes import check_is_direct, check_is_local
+from chatserver.features.accounts.demo_login_routes import check_is_direct, check_is_local
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from chatserver.auth.access_tokens import Tokens
 from chatserver.auth.refresh_token_format import RefreshTokens, parse_refresh_token
-from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.access.logins import NEW_ACCOUNT_S, Login
 from chatserver.domain.ids import UserId

@@ -11,8 +11,8 @@ import pytest
 
 from chatserver.domain.client_addresses import parse_networks
 from chatserver.errors import BadRequest, RateLimited
+from chatserver.features.accounts.login_routes import LOGIN_PATH
 from chatserver.features.accounts.middleware import DELAYED_OF_NETWORK_MAX, EarlyRefusals
-from chatserver.features.accounts.routes import LOGIN_PATH
 
 WRONG_PASSWORD = {"user": "victim", "password": "wrong password"}
 DEADLINE_S = 20

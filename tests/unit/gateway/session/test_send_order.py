@@ -18,7 +18,9 @@ from chatserver.gateway.session.send_order import REFUSED_MAX, RESEND_S, SendOrd
 from chatserver.protocol import frames
 from tests.unit.gateway.session_world import FakeConnection, FakeContext, Unlimited, welcome
 
-pytestmark = pytest.mark.constants({"chatserver.gateway.session.welcome.SENDS_IN_FLIGHT_MAX": 4})
+pytestmark = pytest.mark.constants(
+    {"chatserver.gateway.session.session_limits.SENDS_IN_FLIGHT_MAX": 4}
+)
 
 IN_FLIGHT_MAX = 4
 

@@ -21,7 +21,7 @@ from tests.support.servers.processes import eventually
 from tests.unit.gateway.session_world import FakeConnection, FakeContext, welcome
 
 pytestmark = pytest.mark.constants(
-    {"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 0.05}
+    {"chatserver.gateway.session.session_limits.HELD_TIMEOUT_S": 0.05}
 )
 
 OLD, NEW = Epoch("E1"), Epoch("E2")
@@ -113,7 +113,7 @@ async def test_frame_without_an_id_waits_for_the_snapshot(world: World) -> None:
     assert world.connection.sent[-1]["code"] == "bad_request"
 
 
-@pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
+@pytest.mark.constants({"chatserver.gateway.session.session_limits.HELD_TIMEOUT_S": 60.0})
 async def test_held_frame_is_processed_when_the_snapshot_fails() -> None:
     """The session stays in its epoch and retries; held frames do not wait for the retry."""
     world = World()
@@ -161,7 +161,7 @@ class SlowWarmTier(FakeGateway):
         return []
 
 
-@pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
+@pytest.mark.constants({"chatserver.gateway.session.session_limits.HELD_TIMEOUT_S": 60.0})
 async def test_session_of_an_old_epoch_starts_from_the_inbox_head_at_its_snapshot(
     world: World,
 ) -> None:

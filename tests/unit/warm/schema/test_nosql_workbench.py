@@ -37,10 +37,10 @@ from chatserver.warm.chats.directory_items import (
     USER,
     decode_former,
 )
-from chatserver.warm.chats.invitations import INVITATION
 from chatserver.warm.chats.legal_holds import decode_copy
 from chatserver.warm.chats.logins import LOGIN
 from chatserver.warm.chats.moderation import BAN, REPORT
+from chatserver.warm.chats.stored_invitations import INVITATION
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.data_keys import decode_key
 from chatserver.warm.messages.active_days import ANY_DAY, decode_days

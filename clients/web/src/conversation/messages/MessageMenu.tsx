@@ -21,9 +21,7 @@ import { getPins } from "../model/pins";
 import type { Row } from "../model/rows";
 import styles from "./MessageMenu.module.css";
 import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
-
-/** The reactions offered without the picker. */
-export const QUICK_REACTIONS = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
+import { QUICK_REACTIONS } from "./quick_reactions";
 
 interface MessageMenuProps {
   row: Row;

@@ -1,0 +1,3 @@
+// The reactions offered without the picker.
+
+export const QUICK_REACTIONS = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
