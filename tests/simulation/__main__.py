@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tests.chaos.simulation import Action
+from tests.simulation.coverage import Coverage
 from tests.simulation.faults import FAULTS
 from tests.simulation.run import Options, Result, fork_seed, warm_up
 from tests.simulation.shrinker import shrink
@@ -34,6 +35,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=5, help="faults per seed")
     parser.add_argument("--mutant", default="", help="plant this fault in the product")
     parser.add_argument("--digests", action="store_true", help="print the digest of each trace")
+    parser.add_argument("--coverage", action="store_true", help="report what never happened")
     parser.add_argument("--shrink", action="store_true", help="shorten the script of --seed")
     parser.add_argument("--script", type=Path, help="run --seed with the actions in this file")
     parser.add_argument("--stop", action="store_true", help="stop after the first failure")
@@ -66,6 +68,7 @@ def main() -> int:
         faults=args.faults,
         is_whole_trace=args.whole,
         mutant=args.mutant,
+        has_coverage=args.coverage,
     )
     if args.script is not None:
         script = msgspec.json.decode(args.script.read_bytes(), type=tuple[Action, ...])
@@ -86,11 +89,13 @@ def main() -> int:
     warm_up()
     start, failed, done, cpu_s = time.monotonic(), list[int](), 0, 0.0
     give_up = start + 60 * args.minutes if args.minutes else None
+    coverage = Coverage()
     seeds = range(args.first, args.first + (args.seeds if give_up is None else 10**9))
     with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
         jobs = ((seed, options) for seed in seeds)
         for result in pool.imap_unordered(_run, jobs):
             done, cpu_s = done + 1, cpu_s + result.cpu_s
+            coverage.add(result.coverage or Coverage())
             if args.digests:
                 _print(f"{result.seed} {result.digest}")
             if result.problem:
@@ -102,6 +107,8 @@ def main() -> int:
             if is_over or (args.stop and failed):
                 pool.terminate()
                 break
+    if args.coverage:
+        _print("\n".join(coverage.describe()))
     seconds = time.monotonic() - start
     _print(
         f"{done} seeds in {seconds:.0f} s, {cpu_s / max(1, done):.2f} s CPU each; "

@@ -18,7 +18,9 @@ from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
 from tests.simulation.process import PROCESS, Process
-from tests.support.history.events import LogEntry
+from tests.simulation.store_invariants import find_violations, read_stores
+from tests.support.history.events import LogEntry, Lost
+from tests.support.history.violation import Violation
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.tcp_proxy import TcpProxy
@@ -27,6 +29,7 @@ USERS = 5
 GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
 PAIRS = ((0, 1), (2, 3), (4, 0))
 CHATS = len(GROUPS) + len(PAIRS)
+STORES_S = 90.0  # background work may first wait for the lease of a killed archive worker, 60 s
 
 
 class SimulatedStack:
@@ -74,6 +77,7 @@ class Play(FullSimulation):
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
+        self._store_violations: list[Violation] = []
 
     async def __aenter__(self) -> Play:
         await self.stack.add_users(self.users)
@@ -127,6 +131,29 @@ class Play(FullSimulation):
 
     async def _wait_until_persisted(self) -> None:
         await self._wait(self.cluster.is_idle, "everything is persisted")
+
+    async def quiesce(self) -> None:
+        """Wait until the system is idle, and check the stored data."""
+        await super().quiesce()
+        await self._check_stores()
+
+    async def _read_all(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
+        await super()._read_all(logs)
+        await self._wait_until_persisted()  # the read marks
+        await self._check_stores()
+
+    async def _check_stores(self) -> None:
+        """Record the violations in the stored data that background work does not remove."""
+        has_lost = bool(self.history.all_of(Lost))
+        give_up = self.now() + STORES_S
+        while found := find_violations(read_stores(self.cluster, has_lost=has_lost)):
+            if self.now() > give_up:
+                self._store_violations += found
+                break
+            await asyncio.sleep(0.5)
+
+    def _find_violations(self) -> list[Violation]:
+        return [*super()._find_violations(), *self._store_violations]
 
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         pass

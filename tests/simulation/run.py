@@ -26,6 +26,7 @@ from chatserver.dev.aws_limits.rules import AwsLimits
 from tests.chaos.simulation import Action
 from tests.simulation import environment, mutants
 from tests.simulation.cluster import Cluster, make_settings
+from tests.simulation.coverage import Coverage, Recorder
 from tests.simulation.faults import FAULTS, SimulatedFaults
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.play import Play
@@ -46,6 +47,7 @@ class Options(msgspec.Struct, frozen=True):
     is_whole_trace: bool = False
     lists_modules: bool = False  # return the names of the loaded modules instead of the trace
     mutant: str = ""
+    has_coverage: bool = False
     script: tuple[Action, ...] | None = None  # instead of the script of the seed
 
 
@@ -65,6 +67,7 @@ class Result(msgspec.Struct):
     counts: dict[str, int] = {}
     lines: list[str] = []
     script: list[Action] = []
+    coverage: Coverage | None = None
 
 
 def run_seed(seed: int, options: Options) -> Result:
@@ -85,6 +88,7 @@ def run_seed(seed: int, options: Options) -> Result:
     cluster = Cluster(loop, make_settings(**settings))
     if (limits := draw_limits(seed)) is not None:
         cluster.dynamodb.set_limits(limits)
+    coverage = Recorder(trace, cluster.redis.scripting) if options.has_coverage else None
     try:
         loop.run_until_complete(_run(cluster, seed, script, result))
     except BaseException as exc:
@@ -98,6 +102,7 @@ def run_seed(seed: int, options: Options) -> Result:
     result.virtual_s, result.ticks = loop.now - 1000, loop.ticks
     result.redis_calls = cluster.redis.calls
     result.dynamodb_requests = cluster.dynamodb.server.requests
+    result.coverage = None if coverage is None else coverage.get()
     result.cpu_s = cpu() - cpu_start
     return result
 
