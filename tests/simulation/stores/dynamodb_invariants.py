@@ -80,6 +80,7 @@ def find_wrong_states(stores: Stores) -> Iterator[str]:
             elif entry["kind"] in {"edit", "delete", "reaction"}:
                 yield f"{chat.name}#{seq} changes {entry.get('target')}, which is no message"
         for seq, state in expected.items():
+            state.is_deleted |= chat.entries[seq]["kind"] == "lost"
             yield from state.compare(f"{chat.name}#{seq}", chat.entries[seq])
 
 

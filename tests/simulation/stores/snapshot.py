@@ -53,6 +53,7 @@ class Chat:
         self.row: Row = {}
         self.members: dict[str, Row] = {}
         self.items: list[Row] = []  # by ts
+        self.markers: list[Row] = []  # of messages that Redis lost before they were stored
         self.segments: list[Row] = []  # by the newest seq
         self.records: list[Row] = []  # of objects that are in no segment
         self.archive: Row | None = None
@@ -71,7 +72,8 @@ class Chat:
     @functools.cached_property
     def entries(self) -> dict[int, Row]:
         """The entries of both tiers, by seq; those of the items count."""
-        return self.archived | {row["seq"]: row for row in self.items}
+        markers = {row["seq"]: row | {"sender_id": "-", "deleted": True} for row in self.markers}
+        return markers | self.archived | {row["seq"]: row for row in self.items}
 
     @functools.cached_property
     def head(self) -> dict[str, str]:
@@ -217,6 +219,8 @@ class Stores:
             name, _, shard = row["chatid"].partition("#")
             if not shard or shard.isdigit():
                 get(name).items.append(row)
+            elif shard == "gone":
+                get(name).markers.append(row)
         for chat in chats.values():
             chat.items.sort(key=lambda row: row["ts"])
         return chats
