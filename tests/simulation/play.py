@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.store_invariants import find_violations, read_stores
+from tests.simulation.story import describe_violation
 from tests.support.history.events import LogEntry, Lost
 from tests.support.history.violation import Violation
 from tests.support.rawchat import RawChat
@@ -77,6 +78,7 @@ class Play(FullSimulation):
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
+        self.faults: Collection[str] = ()  # the names of the actions that are faults
         self._store_violations: list[Violation] = []
 
     async def __aenter__(self) -> Play:
@@ -159,7 +161,8 @@ class Play(FullSimulation):
         pass
 
     def _failure(self, text: str) -> AssertionError:
-        return AssertionError(text)
+        story = describe_violation(text, self.history, self.cluster.loop.trace.lines, self.faults)
+        return AssertionError("\n".join([text, *story]))
 
 
 def _start_as(process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
