@@ -17,6 +17,7 @@ from tests.simulation.coverage import Coverage
 from tests.simulation.faults import FAULTS
 from tests.simulation.run import Options, Result, fork_seed, warm_up
 from tests.simulation.shrinker import shrink
+from tests.simulation.swarms import SWARMS
 
 HASH_SEED = "0"
 _print = functools.partial(print, flush=True)
@@ -31,6 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, help="run seeds for this time instead")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--only", default="", help="kinds of faults, with commas; default: all")
+    parser.add_argument("--swarm", default="", choices=sorted(SWARMS), help="make this common")
     parser.add_argument("--steps", type=int, default=170, help="user actions per seed")
     parser.add_argument("--faults", type=int, default=5, help="faults per seed")
     parser.add_argument("--mutant", default="", help="plant this fault in the product")
@@ -88,6 +90,7 @@ def main() -> int:
         faults=args.faults,
         is_whole_trace=args.whole,
         mutant=args.mutant,
+        swarm=args.swarm,
         has_coverage=args.coverage,
     )
     if args.script is not None:

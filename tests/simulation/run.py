@@ -31,6 +31,7 @@ from tests.simulation.faults import FAULTS, SimulatedFaults
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.play import Play
 from tests.simulation.script import write_script
+from tests.simulation.swarms import SWARMS, Swarm
 from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
@@ -47,6 +48,7 @@ class Options(msgspec.Struct, frozen=True):
     is_whole_trace: bool = False
     lists_modules: bool = False  # return the names of the loaded modules instead of the trace
     mutant: str = ""
+    swarm: str = ""
     has_coverage: bool = False
     script: tuple[Action, ...] | None = None  # instead of the script of the seed
 
@@ -75,10 +77,19 @@ def run_seed(seed: int, options: Options) -> Result:
     cpu, cpu_start = time.process_time, time.process_time()
     trace = Trace(is_whole=options.is_whole_trace)
     loop = SimulatedLoop(seed, trace)
+    swarm = SWARMS.get(options.swarm, Swarm())
     settings = draw_settings(seed)
+    for name, values in swarm.settings.items():
+        settings[name] = {**settings.get(name, {}), **values}
     script = list(
         options.script
-        or write_script(seed, kinds=options.kinds, steps=options.steps, faults=options.faults)
+        or write_script(
+            seed,
+            kinds=swarm.kinds or options.kinds,
+            steps=options.steps,
+            faults=options.faults,
+            weights=swarm.actions,
+        )
     )
     environment.install(loop, seed)
     if options.mutant:
@@ -143,9 +154,7 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
         "archive": archive,
         "redis": {
             "partitions": rng.choice((1, 2, 3)),
-            # A removed member who was offline while a large chat's log was trimmed cannot read the
-            # trimmed entries anywhere: the device gets `Skipped`, which the checkers do not allow.
-            "log_max": 1000,
+            "log_max": rng.choice((10, 80, 1000)),
             "inbox_max": inbox_max,
         },
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
