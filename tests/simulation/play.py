@@ -147,10 +147,11 @@ class Play(FullSimulation):
     async def _check_stores(self) -> None:
         """Record the violations in the stored data that background work does not remove."""
         has_lost = bool(self.history.all_of(Lost))
-        give_up = self.now() + STORES_S
+        give_up = self.now() + (0.0 if self._store_violations else STORES_S)
         while found := find_violations(read_stores(self.cluster, has_lost=has_lost)):
             if self.now() > give_up:
-                self._store_violations += found
+                known = set(self._store_violations)
+                self._store_violations += [each for each in found if each not in known]
                 break
             await asyncio.sleep(0.5)
 

@@ -27,7 +27,7 @@ from tests.support.history.events import (
 )
 
 LINES_MAX: Final = 40
-_RULE: Final = re.compile(r"^[A-Z][A-Z0-9_]*: ")
+_RULE: Final = re.compile(r"^(?!VOID)[A-Z][A-Z0-9_]*: ")
 _REF: Final = re.compile(r"\b(\w+)/([a-z]+-\d+)\b")
 _PLACE: Final = re.compile(r"\b([dg]-\w+)(?:#(\d+))?")
 _DEVICE: Final = re.compile(r"\b(u\d+)-(?:\d+|raw)\b")
@@ -93,11 +93,12 @@ def _name(entry: LogEntry) -> str:
 
 
 def find_subject(report: str) -> Subject | None:
-    """Return what the first violation of a report is about."""
-    line = next((line for line in report.splitlines() if _RULE.match(line)), None)
-    place = None if line is None else _PLACE.search(line)
-    if line is None or place is None:
+    """Return what the first violation of a report that names a chat is about."""
+    lines = (line for line in report.splitlines() if _RULE.match(line))
+    found = next(((line, place) for line in lines if (place := _PLACE.search(line))), None)
+    if found is None:
         return None
+    line, place = found
     ref, device = _REF.search(line), _DEVICE.search(line)
     user = device[1] if device else ref[1] if ref else ""
     return Subject(

@@ -159,6 +159,8 @@ def _compare(chat: Chat, seq: int, state: dict[str, object]) -> Iterator[str]:
 def find_wrong_members(stores: Stores) -> Iterator[str]:
     """A loaded chat has the members and the version of `directory`."""
     for chat in _iter_loaded(stores):
+        if chat.is_unused_direct:
+            continue
         listed = stores.hash_of("members", chat.name)
         stored = {user: f"{row['role']}:{row['joined']}" for user, row in chat.members.items()}
         if listed != stored:
@@ -237,8 +239,9 @@ def find_wrong_hidden(stores: Stores) -> Iterator[str]:
                 continue
             hidden = {int(seq) for seq in text.split(",") if seq}
             stored = chat.members[user].get("hidden", set())
-            if hidden != stored:
-                yield f"{name} hides {sorted(hidden)} from {user} in Redis, {sorted(stored)} stored"
+            for seq in sorted(hidden ^ stored):
+                where = "Redis" if seq in hidden else "DynamoDB"
+                yield f"{name}#{seq} is hidden from {user} in {where} only"
 
 
 def _iter_loaded(stores: Stores) -> Iterator[Chat]:

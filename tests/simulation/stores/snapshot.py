@@ -89,6 +89,11 @@ class Chat:
         """The newest stored seq."""
         return max(self.entries, default=0)
 
+    @property
+    def is_unused_direct(self) -> bool:
+        """Whether it is a direct chat without messages, which only one user has in the list."""
+        return self.row["kind"] == "direct" and not self.entries
+
     def name_object(self, segment: Row) -> str:
         """Return the name of a segment's object."""
         first, last = segment["first"], segment["last"]
