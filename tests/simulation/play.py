@@ -20,7 +20,7 @@ from tests.simulation.cluster import GATEWAY_PORT, Cluster
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.store_invariants import find_violations, read_stores
 from tests.simulation.story import describe_violation
-from tests.support.history.events import LogEntry, Lost
+from tests.support.history.events import LogEntry, Lost, MembershipPeriods, Trimmed
 from tests.support.history.violation import Violation
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
@@ -138,6 +138,17 @@ class Play(FullSimulation):
         """Wait until the system is idle, and check the stored data."""
         await super().quiesce()
         await self._check_stores()
+
+    async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
+        log = await super()._read_log(chat)
+        periods = MembershipPeriods(self.history.chats[chat], log)
+        sizes = (
+            sum(periods.is_member_after(user, entry.seq) for user in self.users) for entry in log
+        )
+        if max(sizes, default=0) > self.cluster.settings.chats.fanout_members_max:
+            upto = len(log) - self.cluster.settings.redis.log_max
+            self.history.events.append(Trimmed(chat, upto))
+        return log
 
     async def _read_all(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         await super()._read_all(logs)

@@ -154,7 +154,7 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
         "archive": archive,
         "redis": {
             "partitions": rng.choice((1, 2, 3)),
-            "log_max": rng.choice((10, 80, 1000)),
+            "log_max": max(inbox_max, rng.choice((10, 80, 1000))),
             "inbox_max": inbox_max,
         },
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
