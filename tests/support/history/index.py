@@ -191,3 +191,14 @@ class HistoryIndex:
             for key, asked in self.asked.items()
             if asked.kind == "hide" and key[:2] == (chat, user) and key in self.done
         }
+
+    def maybe_hidden_from(self, user: str, chat: str) -> set[int]:
+        """Return the seqs of messages that may be hidden: the ack is excused by a loss."""
+        return {
+            asked.target
+            for key, asked in self.asked.items()
+            if asked.kind == "hide"
+            and key[:2] == (chat, user)
+            and key not in self.done
+            and key not in self.refused
+        }

@@ -8,7 +8,8 @@ following is excused in a history with `Lost` events, for events before the devi
   this seq is stored; the entry must still exist once;
 * a device may have received an entry that no longer exists, and may receive its replacement;
 * a change of a lost message may be refused when it is retried, because its target is gone;
-* a message that a user deleted for themselves may be shown: another one may now have its position;
+* a message that a user deleted for themselves may be shown, and another one that now has its
+  position may be hidden: the request has only the position;
 * a retried operation may be refused if its user has left the chat since, or if it changes a message
   that was deleted since.
 

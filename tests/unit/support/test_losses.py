@@ -101,10 +101,17 @@ def test_lost_entry_that_is_sent_and_delivered_again_passes(history: History) ->
     assert not check(history), report(check(history))
 
 
-def test_lost_message_that_a_user_deleted_for_themselves_may_be_shown(history: History) -> None:
-    """Another message has its position now."""
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_lost_message_that_a_user_deleted_for_themselves_may_be_shown(
+    history: History, is_shown: bool
+) -> None:
+    """Another message has its position now, and may be hidden instead."""
     asked = Requested(1.3, "bob", "duo", "hide", "hide", target=2)
     history.events[0:0] = [asked, Responded(1.4, "bob", "duo", "hide", "")]
+    if not is_shown:
+        hidden = replace(NEW, body="", deleted=True)
+        at = index_of(history, Final, user="bob")
+        history.events[at] = Final("bob", "duo", (KEPT, hidden, MOVED))
 
     assert not check(history), report(check(history))
 
