@@ -158,6 +158,7 @@ class SdkDevice:
                 add(Watermark(now, *names, chat, upto))
             case events.Skipped(chat, after, upto):
                 add(Skipped(now, *names, chat, after, upto))
+                self._catch_up(chat)
             case events.Restarted(is_new_epoch, chats):
                 add(Restarted(now, *names, is_new_epoch))
                 for chat in chats:

@@ -262,6 +262,12 @@ class Cluster:
         """Return the items of a chat in all its shards, in order."""
         shards = (f"{chat}#{number}" for number in range(self.settings.warm.shards_max))
         items = [item for name in (chat, *shards) for item in self.read_partition("messages", name)]
+        # Tombstones of messages that Redis lost before they were stored.
+        stored = {item["seq"]["N"] for item in items}
+        for marker in self.read_partition("messages", f"{chat}#gone"):
+            if marker["seq"]["N"] not in stored:
+                fields = {"sender_id": marker["author"], "deleted": {"BOOL": True}}
+                items.append({**marker, **fields})
         return sorted(items, key=lambda item: int(item["ts"]["N"]))
 
     def find_unstored(self, chat: str, upto: int) -> list[int]:

@@ -64,6 +64,7 @@ class SimulatedFaults(Actions):
         super().__init__(play)
         self.counts: Counter[str] = Counter()
         self._play = play
+        play.faults = FAULTS
         self._cluster = play.cluster
         self._broken: set[str] = set()
 

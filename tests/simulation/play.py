@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +18,16 @@ from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
 from tests.simulation.process import PROCESS, Process
-from tests.support.history.events import Event, LogEntry, Watermark
+from tests.simulation.store_invariants import find_violations, read_stores
+from tests.simulation.story import describe_violation
+from tests.support.history.events import (
+    Event,
+    LogEntry,
+    Lost,
+    MembershipPeriods,
+    Trimmed,
+    Watermark,
+)
 from tests.support.history.violation import Violation
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
@@ -28,6 +37,7 @@ USERS = 5
 GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
 PAIRS = ((0, 1), (2, 3), (4, 0))
 CHATS = len(GROUPS) + len(PAIRS)
+STORES_S = 90.0  # background work may first wait for the lease of a killed archive worker, 60 s
 
 
 class SimulatedStack:
@@ -75,7 +85,8 @@ class Play(FullSimulation):
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
-        self._early: list[Violation] = []
+        self.faults: Collection[str] = ()  # the names of the actions that are faults
+        self._store_violations: list[Violation] = []
         self._stored: dict[str, int] = {}  # newest seq of each chat that was found to be stored
 
     def record(self, event: Event) -> None:
@@ -84,7 +95,8 @@ class Play(FullSimulation):
         if isinstance(event, Watermark) and event.upto > self._stored.get(event.chat, 0):
             missing = self.cluster.find_unstored(event.chat, event.upto)
             if missing:
-                self._early.append(Violation("P1", f"{event}, but {missing} are not stored"))
+                text = f"{event}, but {missing} are not stored"
+                self._store_violations.append(Violation("P1", text))
             self._stored[event.chat] = event.upto
 
     async def __aenter__(self) -> Play:
@@ -140,14 +152,47 @@ class Play(FullSimulation):
     async def _wait_until_persisted(self) -> None:
         await self._wait(self.cluster.is_idle, "everything is persisted")
 
+    async def quiesce(self) -> None:
+        """Wait until the system is idle, and check the stored data."""
+        await super().quiesce()
+        await self._check_stores()
+
+    async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
+        log = await super()._read_log(chat)
+        periods = MembershipPeriods(self.history.chats[chat], log)
+        sizes = (
+            sum(periods.is_member_after(user, entry.seq) for user in self.users) for entry in log
+        )
+        if max(sizes, default=0) > self.cluster.settings.chats.fanout_members_max:
+            upto = len(log) - self.cluster.settings.redis.log_max
+            self.history.events.append(Trimmed(chat, upto))
+        return log
+
+    async def _read_all(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
+        await super()._read_all(logs)
+        await self._wait_until_persisted()  # the read marks
+        await self._check_stores()
+
+    async def _check_stores(self) -> None:
+        """Record the violations in the stored data that background work does not remove."""
+        has_lost = bool(self.history.all_of(Lost))
+        give_up = self.now() + (0.0 if self._store_violations else STORES_S)
+        while found := find_violations(read_stores(self.cluster, has_lost=has_lost)):
+            if self.now() > give_up:
+                known = set(self._store_violations)
+                self._store_violations += [each for each in found if each not in known]
+                break
+            await asyncio.sleep(0.5)
+
+    def _find_violations(self) -> list[Violation]:
+        return [*super()._find_violations(), *self._store_violations]
+
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         pass
 
-    def _find_violations(self) -> list[Violation]:
-        return [*self._early, *super()._find_violations()]
-
     def _failure(self, text: str) -> AssertionError:
-        return AssertionError(text)
+        story = describe_violation(text, self.history, self.cluster.loop.trace.lines, self.faults)
+        return AssertionError("\n".join([text, *story]))
 
 
 def _start_as(process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

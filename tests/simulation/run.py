@@ -26,10 +26,12 @@ from chatserver.dev.aws_limits.rules import AwsLimits
 from tests.chaos.simulation import Action
 from tests.simulation import environment, mutants
 from tests.simulation.cluster import Cluster, make_settings
+from tests.simulation.coverage import Coverage, Recorder
 from tests.simulation.faults import FAULTS, SimulatedFaults
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.play import Play
 from tests.simulation.script import FAULTS_PER_SCRIPT, STEPS, draw_size, write_script
+from tests.simulation.swarms import SWARMS, Swarm
 from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
@@ -47,6 +49,8 @@ class Options(msgspec.Struct, frozen=True):
     is_whole_trace: bool = False
     lists_modules: bool = False  # return the names of the loaded modules instead of the trace
     mutant: str = ""
+    swarm: str = ""
+    has_coverage: bool = False
     script: tuple[Action, ...] | None = None  # instead of the script of the seed
 
 
@@ -66,6 +70,7 @@ class Result(msgspec.Struct):
     counts: dict[str, int] = {}
     lines: list[str] = []
     script: list[Action] = []
+    coverage: Coverage | None = None
 
 
 def run_seed(seed: int, options: Options) -> Result:
@@ -73,10 +78,20 @@ def run_seed(seed: int, options: Options) -> Result:
     cpu, cpu_start = time.process_time, time.process_time()
     trace = Trace(is_whole=options.is_whole_trace)
     loop = SimulatedLoop(seed, trace)
+    swarm = SWARMS.get(options.swarm, Swarm())
     settings = draw_settings(seed)
+    for name, values in swarm.settings.items():
+        settings[name] = {**settings.get(name, {}), **values}
     steps, faults = draw_size(seed) if options.is_mixed else (options.steps, options.faults)
     script = list(
-        options.script or write_script(seed, kinds=options.kinds, steps=steps, faults=faults)
+        options.script
+        or write_script(
+            seed,
+            kinds=swarm.kinds or options.kinds,
+            steps=steps,
+            faults=faults,
+            weights=swarm.actions,
+        )
     )
     environment.install(loop, seed)
     if options.mutant:
@@ -86,6 +101,7 @@ def run_seed(seed: int, options: Options) -> Result:
     cluster = Cluster(loop, make_settings(**settings))
     if (limits := draw_limits(seed)) is not None:
         cluster.dynamodb.set_limits(limits)
+    coverage = Recorder(trace, cluster.redis.scripting) if options.has_coverage else None
     try:
         loop.run_until_complete(_run(cluster, seed, script, result))
     except BaseException as exc:
@@ -99,6 +115,7 @@ def run_seed(seed: int, options: Options) -> Result:
     result.virtual_s, result.ticks = loop.now - 1000, loop.ticks
     result.redis_calls = cluster.redis.calls
     result.dynamodb_requests = cluster.dynamodb.server.requests
+    result.coverage = None if coverage is None else coverage.get()
     result.cpu_s = cpu() - cpu_start
     return result
 
@@ -139,9 +156,7 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
         "archive": archive,
         "redis": {
             "partitions": rng.choice((1, 2, 3)),
-            # A removed member who was offline while a large chat's log was trimmed cannot read the
-            # trimmed entries anywhere: the device gets `Skipped`, which the checkers do not allow.
-            "log_max": 1000,
+            "log_max": max(inbox_max, rng.choice((10, 80, 1000))),
             "inbox_max": inbox_max,
         },
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},

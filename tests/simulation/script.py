@@ -8,7 +8,7 @@ shows that it works.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tests.chaos.script import USER_ACTIONS
 from tests.chaos.simulation import Action
@@ -25,10 +25,18 @@ _LEFT_OUT = {"resize"}
 
 
 def write_script(
-    seed: int, *, kinds: Collection[str], steps: int = STEPS, faults: int = FAULTS_PER_SCRIPT
+    seed: int,
+    *,
+    kinds: Collection[str],
+    steps: int = STEPS,
+    faults: int = FAULTS_PER_SCRIPT,
+    weights: Mapping[str, int] | None = None,
 ) -> list[Action]:
-    """Return the script of a seed, with faults of these kinds only."""
-    return _Writer(seed, sorted(kinds)).write(steps, faults)
+    """Return the script of a seed, with faults of these kinds only.
+
+    With `weights`, the other user actions are rare.
+    """
+    return _Writer(seed, sorted(kinds), weights or {}).write(steps, faults)
 
 
 def draw_size(seed: int) -> tuple[int, int]:
@@ -37,13 +45,16 @@ def draw_size(seed: int) -> tuple[int, int]:
 
 
 class _Writer:
-    def __init__(self, seed: int, kinds: list[str]) -> None:
+    def __init__(self, seed: int, kinds: list[str], weights: Mapping[str, int]) -> None:
         self._rng = random.Random(f"script {seed}")
         self._kinds = self._rng.sample(kinds, max(1, round(len(kinds) * KINDS_OF_SEED)))
         names = [name for name in USER_ACTIONS if name not in _LEFT_OUT]
         # A swarm: each seed leaves out some kinds of actions.
         self._names = ["send", *(name for name in names if self._rng.random() < 0.7)]
-        self._weights = [USER_ACTIONS[name] for name in self._names]
+        self._weights: list[float] = [USER_ACTIONS[name] for name in self._names]
+        if weights:
+            self._names = names
+            self._weights = [weights.get(name, 1) for name in names]
         self._script: list[Action] = []
         self._members = [list(users) for users in GROUPS] + [list(pair) for pair in PAIRS]
 

@@ -17,6 +17,7 @@ from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.domain.archive_segments import ArchiveSegment, ArchiveTop
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, new_id
+from chatserver.errors import Conflict
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.service.history.cold_log import apply_late_changes
@@ -114,7 +115,12 @@ class SegmentRewriter:
         speakers = {entry.sender for entry in entries if has_text(entry)}
         await self._manifests.record_trails(speakers, segment.chat, segment.first)
         failpoint("archive.before_commit")
-        await self._manifests.commit(segment, replaced, top)
+        try:
+            await self._manifests.commit(segment, replaced, top)
+        except Conflict:
+            # A concurrent call may have deleted the orphan and its object before `put` wrote it.
+            await self._manifests.add_dead_orphan(segment)
+            raise
         failpoint("archive.after_commit")
         metrics.SEGMENTS.labels(operation).inc()
         metrics.SEGMENT_BYTES.inc(segment.stored_bytes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, GatewayId
@@ -28,13 +28,19 @@ from chatserver.warm.messages.messages import PersistItem
 class EntryWrite(NamedTuple):
     """An entry to write, and the gateway that received it.
 
-    If the entry cannot be decoded, `why` is the reason and `item` is a tombstone.
+    If the entry cannot be decoded, `why` is the reason and `item` is a tombstone. With
+    `may_be_stored`, Redis may have lost the checkpoint of this entry.
     """
 
     gateway: GatewayId
     committed: CommittedMessage
     item: PersistItem
     why: str = ""
+    may_be_stored: bool = False
+
+    @property
+    def key(self) -> MessageKey:
+        return MessageKey(self.item.message.chat, self.item.message.ts)
 
     @property
     def chat(self) -> ChatId:
@@ -58,6 +64,28 @@ class BatchEffects:
         MessageKey, int
     ]  # edit whose text was removed → seq of the entry that replaced it
     lost: list[tuple[int, list[Attachment]]]  # deleted messages in the batch: seq and files
+
+
+def coalesce_unstored(
+    writes: Sequence[EntryWrite], stored: Set[MessageKey], batch_size: int
+) -> BatchEffects:
+    """Coalesce as `coalesce` does, but write none of the entries in `stored` again.
+
+    Changes among them are applied again: the process may have died before it applied them.
+    """
+    if not stored:
+        return coalesce(writes, batch_size)
+    fresh = [
+        w for w in writes if w.key not in stored or w.item.message.kind in MESSAGE_CHANGE_KINDS
+    ]
+    coalesced = coalesce(fresh, batch_size)
+    # A stored edit that a later one replaces is written again, as a tombstone.
+    unstored = [
+        write
+        for before, write in zip(fresh, coalesced.writes, strict=True)
+        if before.key not in stored or write.item != before.item
+    ]
+    return dataclasses.replace(coalesced, writes=unstored)
 
 
 def coalesce(writes: Sequence[EntryWrite], batch_size: int) -> BatchEffects:

@@ -30,6 +30,7 @@ from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.chats.persist_backlog import Backlog, CommittedMessage
 from chatserver.hot.worker_leases import Lease
+from chatserver.protocol.frames import Message
 from chatserver.service.messaging.direct_chats import list_for_users
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
@@ -40,8 +41,9 @@ from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_changes import (
     BatchEffects,
     EntryWrite,
+    MessageKey,
     build_replacement_tombstone,
-    coalesce,
+    coalesce_unstored,
 )
 
 log = structlog.get_logger()
@@ -99,7 +101,8 @@ class Writer:
         """
         writes = [write for piece in pieces for write in piece.writes]
         await self._write_one("copies", lambda: self._copy_held(writes))
-        coalesced = coalesce(writes, WRITE_MAX)
+        stored = await self._find_stored(writes)
+        coalesced = coalesce_unstored(writes, stored, WRITE_MAX)
         dead_lettered = {(piece.chat, ts) for piece in pieces for ts in piece.dead_lettered}
         by_chat = {piece.chat: piece for piece in pieces}
         try:
@@ -109,12 +112,32 @@ class Writer:
                 written = group.create_task(
                     self._store_entries(coalesced.writes, dead_lettered, by_chat)
                 )
-                self._write_references(group, coalesced)
+                self._write_references(group, writes, coalesced)
                 self._write_marks(group, pieces)
             await self._write_changes(coalesced)
         except* ChatError as failures:
             raise failures.exceptions[0] from None
-        return written.result()
+        if not stored:
+            return written.result()
+        known = {write.key for write in written.result()}
+        kept = [write for write in writes if write.key in stored and write.key not in known]
+        return sorted([*kept, *written.result()], key=lambda write: write.committed.seq)
+
+    async def _find_stored(self, writes: Sequence[EntryWrite]) -> set[MessageKey]:
+        """Return the keys of the entries that are stored although the checkpoint is before them.
+
+        Redis may have lost the checkpoint together with changes of these entries. Written again,
+        they would lose these changes: a deleted text would return.
+        """
+        unsure = {write.key: write for write in writes if write.may_be_stored}
+        found: dict[tuple[str, int], Message] = {}
+
+        async def read() -> None:
+            found.update(await self._container.message_indexes.get_many(list(unsure)))
+
+        if unsure:
+            await self._write_with_retries(read)
+        return {key for key, w in unsure.items() if _has_mid(found.get(key), w.item.message.mid)}
 
     async def _copy_held(self, writes: Sequence[EntryWrite]) -> None:
         """Copy the batch's messages in chats under a legal hold.
@@ -177,9 +200,12 @@ class Writer:
         if not is_listed:
             await self._container.directory.add_to_chat_list(chat, user)
 
-    def _write_references(self, group: asyncio.TaskGroup, coalesced: BatchEffects) -> None:
+    def _write_references(
+        self, group: asyncio.TaskGroup, writes: Sequence[EntryWrite], coalesced: BatchEffects
+    ) -> None:
         """Record which files the batch references, and release the files of deleted messages."""
-        for write in coalesced.writes:
+        current = {write.key: write for write in [*writes, *coalesced.writes]}
+        for write in current.values():
             if write.item.message.attachments:
                 keep = functools.partial(self._container.record_files, write.item.message)
                 group.create_task(self._write_one("files", keep))
@@ -306,6 +332,10 @@ class Writer:
             return
         if not await self._lease.claim() or self._lease.left_s() <= self._timeout_s:
             raise PersistLeaseLost("the lease could expire before the write ends")
+
+
+def _has_mid(message: Message | None, mid: str) -> bool:
+    return message is not None and message.mid == mid
 
 
 async def dead_letter(backlog: Backlog, raw: CommittedMessage, reason: str) -> None:

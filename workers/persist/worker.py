@@ -14,7 +14,8 @@ be stored already, and `progress` contains the last stored seq of each chat.
 Crash recovery: a new worker reads up to `ahead` before it writes. It publishes the entries in
 `progress` again, without writing them, and writes the rest in chunks that contain the last chunks
 of its predecessor. So text that has been changed or deleted by then is never stored again in its
-old form.
+old form. After a loss of data in Redis, the checkpoint and the progress may be too low: then the
+worker reads which entries are stored.
 
 An entry is published (`stored` in the chat's hash, notifications to gateways and webhooks) before
 the progress or the checkpoint covers it.
@@ -36,7 +37,7 @@ import msgspec
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId, GatewayId, Seq
+from chatserver.domain.ids import ChatId, GatewayId, Seq, epoch_start_ms
 from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.bus.stream_waiter import StreamWaiter
@@ -53,6 +54,7 @@ from chatserver.hot.chats.persist_backlog import (
 )
 from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.protocol import codec, frames
+from chatserver.service.messaging.message_change_recovery import CLOCKS_APART_S_MAX
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
@@ -108,6 +110,7 @@ class PersistWorker:
         self._moved = asyncio.Event()
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self._loading = asyncio.Lock()
+        self._unsure_upto = (0, 0)  # entries up to this one may be stored: Redis may have lost data
         key = container.hot.keys.backlog(partition)
         self._new_entries = StreamWaiter(container.hot, key)
 
@@ -172,6 +175,10 @@ class PersistWorker:
         """Read and queue backlog entries until the lease is lost."""
         epoch = self._container.hot.get_epoch(self._partition)
         position = await self._backlog.get_checkpoint()
+        self._unsure_upto = min(
+            parse_entry_id(await self._backlog.get_newest()),
+            (epoch_start_ms(epoch) + CLOCKS_APART_S_MAX * 1000, 0),
+        )
         ahead = await self._backlog.get_persisting_id()
         queues.is_held = parse_entry_id(position) < parse_entry_id(ahead)
         progress = await self._backlog.get_progress() if queues.is_held else {}
@@ -215,7 +222,7 @@ class PersistWorker:
             raise PersistLeaseLost("another worker holds the lease")
         self._open.append(batch)
         self._open_count += count
-        pieces, unreadable = sort_entries(entries)
+        pieces, unreadable = sort_entries(entries, self._unsure_upto)
         for raw in unreadable:
             log.error("persist.gap_left", seq=raw.seq, ts=raw.ts, reason=CHAT_UNREADABLE)
             await dead_letter(self._backlog, raw, CHAT_UNREADABLE)
@@ -285,7 +292,7 @@ class PersistWorker:
     async def _read_again(self, batch: Batch, chat: ChatId) -> list[EntryWrite]:
         """Read a batch again; return the entries of `chat`, and cache the other chats' entries."""
         entries = await self._backlog.list_between(batch.first, batch.last)
-        writes = {piece.chat: piece.writes for piece in sort_entries(entries)[0]}
+        writes = {piece.chat: piece.writes for piece in sort_entries(entries, self._unsure_upto)[0]}
         if chat not in writes:
             raise PersistLeaseLost("the entries that this worker read are no longer in the backlog")
         chat_work = writes.pop(chat)
@@ -441,18 +448,26 @@ def find_tops(writes: Sequence[EntryWrite]) -> dict[ChatId, Seq]:
     return {write.chat: write.committed.seq for write in writes}
 
 
-def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:
-    """Return `(pieces, unreadable)`: one piece per chat, and entries without a readable chat."""
+def sort_entries(
+    entries: Sequence[BacklogEntry], unsure_upto: tuple[int, int] = (0, 0)
+) -> tuple[list[Piece], list[CommittedMessage]]:
+    """Return `(pieces, unreadable)`: one piece per chat, and entries without a readable chat.
+
+    Writes of backlog entries up to `unsure_upto` are marked as `may_be_stored`.
+    """
     pieces: dict[str, Piece] = {}
     unreadable: list[CommittedMessage] = []
     for entry in entries:
         match entry:
             case CommitEntry():
+                is_unsure = parse_entry_id(entry.id) <= unsure_upto
                 for raw in entry.messages:
                     write = _decode(entry.gateway, raw)
                     if write is None:
                         unreadable.append(raw)
                         continue
+                    if is_unsure:
+                        write = write._replace(may_be_stored=True)
                     piece = pieces.get(write.item.message.chat)
                     if piece is None:
                         piece = pieces[write.chat] = Piece(write.chat)

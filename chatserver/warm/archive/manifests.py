@@ -160,8 +160,12 @@ class Manifests:
     # Writes.
 
     async def add_orphan(self, segment: ArchiveSegment) -> None:
-        """Record a segment's object as an orphan. Call this before writing the object."""
-        await self._table.put(ORPHAN.encode(segment))
+        """Record a segment's object as an orphan. Call this before writing the object.
+
+        A retry does not revive an orphan that has been marked as dead meanwhile.
+        """
+        is_new = Attr(DirectoryField.PK).is_absent
+        await try_write(self._table.put(ORPHAN.encode(segment), if_=is_new))
 
     async def commit(
         self, segment: ArchiveSegment, replaced: ArchiveSegment | None, top: ArchiveTop
@@ -218,9 +222,33 @@ class Manifests:
         return self._table.put_action(key, last, if_=is_unchanged)
 
     async def mark_dead(self, segment: ArchiveSegment) -> bool:
-        """Allow the deletion of an orphan's object; return False if it was committed or deleted."""
+        """Allow the deletion of an orphan's object; return False if it was committed or deleted.
+
+        If a response is lost, `add_orphan` is sent again. Meanwhile, another process may have
+        committed the segment, so its object is recorded as an orphan although it is needed. Such a
+        record is deleted.
+        """
         key, exists = _orphan_key(segment), Attr(DirectoryField.PK).exists
-        return await try_write(self._table.update(key, {Field.IS_DEAD: True}, if_=exists))
+        update = self._table.update_action(key, {Field.IS_DEAD: True}, if_=exists)
+        if await try_write(self._client.transact([update, self._check_uncommitted(segment)])):
+            return True
+        if segment in await self.list_covering(segment.chat, segment.first, segment.first):
+            is_alive = Attr(Field.IS_DEAD).is_absent
+            await try_write(self._table.delete(key, if_=is_alive))
+        return False
+
+    def _check_uncommitted(self, segment: ArchiveSegment) -> Action:
+        key, tag = SEGMENT.key(chat=segment.chat, last=segment.last), Attr(Field.TAG)
+        return self._table.check_action(key, if_=tag.is_absent | (tag != segment.tag))
+
+    async def add_dead_orphan(self, segment: ArchiveSegment) -> None:
+        """Record an object as an orphan that may be deleted, unless its segment is committed.
+
+        A dead orphan cannot be committed any more. Call this after a conflict: the record of
+        `add_orphan` may have been deleted while the object was written.
+        """
+        dead = self._table.put_action(ORPHAN.encode(segment), {Field.IS_DEAD: True})
+        await try_write(self._client.transact([dead, self._check_uncommitted(segment)]))
 
     async def delete_orphan(self, segment: ArchiveSegment) -> None:
         """Delete an orphan whose object has been deleted. Idempotent."""

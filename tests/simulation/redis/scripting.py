@@ -122,6 +122,15 @@ setmetatable(_G, {
 })
 return run, function(source) return loadstring(source, 'user_script') end
 """
+# Records the lines of scripts; used for coverage only, because it makes them slow.
+_LINE_HOOK = b"""
+local getinfo, sethook = debug.getinfo, debug.sethook
+return function(lines)
+  sethook(function(_, line)
+    if not lines[line] and getinfo(2, 'S').source == 'user_script' then lines[line] = true end
+  end, 'l')
+end
+"""
 
 
 class Scripting:
@@ -134,9 +143,20 @@ class Scripting:
         self.info: Callable[[list[bytes]], bytes] = lambda _: b""
         self._compiled: dict[bytes, Any] = {}
         self._may_grow = True
+        self._ran: dict[bytes, bytes] = {}  # name of a script → source; only for coverage
+        self._reached: dict[bytes, Any] = {}  # name of a script → Lua table with its lines
+        self._record_lines: Callable[[Any], None] | None = None
         self._lua = lupa.LuaRuntime(encoding=None, unpack_returned_tuples=True)
         functions = (self._call, _pack, _unpack, self._encode_json, self._decode_json)
         self._run, self._load = self._lua.execute(_PRELUDE, *functions)
+
+    def record_lines(self) -> None:
+        """Record which lines of the scripts run."""
+        self._record_lines = self._lua.execute(_LINE_HOOK)
+
+    def list_lines(self) -> list[tuple[bytes, set[int]]]:
+        """Return the source of each script that ran, and the lines that ran."""
+        return [(self._ran[name], set(lines)) for name, lines in self._reached.items()]
 
     def load(self, source: bytes) -> bytes:
         """Add a script and return its name."""
@@ -169,6 +189,9 @@ class Scripting:
             if isinstance(compiled, tuple):
                 raise RedisError("ERR Error compiling script: " + compiled[1].decode())
             self._compiled[name] = compiled
+        if self._record_lines is not None:
+            self._ran[name] = source
+            self._record_lines(self._reached.setdefault(name, self._lua.table()))
         return bytes(self._run(self._compiled[name], keys, *words))
 
     def _call(self, name: bytes, *args: Any) -> tuple[Any, ...]:

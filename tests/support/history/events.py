@@ -262,6 +262,13 @@ class Stored(msgspec.Struct, frozen=True, tag="stored"):
     entries: tuple[LogEntry, ...]
 
 
+class Trimmed(msgspec.Struct, frozen=True, tag="trimmed"):
+    """Redis no longer has the entries up to `upto` of a large chat, only DynamoDB."""
+
+    chat: str
+    upto: int
+
+
 Event = (
     Requested
     | Responded
@@ -284,6 +291,7 @@ Event = (
     | Kept
     | Line
     | Stored
+    | Trimmed
 )
 
 

@@ -21,6 +21,7 @@ from tests.support.history.events import (
     Skipped,
     Started,
     Stored,
+    Trimmed,
 )
 
 Key = tuple[str, str, str]  # the chat, the user and the ref of a request
@@ -70,6 +71,7 @@ class HistoryIndex:
         self.delivered: dict[tuple[str, str, str], list[Delivered | Skipped]] = defaultdict(list)
         self.restarted: set[str] = set()  # devices
         self.starts: dict[str, list[Started]] = defaultdict(list)  # by device
+        self.trimmed: dict[str, int] = {}  # large chat → newest seq that Redis no longer has
         for event in history.events:
             match event:
                 case Requested(chat=chat, user=user, ref=ref):
@@ -88,6 +90,8 @@ class HistoryIndex:
                 case Stored():
                     self.stored.add(event.chat)
                     self._set_log(event.chat, event.entries)
+                case Trimmed():
+                    self.trimmed[event.chat] = event.upto
                 case _:
                     pass
         self.sightings = list(self._list_sightings())
@@ -133,6 +137,15 @@ class HistoryIndex:
         self.logs[chat] = log
         self.periods[chat] = MembershipPeriods(self.history.chats.get(chat, ()), log)
 
+    def may_miss(self, user: str, chat: str, seq: int) -> bool:
+        """Return whether a device may miss an entry of a large chat.
+
+        A device that was offline reads what it missed from the chat's log in Redis, if the log has
+        all of it, otherwise from history, which a former member cannot read
+        (`docs/guarantees.md`, P4). It may have missed more than the period of this entry.
+        """
+        return self.trimmed.get(chat, 0) > 0 and self.of(chat).has_ended(user, seq)
+
     def of(self, chat: str) -> MembershipPeriods:
         """Return the membership periods of a chat; empty for an unknown one."""
         return self.periods.get(chat) or MembershipPeriods((), ())
@@ -177,4 +190,15 @@ class HistoryIndex:
             asked.target
             for key, asked in self.asked.items()
             if asked.kind == "hide" and key[:2] == (chat, user) and key in self.done
+        }
+
+    def maybe_hidden_from(self, user: str, chat: str) -> set[int]:
+        """Return the seqs of messages that may be hidden: the ack is excused by a loss."""
+        return {
+            asked.target
+            for key, asked in self.asked.items()
+            if asked.kind == "hide"
+            and key[:2] == (chat, user)
+            and key not in self.done
+            and key not in self.refused
         }

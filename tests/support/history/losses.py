@@ -8,6 +8,8 @@ following is excused in a history with `Lost` events, for events before the devi
   this seq is stored; the entry must still exist once;
 * a device may have received an entry that no longer exists, and may receive its replacement;
 * a change of a lost message may be refused when it is retried, because its target is gone;
+* a message that a user deleted for themselves may be shown, and another one that now has its
+  position may be hidden: the request has only the position;
 * a retried operation may be refused if its user has left the chat since, or if it changes a message
   that was deleted since.
 
@@ -139,6 +141,8 @@ class _LossFilter:
     def apply(self, event: Event) -> Event | None:
         """Return the event, corrected if necessary, or None if a loss excuses it."""
         match event:
+            case Responded(code="") if self._has_hidden_lost(event):
+                return None
             case Responded(code="") if event.seq and self._is_moved(event):
                 return self._apply_to_answer(event)
             case Delivered() if event.t < self._end_of(event.device):
@@ -153,6 +157,13 @@ class _LossFilter:
                 return None
             case _:
                 return event
+
+    def _has_hidden_lost(self, answer: Responded) -> bool:
+        """Return whether a user deleted a lost message for themselves, before the reset."""
+        asked = self._asked.get((answer.chat, answer.user, answer.ref))
+        if asked is None or asked.kind != "hide" or asked.t >= self._user_ends[answer.user]:
+            return False
+        return (asked.chat, asked.target) in self._lost_places
 
     def _apply_to_answer(self, answer: Responded) -> Responded | None:
         end = next((t for t in self._ends.get(answer.device, ()) if t > answer.t), None)

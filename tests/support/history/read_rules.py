@@ -100,12 +100,16 @@ def find_wrong_content(index: HistoryIndex) -> Iterator[Violation]:
                 hidden = index.hidden_from(event.user, event.chat)
             case _:
                 continue
+        user = "" if isinstance(event, Stored) else event.user
+        maybe_hidden = index.maybe_hidden_from(user, event.chat)
         for shown in event.entries:
             message = wanted.get(event.chat, {}).get(shown.seq)
             if message is None or shown.seq < since:
                 continue
             if shown.seq in hidden:
                 message = ExpectedMessage("", deleted=True)
+            if shown.deleted and shown.seq in maybe_hidden:
+                continue
             if not message.matches(shown):
                 yield Violation(
                     "P10", f"{where}: {name_of(event.chat, shown)} is {shown}, not {message}"
@@ -156,7 +160,7 @@ def find_wrong_counts(index: HistoryIndex) -> Iterator[Violation]:
         if not isinstance(event, Unread) or event.chat not in index.logs:
             continue
         since = index.of(event.chat).open_since(event.user)
-        if since is None:
+        if since is None or index.maybe_hidden_from(event.user, event.chat):
             continue
         hidden = index.hidden_from(event.user, event.chat)
         wanted = sum(

@@ -101,6 +101,38 @@ def test_lost_entry_that_is_sent_and_delivered_again_passes(history: History) ->
     assert not check(history), report(check(history))
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_lost_message_that_a_user_deleted_for_themselves_may_be_shown(
+    history: History, is_shown: bool
+) -> None:
+    """Another message has its position now, and may be hidden instead."""
+    asked = Requested(1.3, "bob", "duo", "hide", "hide", target=2)
+    history.events[0:0] = [asked, Responded(1.4, "bob", "duo", "hide", "")]
+    if not is_shown:
+        hidden = replace(NEW, body="", deleted=True)
+        at = index_of(history, Final, user="bob")
+        history.events[at] = Final("bob", "duo", (KEPT, hidden, MOVED))
+
+    assert not check(history), report(check(history))
+
+
+def test_tombstone_of_a_lost_message_needs_a_loss(history: History) -> None:
+    """DynamoDB has a tombstone in the position of a message that was not stored."""
+    gap = LogEntry(4, 1_004, "lost-4", "-", "lost-4", "lost", deleted=True)
+    log = (*LOG, gap)
+    at = index_of(history, Stored)
+    history.events[at] = Stored("duo", log)
+    for user in DEVICES:
+        at = index_of(history, Final, user=user)
+        history.events[at] = Final(user, "duo", log)
+        at = index_of(history, Line, user=user)
+        history.events[at] = replace(history.events[at], top=4)
+
+    assert not check(history), report(check(history))
+    del history.events[index_of(history, Lost)]
+    assert "P2: lost -/lost-4 at duo#4 was never requested" in report(check(history))
+
+
 def test_lost_change_of_a_lost_message_may_be_missing(history: History) -> None:
     """The change of a lost message may be refused when it is sent again."""
     asked = Requested(1.1, "alice", "duo", "edit", "edit", "better", target=2)

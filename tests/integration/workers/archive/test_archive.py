@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from chatserver.cold.segment_objects import SegmentObjects
+from chatserver.domain.archive_segments import ArchiveSegment
 from chatserver.errors import Conflict, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
@@ -239,6 +241,44 @@ async def test_concurrent_workers_archive_each_message_once(world: World) -> Non
     segments = await world.container.manifests.list_covering(world.chat, 1, 1000)
     assert [(each.first, each.last) for each in segments] == [(1, 40), (41, 80), (81, 100)]
     assert sorted(await world.objects()) == sorted(each.key for each in segments)
+    await assert_history(world, sent)
+
+
+async def test_object_of_committed_segment_is_kept_if_it_is_recorded_as_orphan_again(
+    world: World,
+) -> None:
+    """A lost response repeats the record, after another worker has committed the segment."""
+    sent = world.texts(40)
+    await world.put(*sent)
+    await world.archive_old()
+    (segment,) = await world.segments()
+    await world.container.manifests.add_orphan(segment)
+
+    await world.merge_changes()
+
+    assert await world.container.manifests.list_orphans(world.chat) == []
+    await world.assert_only_segments()
+    await assert_history(world, sent)
+
+
+async def test_object_written_after_its_orphan_was_deleted_is_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker deletes the orphan between its record and the write of the object."""
+    sent = world.texts(40)
+    await world.put(*sent)
+    put = SegmentObjects.put
+
+    async def put_late(self: SegmentObjects, segment: ArchiveSegment, data: bytes) -> None:
+        await world.merge_changes()
+        await put(self, segment, data)
+
+    with monkeypatch.context() as patch, pytest.raises(Conflict):
+        patch.setattr(SegmentObjects, "put", put_late)
+        await world.archive_old()
+    await world.archive_old()
+
+    await world.assert_only_segments()
     await assert_history(world, sent)
 
 

@@ -186,6 +186,24 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
     assert (stored[0].edited_seq, stored[1].deleted) == (3, True)
 
 
+async def test_message_that_redis_kept_does_not_undo_stored_changes_that_it_lost(
+    container: StorageContainer, gateway: Gateway, tables: Tables
+) -> None:
+    """The checkpoint is lost, too, so the message is persisted again."""
+    team = await make_group(container, ALICE, BOB, CAROL)
+    await gateway.send(team, "secret", "two")
+    (sent, *_) = await list_backlog(container)
+    await commit_change(container, team.chat, ALICE, "delete", 1)
+    await commit_change(container, team.chat, BOB, "reaction", 2, "x")
+    await persist(container)
+    first = await items_of(tables)
+
+    await restore_backlog(container, [sent])
+    await persist(container)
+
+    assert await items_of(tables) == first
+
+
 async def test_text_deleted_before_it_was_persisted_is_never_written(
     container: StorageContainer, gateway: Gateway
 ) -> None:

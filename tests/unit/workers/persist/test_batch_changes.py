@@ -15,6 +15,7 @@ from workers.persist.batch_changes import (
     MessageKey,
     build_replacement_tombstone,
     coalesce,
+    coalesce_unstored,
 )
 
 
@@ -78,6 +79,30 @@ def test_coalesce_returns_changes_of_an_earlier_write_for_later() -> None:
         place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
     }
     assert (changes, coalesced.cleared) == ({MessageKey("c", 1001): [4, 6]}, {})
+
+
+def test_stored_entries_are_not_written_again_but_their_changes_are_applied() -> None:
+    """A stored message may have changes that Redis has lost."""
+    works = [work(1), work(2, "reaction", 1), work(3), work(4, "edit", 3)]
+    stored = {MessageKey("c", 1001), MessageKey("c", 1002)}
+
+    coalesced = coalesce_unstored(works, stored, 25)
+
+    assert [write.committed.seq for write in coalesced.writes] == [3, 4]
+    assert bodies(coalesced.writes) == ["text 4", "text 4"]
+    changes = {place: [e.seq for e in entries] for place, entries in coalesced.changes.items()}
+    assert changes == {MessageKey("c", 1001): [2]}
+
+
+def test_stored_edit_that_is_replaced_is_written_as_a_tombstone() -> None:
+    """The process may have died before it cleared the text."""
+    works = [work(2, "edit", 1), work(3, "edit", 1, replaced=2)]
+
+    coalesced = coalesce_unstored(works, {MessageKey("c", 1002), MessageKey("c", 1003)}, 25)
+
+    assert [(write.committed.seq, write.item.message.deleted) for write in coalesced.writes] == [
+        (2, True)
+    ]
 
 
 def test_coalesce_returns_the_files_of_deleted_messages() -> None:

@@ -1,0 +1,1 @@
+"""Invariants of the data in Redis, DynamoDB and S3 when the system is idle."""

@@ -1,0 +1,47 @@
+"""Swarms: settings, faults and actions that make one kind of failure common.
+
+Without a swarm, each seed draws from everything (`run.draw_settings`, `script.write_script`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+
+class Swarm(NamedTuple):
+    """What differs from a usual seed. `actions`: weights of user actions, others are rare."""
+
+    settings: Mapping[str, Mapping[str, Any]] = {}
+    kinds: tuple[str, ...] = ()
+    actions: Mapping[str, int] = {}
+
+
+_CUTS: Final = ("cut", "crash_device", "reset_link", "refuse_link", "deafen_link")
+
+SWARMS: Final = {
+    # Large chats whose log is trimmed while devices are offline and members change.
+    "trimmed_logs": Swarm(
+        {"redis": {"log_max": 10, "inbox_max": 10}, "chats": {"fanout_members_max": 2}},
+        (*_CUTS, "pause_gateway", "end_gateway", "kill_worker", "stop_dynamodb"),
+        {"send": 30, "send_as_all": 10, "join_or_leave": 10, "invite_or_remove": 10},
+    ),
+    # Users leave groups while Redis restarts; bare devices must not get events twice.
+    "leave_at_restart": Swarm(
+        {},
+        ("kill_redis", "cut_redis_log", "crash_device", "kill_gateway"),
+        {"send": 20, "join_or_leave": 20, "invite_or_remove": 20},
+    ),
+    # Workers die between two writes; `stored` must reach each sender.
+    "stored_at_kill": Swarm(
+        {"persist": {"lease_s": 2}},
+        ("kill_worker", "pause_worker", "fail_dynamodb", "slow_dynamodb", "kill_redis"),
+        {"send": 30, "edit": 10, "react": 10},
+    ),
+    # Messages are deleted for everyone and for oneself while gateways die at any callback.
+    "delete_at_kill": Swarm(
+        {},
+        ("kill_gateway", "crash_device", "kill_redis", "cut", "deafen_link"),
+        {"send": 20, "remove_message": 30, "restart_device": 10, "edit": 10},
+    ),
+}
