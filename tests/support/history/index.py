@@ -13,6 +13,7 @@ from tests.support.history.events import (
     History,
     Kept,
     LogEntry,
+    Lost,
     MembershipPeriods,
     Page,
     Requested,
@@ -70,6 +71,7 @@ class HistoryIndex:
         self.delivered: dict[tuple[str, str, str], list[Delivered | Skipped]] = defaultdict(list)
         self.restarted: set[str] = set()  # devices
         self.starts: dict[str, list[Started]] = defaultdict(list)  # by device
+        self.has_losses = False
         for event in history.events:
             match event:
                 case Requested(chat=chat, user=user, ref=ref):
@@ -85,6 +87,8 @@ class HistoryIndex:
                     self.restarted.add(event.device)
                 case Started():
                     self.starts[event.device].append(event)
+                case Lost():
+                    self.has_losses = True
                 case Stored():
                     self.stored.add(event.chat)
                     self._set_log(event.chat, event.entries)
