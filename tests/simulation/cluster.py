@@ -264,6 +264,10 @@ class Cluster:
         items = [item for name in (chat, *shards) for item in self.read_partition("messages", name)]
         return sorted(items, key=lambda item: int(item["ts"]["N"]))
 
+    def read_tombstones(self, chat: str) -> list[dict[str, Any]]:
+        """Return the items that take the positions of lost entries."""
+        return self.read_partition("messages", f"{chat}#gone")
+
     def read_marks(self, chat: str) -> dict[str, tuple[int, int]]:
         """Return the stored (read, received) of each member of a chat."""
         return {

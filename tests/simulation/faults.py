@@ -33,6 +33,7 @@ _ANY = (0, 40)
 FAULTS: dict[str, Draw] = {
     "kill_redis": _draw((0, 2_000)),
     "cut_redis_log": _draw((0, 2_000), (0, 100)),
+    "fail_over_redis": _draw((0, 2_000), (0, 500)),
     "flush_redis": _draw(),
     "fill_redis": _draw((300, 3_000)),
     "stop_dynamodb": _draw((300, 5_000)),
@@ -107,6 +108,16 @@ class SimulatedFaults(Actions):
                 self._record_loss("cut log")
 
         self._break("redis", pause_ms, crash, redis.start)
+
+    async def _do_fail_over_redis(self, pause_ms: int, lag_ms: int) -> None:
+        """Promote a replica, without the primary's last writes."""
+        redis = self._cluster.redis
+
+        def fail_over() -> None:
+            if redis.fail_over(lag_ms):
+                self._record_loss("failover")
+
+        self._break("redis", pause_ms, fail_over, redis.start)
 
     async def _do_flush_redis(self) -> None:
         if "redis" not in self._broken:

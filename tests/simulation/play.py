@@ -128,11 +128,24 @@ class Play(FullSimulation):
     async def _wait_until_persisted(self) -> None:
         await self._wait(self.cluster.is_idle, "everything is persisted")
 
+    async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
+        """Read the reference log, with the tombstones of entries that Redis lost."""
+        log = {entry.seq: entry for entry in await super()._read_log(chat)}
+        for item in self.cluster.read_tombstones(chat):
+            entry = _tombstone_of_item(item)
+            log.setdefault(entry.seq, entry)
+        return tuple(log[seq] for seq in sorted(log))
+
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         pass
 
     def _failure(self, text: str) -> AssertionError:
         return AssertionError(text)
+
+
+def _tombstone_of_item(item: dict[str, Any]) -> LogEntry:
+    texts = (item[name]["S"] for name in ("mid", "author", "ref", "kind"))
+    return LogEntry(int(item["seq"]["N"]), int(item["ts"]["N"]), *texts, deleted=True)
 
 
 def _start_as(process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
