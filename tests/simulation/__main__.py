@@ -32,6 +32,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="kinds of faults, with commas; default: all")
     parser.add_argument("--steps", type=int, default=170, help="user actions per seed")
     parser.add_argument("--faults", type=int, default=5, help="faults per seed")
+    parser.add_argument("--features", help="features of all seeds, with commas; default: drawn")
     parser.add_argument("--mutant", default="", help="plant this fault in the product")
     parser.add_argument("--digests", action="store_true", help="print the digest of each trace")
     parser.add_argument("--shrink", action="store_true", help="shorten the script of --seed")
@@ -66,6 +67,7 @@ def main() -> int:
         faults=args.faults,
         is_whole_trace=args.whole,
         mutant=args.mutant,
+        features=None if args.features is None else tuple(filter(None, args.features.split(","))),
     )
     if args.script is not None:
         script = msgspec.json.decode(args.script.read_bytes(), type=tuple[Action, ...])

@@ -24,6 +24,7 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import TABLES
+from tests.simulation.api import Application
 from tests.simulation.dynamodb.client import DynamoDb, make_client, open_simulated
 from tests.simulation.environment import get_wall_time
 from tests.simulation.loop import SimulatedLoop
@@ -156,6 +157,7 @@ class Cluster:
         )
         self.dynamodb = DynamoDb(loop)
         self.members: dict[str, Member] = {}
+        self.application = Application(self)
         self._context = contextvars.copy_context()
         self._tokens = Tokens(settings.auth, SystemClock())
         self._directory = Directory(make_client(self.dynamodb, settings.warm))
@@ -186,6 +188,13 @@ class Cluster:
 
     def add_gateway(self, name: str) -> Member:
         return self._add(Member(self, name, "gateway", self._run_gateway))
+
+    def add_api(self, name: str) -> Member:
+        return self._add(Member(self, name, "api", self.application.run))
+
+    @property
+    def has_api(self) -> bool:
+        return bool(self.of_kind("api"))
 
     def add_worker(self, name: str, *workers: str) -> Member:
         async def run(member: Member) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from chatserver.domain import aligned_sleep
+from chatserver.features.privacy.worker import job_worker
 from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.bus.gateway_stream import _Flush
@@ -75,6 +76,7 @@ def _install_randomness(seed: int) -> None:
     # Processes have the same id and host; their names also have a random part.
     os.getpid = lambda: 1
     socket.gethostname = lambda: "simulated"
+    job_worker.POLL_S = 0.5  # type: ignore[misc]  # every user of the API is erased in a run
     aligned_sleep._PHASE_S = random.random() * 60  # type: ignore[misc]  # drawn when it was imported
 
 

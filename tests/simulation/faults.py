@@ -53,6 +53,8 @@ FAULTS: dict[str, Draw] = {
     "end_gateway": _draw(_ANY),
     "kill_worker": _draw(_ANY, (0, 60)),
     "end_worker": _draw(_ANY),
+    "kill_api": _draw((0, 60)),
+    "pause_api": _draw((300, 8_000)),
     "crash_device": _draw(_ANY),
     "cut": _draw(),
 }
@@ -219,6 +221,12 @@ class SimulatedFaults(Actions):
     async def _do_end_worker(self, which: int, pause_ms: int = 0) -> None:
         self._choose("worker", which).end()
 
+    async def _do_kill_api(self, callbacks: int) -> None:
+        self._kill(self._choose("api", 0), callbacks)
+
+    async def _do_pause_api(self, pause_ms: int) -> None:
+        self._pause(self._choose("api", 0), pause_ms)
+
     async def _do_pause_gateway(self, which: int, pause_ms: int) -> None:
         self._pause(self._choose("gateway", which), pause_ms)
 
@@ -247,6 +255,17 @@ class SimulatedFaults(Actions):
         """Reset the connection of one device."""
         devices = self._play.sdk()
         self._cluster.network.reset_process(devices[which % len(devices)].name)
+
+    # the user of the HTTP API
+
+    async def _do_write_by_api(self, count: int) -> None:
+        """Send messages as the user who is erased later."""
+        if (erased := self._play.erased) is not None:
+            self._play.spawn(erased.write(count), "write by API")
+
+    async def _do_erase(self) -> None:
+        if (erased := self._play.erased) is not None:
+            self._play.spawn(erased.erase(), "erase")
 
     # end of the run
 

@@ -17,6 +17,7 @@ from tests.chaos.full_simulation import FullSimulation
 from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
+from tests.simulation.erasure import ErasedUser
 from tests.simulation.process import PROCESS, Process
 from tests.support.history.events import LogEntry
 from tests.support.rawchat import RawChat
@@ -74,6 +75,7 @@ class Play(FullSimulation):
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
+        self.erased = ErasedUser(self) if cluster.has_api else None
 
     async def __aenter__(self) -> Play:
         await self.stack.add_users(self.users)
@@ -112,6 +114,9 @@ class Play(FullSimulation):
 
     async def begin(self) -> None:
         """Open all chats."""
+        if self.erased is not None:
+            await self.erased.open()
+            self._former.update(self.erased.chats)
         await Simulation.begin(self)
 
     def _names_of(self, users: range) -> list[str]:
@@ -121,6 +126,12 @@ class Play(FullSimulation):
         return list(PAIRS)
 
     # end of the run
+
+    async def finish_and_check(self) -> None:
+        """Check the history, and then that nothing is left of the erased user."""
+        await super().finish_and_check()
+        if self.erased is not None:
+            await self.erased.finish_and_check()
 
     def _are_all_gateways_running(self) -> bool:
         return all(member.is_ready for member in self.cluster.members.values())

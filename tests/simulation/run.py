@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
+FEATURES = {"api": 0.1}  # share of the seeds
 RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
@@ -46,6 +47,7 @@ class Options(msgspec.Struct, frozen=True):
     is_whole_trace: bool = False
     lists_modules: bool = False  # return the names of the loaded modules instead of the trace
     mutant: str = ""
+    features: tuple[str, ...] | None = None  # instead of those of the seed
     script: tuple[Action, ...] | None = None  # instead of the script of the seed
 
 
@@ -73,9 +75,16 @@ def run_seed(seed: int, options: Options) -> Result:
     trace = Trace(is_whole=options.is_whole_trace)
     loop = SimulatedLoop(seed, trace)
     settings = draw_settings(seed)
+    features = draw_features(seed) if options.features is None else frozenset(options.features)
     script = list(
         options.script
-        or write_script(seed, kinds=options.kinds, steps=options.steps, faults=options.faults)
+        or write_script(
+            seed,
+            kinds=options.kinds,
+            features=features,
+            steps=options.steps,
+            faults=options.faults,
+        )
     )
     environment.install(loop, seed)
     if options.mutant:
@@ -86,7 +95,7 @@ def run_seed(seed: int, options: Options) -> Result:
     if (limits := draw_limits(seed)) is not None:
         cluster.dynamodb.set_limits(limits)
     try:
-        loop.run_until_complete(_run(cluster, seed, script, result))
+        loop.run_until_complete(_run(cluster, seed, script, result, features))
     except BaseException as exc:
         text = str(exc) if isinstance(exc, AssertionError) else ""
         result.problem = text or "".join(traceback.format_exception(exc)[-6:])
@@ -102,13 +111,22 @@ def run_seed(seed: int, options: Options) -> Result:
     return result
 
 
-async def _run(cluster: Cluster, seed: int, script: Sequence[Action], result: Result) -> None:
+async def _run(
+    cluster: Cluster,
+    seed: int,
+    script: Sequence[Action],
+    result: Result,
+    features: Collection[str],
+) -> None:
     cluster.start_servers()
     cluster.add_gateway("gateway-a")
     cluster.add_gateway("gateway-b")
     cluster.add_worker("worker-a", "persist", "rpc")
-    archive = ("archive",) if cluster.settings.archive.retention_s else ()
-    cluster.add_worker("worker-b", "persist", "repair", "rpc", *archive)
+    more = ["archive"] if cluster.settings.archive.retention_s else []
+    if "api" in features:
+        cluster.add_api("api-a")
+        more.append("erasures")
+    cluster.add_worker("worker-b", "persist", "repair", "rpc", *more)
     async with asyncio.timeout(LIMIT_S):
         play = Play(cluster, seed)
         await play.__aenter__()
@@ -147,6 +165,12 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
+def draw_features(seed: int) -> frozenset[str]:
+    """Return the parts of the product that a seed uses besides messages, each in few seeds."""
+    rng = random.Random(f"features {seed}")
+    return frozenset(name for name, share in FEATURES.items() if rng.random() < share)
+
+
 def draw_limits(seed: int) -> AwsLimits | None:
     """Return AWS's limits for a quarter of the seeds: conflicts, index lag, unprocessed items."""
     rng = random.Random(f"limits {seed}")
@@ -165,8 +189,8 @@ def warm_up() -> None:
 
     The product loads its features when they are used, so a short run tells which they are.
     """
-    names = fork_seed(0, Options(steps=30, faults=0, lists_modules=True)).lines
-    for name in names:
+    options = Options(steps=30, faults=0, lists_modules=True, features=tuple(FEATURES))
+    for name in fork_seed(0, options).lines:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()

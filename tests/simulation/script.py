@@ -19,19 +19,28 @@ STEPS = 170
 FAULTS_PER_SCRIPT = 5
 STEP_MS = (0, 60)
 KINDS_OF_SEED = 0.5
+API_SHARE = 0.08  # of the steps in which the API is used, too
 _LEFT_OUT = {"resize"}
 
 
 def write_script(
-    seed: int, *, kinds: Collection[str], steps: int = STEPS, faults: int = FAULTS_PER_SCRIPT
+    seed: int,
+    *,
+    kinds: Collection[str],
+    features: Collection[str] = (),
+    steps: int = STEPS,
+    faults: int = FAULTS_PER_SCRIPT,
 ) -> list[Action]:
     """Return the script of a seed, with faults of these kinds only."""
-    return _Writer(seed, sorted(kinds)).write(steps, faults)
+    has_api = "api" in features
+    possible = sorted(kind for kind in kinds if has_api or not kind.endswith("_api"))
+    return _Writer(seed, possible, has_api=has_api).write(steps, faults)
 
 
 class _Writer:
-    def __init__(self, seed: int, kinds: list[str]) -> None:
+    def __init__(self, seed: int, kinds: list[str], *, has_api: bool) -> None:
         self._rng = random.Random(f"script {seed}")
+        self._has_api = has_api
         self._kinds = self._rng.sample(kinds, max(1, round(len(kinds) * KINDS_OF_SEED)))
         names = [name for name in USER_ACTIONS if name not in _LEFT_OUT]
         # A swarm: each seed leaves out some kinds of actions.
@@ -43,7 +52,12 @@ class _Writer:
     def write(self, steps: int, faults: int) -> list[Action]:
         rng = self._rng
         times = sorted(rng.randrange(steps // 10, steps) for _ in range(faults))
+        erase_at = rng.randrange(steps // 3, steps) if self._has_api else None
         for step in range(steps):
+            if step == erase_at:
+                self._add("erase")
+            if self._has_api and rng.random() < API_SHARE:
+                self._add("write_by_api", rng.choice((1, 1, 3)))
             while times and times[0] <= step:
                 times.pop(0)
                 kind = rng.choice(self._kinds)
