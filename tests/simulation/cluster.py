@@ -18,6 +18,7 @@ from chatserver.container import storage
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError
+from chatserver.features.push.worker import push_worker
 from chatserver.gateway.process.draining import StopRequest
 from chatserver.gateway.process.wiring import open_gateway
 from chatserver.warm.chats.directory import Directory
@@ -31,6 +32,7 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.object_store import Objects, open_simulated_s3
 from tests.simulation.process import Process
+from tests.simulation.pushes import PushService, open_simulated_providers
 from tests.simulation.redis.server import RedisServer
 from tests.simulation.sockets import ListeningSocket
 from workers.readiness import Readiness
@@ -162,6 +164,10 @@ class Cluster:
         self._tokens = Tokens(settings.auth, SystemClock())
         self._directory = Directory(make_client(self.dynamodb, settings.warm))
         self.objects = Objects(loop)
+        self.pushes = PushService(loop)
+        vars(push_worker)["open_providers"] = functools.partial(
+            open_simulated_providers, self.pushes
+        )
         vars(storage)["open_s3"] = functools.partial(open_simulated_s3, self.objects)
         vars(storage)["open_dynamodb"] = functools.partial(open_simulated, self.dynamodb)
 
@@ -236,6 +242,7 @@ class Cluster:
         self.network.repair_all()
         self.dynamodb.repair()
         self.objects.repair()
+        self.pushes.repair()
         self.redis.scripting.is_full = False
         for member in self.members.values():
             member.process.skew_s = 0.0

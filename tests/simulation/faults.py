@@ -53,6 +53,8 @@ FAULTS: dict[str, Draw] = {
     "end_gateway": _draw(_ANY),
     "kill_worker": _draw(_ANY, (0, 60)),
     "end_worker": _draw(_ANY),
+    "stop_push": _draw((300, 8_000)),
+    "fail_push": _draw((300, 8_000), (5, 80)),
     "kill_api": _draw((0, 60)),
     "pause_api": _draw((300, 8_000)),
     "crash_device": _draw(_ANY),
@@ -159,6 +161,18 @@ class SimulatedFaults(Actions):
         objects, share = self._cluster.objects, percent / 100
         self._break(
             "s3", pause_ms, lambda: setattr(objects, "failure_share", share), objects.repair
+        )
+
+    # push service
+
+    async def _do_stop_push(self, pause_ms: int) -> None:
+        pushes = self._cluster.pushes
+        self._break("push", pause_ms, lambda: setattr(pushes, "is_down", True), pushes.repair)
+
+    async def _do_fail_push(self, pause_ms: int, percent: int) -> None:
+        pushes, share = self._cluster.pushes, percent / 100
+        self._break(
+            "push", pause_ms, lambda: setattr(pushes, "failure_share", share), pushes.repair
         )
 
     # links

@@ -12,14 +12,18 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+from chatserver.domain.clock import SystemClock
+from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from tests.chaos.devices import RawDevice, SdkDevice
-from tests.chaos.full_simulation import FullSimulation
+from tests.chaos.full_simulation import Absent, FullSimulation
 from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
+from tests.simulation.dynamodb.client import make_client
 from tests.simulation.erasure import ErasedUser
 from tests.simulation.process import PROCESS, Process
-from tests.support.history.events import LogEntry
+from tests.simulation.pushes import Browser
+from tests.support.history.events import LogEntry, MembershipPeriods, PushSent
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.tcp_proxy import TcpProxy
@@ -28,6 +32,8 @@ USERS = 5
 GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
 PAIRS = ((0, 1), (2, 3), (4, 0))
 CHATS = len(GROUPS) + len(PAIRS)
+ABSENT_USER = "absent"
+PUSH_S = 100.0  # longer than the push worker waits for a push service that has failed
 
 
 class SimulatedStack:
@@ -68,13 +74,16 @@ class Play(FullSimulation):
 
     user_count = USERS
     groups = GROUPS
+    push_s = PUSH_S
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, cluster: Cluster, seed: int, *, has_push: bool) -> None:
         self.cluster = cluster
         super().__init__(cast(Any, SimulatedStack(cluster)), Path(), seed)
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
+        self._has_push = has_push
+        self._browsers: list[Browser] = []
         self.erased = ErasedUser(self) if cluster.has_api else None
 
     async def __aenter__(self) -> Play:
@@ -88,8 +97,21 @@ class Play(FullSimulation):
         opening = [self._run_as(device, device.open()) for device in self.sdk()]
         await asyncio.gather(*opening)
         await self._wait(self._are_all_online, "all devices are online")
+        if self._has_push:
+            await self._subscribe()
         self._collector = asyncio.create_task(self._collect(), name="collector")
         return self
+
+    async def _subscribe(self) -> None:
+        """Register browsers of a user without a device, and of some with devices."""
+        service, settings = self.cluster.pushes, self.cluster.settings.warm
+        subscriptions = PushSubscriptions(make_client(self.cluster.dynamodb, settings), 10)
+        await self.stack.add_users([ABSENT_USER])
+        browsers = [Browser(service, user) for user in (ABSENT_USER, *self.users[:2])]
+        for browser in browsers:
+            await subscriptions.put(browser.subscription, SystemClock().time())
+        self.absent = [Absent(ABSENT_USER, cast(Any, browsers[0]))]
+        self._browsers = browsers[1:]
 
     def _run_as(
         self, device: SdkDevice | RawDevice, work: Coroutine[Any, Any, Any]
@@ -118,9 +140,12 @@ class Play(FullSimulation):
             await self.erased.open()
             self._former.update(self.erased.chats)
         await Simulation.begin(self)
+        opening = [self._open_absent(number) for number in range(len(self.absent))]
+        self.chats += await asyncio.gather(*opening)
 
     def _names_of(self, users: range) -> list[str]:
-        return [self.users[number] for number in users]
+        names = [self.users[number] for number in users]
+        return names + [one.user for one in self.absent] if users == GROUPS[-1] else names
 
     def list_pairs(self) -> list[tuple[int, int]]:
         return list(PAIRS)
@@ -148,7 +173,26 @@ class Play(FullSimulation):
         return tuple(log[seq] for seq in sorted(log))
 
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
-        pass
+        if self.absent:
+            await super()._record_pushes(logs)
+            for browser in self._browsers:  # of users with devices, who may get none
+                self._add_pushes(browser)
+
+    def _add_pushes(self, browser: Browser) -> None:
+        user = browser.subscription.user
+        for taken in browser.taken:
+            notice, t = taken.notice, taken.t - self._start
+            if notice.chat in self.history.chats:
+                self.history.events.append(PushSent(t, user, notice.chat, notice.seq, notice.ts))
+
+    def _list_large(self, logs: dict[str, tuple[LogEntry, ...]]) -> tuple[str, ...]:
+        """Return the chats that had too many members for a small chat, at any time."""
+        members_max = self.cluster.settings.chats.fanout_members_max
+        return tuple(
+            chat
+            for chat, log in logs.items()
+            if len(MembershipPeriods(self.history.chats[chat], log).of) > members_max
+        )
 
     def _failure(self, text: str) -> AssertionError:
         return AssertionError(text)

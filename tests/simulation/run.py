@@ -34,7 +34,7 @@ from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
-FEATURES = {"api": 0.1}  # share of the seeds
+FEATURES = {"api": 0.1, "push": 0.15}  # share of the seeds
 RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
@@ -121,14 +121,15 @@ async def _run(
     cluster.start_servers()
     cluster.add_gateway("gateway-a")
     cluster.add_gateway("gateway-b")
-    cluster.add_worker("worker-a", "persist", "rpc")
-    more = ["archive"] if cluster.settings.archive.retention_s else []
+    notify = ["notify"] if "push" in features else []
+    cluster.add_worker("worker-a", "persist", "rpc", *notify)
+    more = [*notify, *(["archive"] if cluster.settings.archive.retention_s else [])]
     if "api" in features:
         cluster.add_api("api-a")
         more.append("erasures")
     cluster.add_worker("worker-b", "persist", "repair", "rpc", *more)
     async with asyncio.timeout(LIMIT_S):
-        play = Play(cluster, seed)
+        play = Play(cluster, seed, has_push="push" in features)
         await play.__aenter__()
         faults = SimulatedFaults(play)
         try:
@@ -161,6 +162,7 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
             "log_max": 1000,
             "inbox_max": inbox_max,
         },
+        "notify": {"delay_s": rng.choice((0.05, 0.5, 3.0))},
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
     }
 

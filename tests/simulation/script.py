@@ -13,7 +13,7 @@ from collections.abc import Collection
 from tests.chaos.script import USER_ACTIONS
 from tests.chaos.simulation import Action
 from tests.simulation.faults import FAULTS
-from tests.simulation.play import CHATS, GROUPS, PAIRS, USERS
+from tests.simulation.play import GROUPS, PAIRS, USERS
 
 STEPS = 170
 FAULTS_PER_SCRIPT = 5
@@ -32,15 +32,15 @@ def write_script(
     faults: int = FAULTS_PER_SCRIPT,
 ) -> list[Action]:
     """Return the script of a seed, with faults of these kinds only."""
-    has_api = "api" in features
-    possible = sorted(kind for kind in kinds if has_api or not kind.endswith("_api"))
-    return _Writer(seed, possible, has_api=has_api).write(steps, faults)
+    unused = tuple(f"_{name}" for name in ("api", "push") if name not in features)
+    possible = sorted(kind for kind in kinds if not kind.endswith(unused))
+    return _Writer(seed, possible, features).write(steps, faults)
 
 
 class _Writer:
-    def __init__(self, seed: int, kinds: list[str], *, has_api: bool) -> None:
+    def __init__(self, seed: int, kinds: list[str], features: Collection[str]) -> None:
         self._rng = random.Random(f"script {seed}")
-        self._has_api = has_api
+        self._has_api = "api" in features
         self._kinds = self._rng.sample(kinds, max(1, round(len(kinds) * KINDS_OF_SEED)))
         names = [name for name in USER_ACTIONS if name not in _LEFT_OUT]
         # A swarm: each seed leaves out some kinds of actions.
@@ -48,6 +48,8 @@ class _Writer:
         self._weights = [USER_ACTIONS[name] for name in self._names]
         self._script: list[Action] = []
         self._members = [list(users) for users in GROUPS] + [list(pair) for pair in PAIRS]
+        if "push" in features:
+            self._members.append([0])  # the direct chat with the absent user
 
     def write(self, steps: int, faults: int) -> list[Action]:
         rng = self._rng
@@ -76,7 +78,8 @@ class _Writer:
     def _add_user_action(self) -> None:
         rng = self._rng
         what = rng.choices(self._names, self._weights)[0]
-        chat, which, device = rng.randrange(CHATS), rng.randint(0, 40), rng.randint(0, 1)
+        chat = rng.randrange(len(self._members))
+        which, device = rng.randint(0, 40), rng.randint(0, 1)
         user, member = rng.randrange(USERS), rng.choice(self._members[chat])
         group = rng.randrange(len(GROUPS))
         match what:
