@@ -163,6 +163,9 @@ class Play(FullSimulation):
 
     async def _wait_until_persisted(self) -> None:
         await self._wait(self.cluster.is_idle, "everything is persisted")
+        if self.cluster.streams is not None:
+            restored = lambda: not self.cluster.has_lost_expired()  # noqa: E731
+            await self._wait(restored, "what TTL removed too early is restored")
 
     async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
         """Read the reference log, with the tombstones of entries that Redis lost."""

@@ -34,7 +34,7 @@ from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
-FEATURES = {"api": 0.1, "push": 0.15}  # share of the seeds
+FEATURES = {"api": 0.1, "push": 0.15, "ttl": 0.1}  # share of the seeds
 RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
@@ -76,6 +76,8 @@ def run_seed(seed: int, options: Options) -> Result:
     loop = SimulatedLoop(seed, trace)
     settings = draw_settings(seed)
     features = draw_features(seed) if options.features is None else frozenset(options.features)
+    if "ttl" in features:
+        settings |= draw_ttl_settings(seed, settings)
     script = list(
         options.script
         or write_script(
@@ -165,6 +167,17 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
         "notify": {"delay_s": rng.choice((0.05, 0.5, 3.0))},
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
     }
+
+
+def draw_ttl_settings(seed: int, settings: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the settings with which TTL removes archived messages, soon after the archival."""
+    rng = random.Random(f"ttl {seed}")
+    archive = {
+        "retention_s": rng.choice((1, 3)),
+        "removal": "ttl",
+        "ttl_margin_s": rng.choice((2, 3, 6)),
+    }
+    return {"archive": settings["archive"] | archive, "warm": {"stream": True}}
 
 
 def draw_features(seed: int) -> frozenset[str]:
