@@ -55,6 +55,8 @@ class Absent:
 class FullSimulation(Simulation):
     """The users and chats of one seed, for one round. Use as an async context manager."""
 
+    push_s = PUSH_S
+
     def __init__(self, full: FullStack, folder: Path, seed: int) -> None:
         super().__init__(full.stack, full.fleet, folder, seed)
         self.full = full
@@ -216,13 +218,9 @@ class FullSimulation(Simulation):
         self.history.events += waiting(self._all())
 
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
-        large = tuple(
-            chat
-            for chat, log in logs.items()
-            if len(MembershipPeriods(self.history.chats[chat], log).members()) > SMALL_MEMBERS_MAX
-        )
+        large = self._list_large(logs)
         seen = {one.user: 0 for one in self.absent}
-        give_up = self.now() + PUSH_S
+        give_up = self.now() + self.push_s
         while True:
             for one in self.absent:
                 taken = one.browser.taken
@@ -235,6 +233,14 @@ class FullSimulation(Simulation):
                 break
             await asyncio.sleep(0.1)
         self.history.events += [PushesRead(one.user, large) for one in self.absent]
+
+    def _list_large(self, logs: dict[str, tuple[LogEntry, ...]]) -> tuple[str, ...]:
+        """Return the chats that may be large, whose pushes go only to mentioned members."""
+        return tuple(
+            chat
+            for chat, log in logs.items()
+            if len(MembershipPeriods(self.history.chats[chat], log).members()) > SMALL_MEMBERS_MAX
+        )
 
     def _has_pushes(self, logs: dict[str, tuple[LogEntry, ...]], large: tuple[str, ...]) -> bool:
         sent = {(push.user, push.chat, push.seq) for push in self.history.all_of(PushSent)}

@@ -37,6 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=STEPS, help="user actions per seed")
     parser.add_argument("--faults", type=int, default=FAULTS_PER_SCRIPT, help="faults per seed")
     parser.add_argument("--mixed", action="store_true", help="draw the size of each seed")
+    parser.add_argument("--features", help="features of all seeds, with commas; default: drawn")
     parser.add_argument("--mutant", default="", help="plant this fault in the product")
     parser.add_argument("--digests", action="store_true", help="print the digest of each trace")
     parser.add_argument("--coverage", action="store_true", help="report what never happened")
@@ -95,6 +96,7 @@ def main() -> int:
         mutant=args.mutant,
         swarm=args.swarm,
         has_coverage=args.coverage,
+        features=None if args.features is None else tuple(filter(None, args.features.split(","))),
     )
     if args.script is not None:
         script = msgspec.json.decode(args.script.read_bytes(), type=tuple[Action, ...])

@@ -18,25 +18,36 @@ from chatserver.container import storage
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError
+from chatserver.features.push.worker import push_worker
 from chatserver.gateway.process.draining import StopRequest
 from chatserver.gateway.process.wiring import open_gateway
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import TABLES
-from tests.simulation.dynamodb.client import DynamoDb, make_client, open_simulated
+from tests.simulation.api import Application
+from tests.simulation.dynamodb.client import (
+    DynamoDb,
+    make_client,
+    open_simulated,
+    open_simulated_streams,
+)
+from tests.simulation.dynamodb.streams import Streams
 from tests.simulation.environment import get_wall_time
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.object_store import Objects, open_simulated_s3
 from tests.simulation.process import Process
+from tests.simulation.pushes import PushService, open_simulated_providers
 from tests.simulation.redis.server import RedisServer
 from tests.simulation.sockets import ListeningSocket
+from workers.archive import ttl_stream_reader
 from workers.readiness import Readiness
 from workers.runner import serve_workers
 
 GATEWAY_PORT: Final = 8081
 REDIS_PORT: Final = 6379
+TTL_PASS_S: Final = 0.3
 RESTART_S: Final = (0.05, 1.5)  # time until a process that ended runs again
 _UNLIMITED: Final = "1000000/s burst 1000000"
 
@@ -156,10 +167,22 @@ class Cluster:
         )
         self.dynamodb = DynamoDb(loop)
         self.members: dict[str, Member] = {}
+        self.application = Application(self)
         self._context = contextvars.copy_context()
         self._tokens = Tokens(settings.auth, SystemClock())
         self._directory = Directory(make_client(self.dynamodb, settings.warm))
         self.objects = Objects(loop)
+        vars(ttl_stream_reader)["open_dynamodb_streams"] = functools.partial(
+            open_simulated_streams, self.dynamodb
+        )
+        self.streams: Streams | None = None
+        if settings.warm.stream:
+            wall = functools.partial(get_wall_time, loop)
+            self.streams = Streams(self.dynamodb.server, wall, loop.rng, self._is_archived)
+        self.pushes = PushService(loop)
+        vars(push_worker)["open_providers"] = functools.partial(
+            open_simulated_providers, self.pushes
+        )
         vars(storage)["open_s3"] = functools.partial(open_simulated_s3, self.objects)
         vars(storage)["open_dynamodb"] = functools.partial(open_simulated, self.dynamodb)
 
@@ -180,12 +203,27 @@ class Cluster:
                         "TimeToLiveSpecification": specification,
                     },
                 )
+        if self.streams is not None:
+            self._remove_expired()
         prefix = self.settings.warm.table_prefix
         item = {"TableName": f"{prefix}directory", "Item": make_schema_item()}
         assert self.dynamodb.server.handle("PutItem", item)[0] == 200
 
+    def _remove_expired(self) -> None:
+        """Remove expired items, now and then, outside of any process."""
+        assert self.streams is not None
+        self.streams.remove_expired()
+        self.loop.call_later(TTL_PASS_S, self._remove_expired, context=self._context)
+
     def add_gateway(self, name: str) -> Member:
         return self._add(Member(self, name, "gateway", self._run_gateway))
+
+    def add_api(self, name: str) -> Member:
+        return self._add(Member(self, name, "api", self.application.run))
+
+    @property
+    def has_api(self) -> bool:
+        return bool(self.of_kind("api"))
 
     def add_worker(self, name: str, *workers: str) -> Member:
         async def run(member: Member) -> None:
@@ -227,6 +265,7 @@ class Cluster:
         self.network.repair_all()
         self.dynamodb.repair()
         self.objects.repair()
+        self.pushes.repair()
         self.redis.scripting.is_full = False
         for member in self.members.values():
             member.process.skew_s = 0.0
@@ -278,6 +317,30 @@ class Cluster:
             archived = {entry["seq"] for entry in self.objects.read_archive(chat)}
             missing = [seq for seq in missing if seq not in archived]
         return missing
+
+    def _is_archived(self, item: dict[str, Any]) -> bool:
+        """Return whether the archive of a message's chat has reached its position."""
+        chat = item["chatid"]["S"].partition("#")[0]
+        rows = self.read_partition("directory", f"a#{chat}")
+        top = next((row for row in rows if row["SK"]["S"] == f"a#{chat}"), None)
+        return top is not None and int(top["last"]["N"]) >= int(item["seq"]["N"])
+
+    def has_lost_expired(self) -> bool:
+        """Return whether an item that TTL removed is neither in its table nor in the archive."""
+        removed = () if self.streams is None else self.streams.removed
+        chats = dict.fromkeys(item["chatid"]["S"].partition("#")[0] for item in removed)
+        archived = {
+            chat: {entry["seq"] for entry in self.objects.read_archive(chat)} for chat in chats
+        }
+        return any(
+            int(item["seq"]["N"]) not in archived[item["chatid"]["S"].partition("#")[0]]
+            and not self._has_item("messages", item)
+            for item in removed
+        )
+
+    def _has_item(self, table: str, item: dict[str, Any]) -> bool:
+        found = self.dynamodb.server.tables[self.settings.warm.table_prefix + table]
+        return found.find(item) is not None
 
     def read_marks(self, chat: str) -> dict[str, tuple[int, int]]:
         """Return the stored (read, received) of each member of a chat."""

@@ -21,11 +21,14 @@ from typing import Any
 import structlog
 
 from chatserver.domain import aligned_sleep
+from chatserver.features.privacy.worker import job_worker
+from chatserver.features.push.worker import push_worker
 from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.bus.gateway_stream import _Flush
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.process import PROCESS, WORLD, get_process
+from workers.archive import ttl_stream_reader
 
 START_S = 1_800_000_000.0  # wall clock at the start of a run
 
@@ -75,6 +78,10 @@ def _install_randomness(seed: int) -> None:
     # Processes have the same id and host; their names also have a random part.
     os.getpid = lambda: 1
     socket.gethostname = lambda: "simulated"
+    # What another worker does after a crash must happen within a run.
+    job_worker.POLL_S = 0.5  # type: ignore[misc]
+    ttl_stream_reader.STREAM_POLL_S = 0.5  # type: ignore[misc]
+    push_worker.CHAT_S_MAX, push_worker.CLAIM_S = 3.0, 4.0
     aligned_sleep._PHASE_S = random.random() * 60  # type: ignore[misc]  # drawn when it was imported
 
 

@@ -33,6 +33,7 @@ _ANY = (0, 40)
 FAULTS: dict[str, Draw] = {
     "kill_redis": _draw((0, 2_000)),
     "cut_redis_log": _draw((0, 2_000), (0, 100)),
+    "fail_over_redis": _draw((0, 2_000), (0, 500)),
     "flush_redis": _draw(),
     "fill_redis": _draw((300, 3_000)),
     "stop_dynamodb": _draw((300, 5_000)),
@@ -52,6 +53,10 @@ FAULTS: dict[str, Draw] = {
     "end_gateway": _draw(_ANY),
     "kill_worker": _draw(_ANY, (0, 60)),
     "end_worker": _draw(_ANY),
+    "stop_push": _draw((300, 8_000)),
+    "fail_push": _draw((300, 8_000), (5, 80)),
+    "kill_api": _draw((0, 60)),
+    "pause_api": _draw((300, 8_000)),
     "crash_device": _draw(_ANY),
     "cut": _draw(),
 }
@@ -109,6 +114,16 @@ class SimulatedFaults(Actions):
 
         self._break("redis", pause_ms, crash, redis.start)
 
+    async def _do_fail_over_redis(self, pause_ms: int, lag_ms: int) -> None:
+        """Promote a replica, without the primary's last writes."""
+        redis = self._cluster.redis
+
+        def fail_over() -> None:
+            if redis.fail_over(lag_ms):
+                self._record_loss("failover")
+
+        self._break("redis", pause_ms, fail_over, redis.start)
+
     async def _do_flush_redis(self) -> None:
         if "redis" not in self._broken:
             self._record_loss("flush")
@@ -147,6 +162,18 @@ class SimulatedFaults(Actions):
         objects, share = self._cluster.objects, percent / 100
         self._break(
             "s3", pause_ms, lambda: setattr(objects, "failure_share", share), objects.repair
+        )
+
+    # push service
+
+    async def _do_stop_push(self, pause_ms: int) -> None:
+        pushes = self._cluster.pushes
+        self._break("push", pause_ms, lambda: setattr(pushes, "is_down", True), pushes.repair)
+
+    async def _do_fail_push(self, pause_ms: int, percent: int) -> None:
+        pushes, share = self._cluster.pushes, percent / 100
+        self._break(
+            "push", pause_ms, lambda: setattr(pushes, "failure_share", share), pushes.repair
         )
 
     # links
@@ -209,6 +236,12 @@ class SimulatedFaults(Actions):
     async def _do_end_worker(self, which: int, pause_ms: int = 0) -> None:
         self._choose("worker", which).end()
 
+    async def _do_kill_api(self, callbacks: int) -> None:
+        self._kill(self._choose("api", 0), callbacks)
+
+    async def _do_pause_api(self, pause_ms: int) -> None:
+        self._pause(self._choose("api", 0), pause_ms)
+
     async def _do_pause_gateway(self, which: int, pause_ms: int) -> None:
         self._pause(self._choose("gateway", which), pause_ms)
 
@@ -237,6 +270,17 @@ class SimulatedFaults(Actions):
         """Reset the connection of one device."""
         devices = self._play.sdk()
         self._cluster.network.reset_process(devices[which % len(devices)].name)
+
+    # the user of the HTTP API
+
+    async def _do_write_by_api(self, count: int) -> None:
+        """Send messages as the user who is erased later."""
+        if (erased := self._play.erased) is not None:
+            self._play.spawn(erased.write(count), "write by API")
+
+    async def _do_erase(self) -> None:
+        if (erased := self._play.erased) is not None:
+            self._play.spawn(erased.erase(), "erase")
 
     # end of the run
 

@@ -176,6 +176,18 @@ MUTANTS: Final = (
         "if entries[0].seq != after + 1:",
         "if entries[0].seq < after + 1:",
     ),
+    Mutant(
+        "push_skips_first_message",
+        "chatserver.features.push.worker.push_dispatcher:PushDispatcher._list_new",
+        "if entry.seq >= due.since]",
+        "if entry.seq > due.since]",
+    ),
+    Mutant(
+        "erasure_skips_edits",
+        "chatserver.features.privacy.worker.erasure:Erasure._run_erasure_pass",
+        'if not has_text(entry) or (entry.kind == "edit" and number == 0):',
+        'if not has_text(entry) or entry.kind == "edit" or entry.seq % 5 == 4:',
+    ),
 )
 BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}
 

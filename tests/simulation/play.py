@@ -12,12 +12,17 @@ from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+from chatserver.domain.clock import SystemClock
+from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from tests.chaos.devices import RawDevice, SdkDevice
-from tests.chaos.full_simulation import FullSimulation
+from tests.chaos.full_simulation import Absent, FullSimulation
 from tests.chaos.simulation import Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
+from tests.simulation.dynamodb.client import make_client
+from tests.simulation.erasure import ErasedUser
 from tests.simulation.process import PROCESS, Process
+from tests.simulation.pushes import Browser
 from tests.simulation.store_invariants import find_violations, read_stores
 from tests.simulation.story import describe_violation
 from tests.support.history.events import (
@@ -25,6 +30,7 @@ from tests.support.history.events import (
     LogEntry,
     Lost,
     MembershipPeriods,
+    PushSent,
     Trimmed,
     Watermark,
 )
@@ -37,6 +43,8 @@ USERS = 5
 GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
 PAIRS = ((0, 1), (2, 3), (4, 0))
 CHATS = len(GROUPS) + len(PAIRS)
+ABSENT_USER = "absent"
+PUSH_S = 100.0  # longer than the push worker waits for a push service that has failed
 STORES_S = 90.0  # background work may first wait for the lease of a killed archive worker, 60 s
 
 
@@ -78,13 +86,17 @@ class Play(FullSimulation):
 
     user_count = USERS
     groups = GROUPS
+    push_s = PUSH_S
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, cluster: Cluster, seed: int, *, has_push: bool) -> None:
         self.cluster = cluster
         super().__init__(cast(Any, SimulatedStack(cluster)), Path(), seed)
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
+        self._has_push = has_push
+        self._browsers: list[Browser] = []
+        self.erased = ErasedUser(self) if cluster.has_api else None
         self.faults: Collection[str] = ()  # the names of the actions that are faults
         self._store_violations: list[Violation] = []
         self._stored: dict[str, int] = {}  # newest seq of each chat that was found to be stored
@@ -110,8 +122,21 @@ class Play(FullSimulation):
         opening = [self._run_as(device, device.open()) for device in self.sdk()]
         await asyncio.gather(*opening)
         await self._wait(self._are_all_online, "all devices are online")
+        if self._has_push:
+            await self._subscribe()
         self._collector = asyncio.create_task(self._collect(), name="collector")
         return self
+
+    async def _subscribe(self) -> None:
+        """Register browsers of a user without a device, and of some with devices."""
+        service, settings = self.cluster.pushes, self.cluster.settings.warm
+        subscriptions = PushSubscriptions(make_client(self.cluster.dynamodb, settings), 10)
+        await self.stack.add_users([ABSENT_USER])
+        browsers = [Browser(service, user) for user in (ABSENT_USER, *self.users[:2])]
+        for browser in browsers:
+            await subscriptions.put(browser.subscription, SystemClock().time())
+        self.absent = [Absent(ABSENT_USER, cast(Any, browsers[0]))]
+        self._browsers = browsers[1:]
 
     def _run_as(
         self, device: SdkDevice | RawDevice, work: Coroutine[Any, Any, Any]
@@ -136,21 +161,36 @@ class Play(FullSimulation):
 
     async def begin(self) -> None:
         """Open all chats."""
+        if self.erased is not None:
+            await self.erased.open()
+            self._former.update(self.erased.chats)
         await Simulation.begin(self)
+        opening = [self._open_absent(number) for number in range(len(self.absent))]
+        self.chats += await asyncio.gather(*opening)
 
     def _names_of(self, users: range) -> list[str]:
-        return [self.users[number] for number in users]
+        names = [self.users[number] for number in users]
+        return names + [one.user for one in self.absent] if users == GROUPS[-1] else names
 
     def list_pairs(self) -> list[tuple[int, int]]:
         return list(PAIRS)
 
     # end of the run
 
+    async def finish_and_check(self) -> None:
+        """Check the history, and then that nothing is left of the erased user."""
+        await super().finish_and_check()
+        if self.erased is not None:
+            await self.erased.finish_and_check()
+
     def _are_all_gateways_running(self) -> bool:
         return all(member.is_ready for member in self.cluster.members.values())
 
     async def _wait_until_persisted(self) -> None:
         await self._wait(self.cluster.is_idle, "everything is persisted")
+        if self.cluster.streams is not None:
+            restored = lambda: not self.cluster.has_lost_expired()  # noqa: E731
+            await self._wait(restored, "what TTL removed too early is restored")
 
     async def quiesce(self) -> None:
         """Wait until the system is idle, and check the stored data."""
@@ -188,7 +228,26 @@ class Play(FullSimulation):
         return [*super()._find_violations(), *self._store_violations]
 
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
-        pass
+        if self.absent:
+            await super()._record_pushes(logs)
+            for browser in self._browsers:  # of users with devices, who may get none
+                self._add_pushes(browser)
+
+    def _add_pushes(self, browser: Browser) -> None:
+        user = browser.subscription.user
+        for taken in browser.taken:
+            notice, t = taken.notice, taken.t - self._start
+            if notice.chat in self.history.chats:
+                self.history.events.append(PushSent(t, user, notice.chat, notice.seq, notice.ts))
+
+    def _list_large(self, logs: dict[str, tuple[LogEntry, ...]]) -> tuple[str, ...]:
+        """Return the chats that had too many members for a small chat, at any time."""
+        members_max = self.cluster.settings.chats.fanout_members_max
+        return tuple(
+            chat
+            for chat, log in logs.items()
+            if len(MembershipPeriods(self.history.chats[chat], log).of) > members_max
+        )
 
     def _failure(self, text: str) -> AssertionError:
         story = describe_violation(text, self.history, self.cluster.loop.trace.lines, self.faults)

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
+FEATURES = {"api": 0.1, "push": 0.15, "ttl": 0.1}  # share of the seeds
 RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
@@ -51,6 +52,7 @@ class Options(msgspec.Struct, frozen=True):
     mutant: str = ""
     swarm: str = ""
     has_coverage: bool = False
+    features: tuple[str, ...] | None = None  # instead of those of the seed
     script: tuple[Action, ...] | None = None  # instead of the script of the seed
 
 
@@ -80,6 +82,9 @@ def run_seed(seed: int, options: Options) -> Result:
     loop = SimulatedLoop(seed, trace)
     swarm = SWARMS.get(options.swarm, Swarm())
     settings = draw_settings(seed)
+    features = draw_features(seed) if options.features is None else frozenset(options.features)
+    if "ttl" in features:
+        settings |= draw_ttl_settings(seed, settings)
     for name, values in swarm.settings.items():
         settings[name] = {**settings.get(name, {}), **values}
     steps, faults = draw_size(seed) if options.is_mixed else (options.steps, options.faults)
@@ -88,6 +93,7 @@ def run_seed(seed: int, options: Options) -> Result:
         or write_script(
             seed,
             kinds=swarm.kinds or options.kinds,
+            features=features,
             steps=steps,
             faults=faults,
             weights=swarm.actions,
@@ -103,7 +109,7 @@ def run_seed(seed: int, options: Options) -> Result:
         cluster.dynamodb.set_limits(limits)
     coverage = Recorder(trace, cluster.redis.scripting) if options.has_coverage else None
     try:
-        loop.run_until_complete(_run(cluster, seed, script, result))
+        loop.run_until_complete(_run(cluster, seed, script, result, features))
     except BaseException as exc:
         text = str(exc) if isinstance(exc, AssertionError) else ""
         result.problem = text or "".join(traceback.format_exception(exc)[-6:])
@@ -120,15 +126,25 @@ def run_seed(seed: int, options: Options) -> Result:
     return result
 
 
-async def _run(cluster: Cluster, seed: int, script: Sequence[Action], result: Result) -> None:
+async def _run(
+    cluster: Cluster,
+    seed: int,
+    script: Sequence[Action],
+    result: Result,
+    features: Collection[str],
+) -> None:
     cluster.start_servers()
     cluster.add_gateway("gateway-a")
     cluster.add_gateway("gateway-b")
-    cluster.add_worker("worker-a", "persist", "rpc")
-    archive = ("archive",) if cluster.settings.archive.retention_s else ()
-    cluster.add_worker("worker-b", "persist", "repair", "rpc", *archive)
+    notify = ["notify"] if "push" in features else []
+    cluster.add_worker("worker-a", "persist", "rpc", *notify)
+    more = [*notify, *(["archive"] if cluster.settings.archive.retention_s else [])]
+    if "api" in features:
+        cluster.add_api("api-a")
+        more.append("erasures")
+    cluster.add_worker("worker-b", "persist", "repair", "rpc", *more)
     async with asyncio.timeout(LIMIT_S):
-        play = Play(cluster, seed)
+        play = Play(cluster, seed, has_push="push" in features)
         await play.__aenter__()
         faults = SimulatedFaults(play)
         try:
@@ -159,8 +175,26 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
             "log_max": max(inbox_max, rng.choice((10, 80, 1000))),
             "inbox_max": inbox_max,
         },
+        "notify": {"delay_s": rng.choice((0.05, 0.5, 3.0))},
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
     }
+
+
+def draw_ttl_settings(seed: int, settings: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the settings with which TTL removes archived messages, soon after the archival."""
+    rng = random.Random(f"ttl {seed}")
+    archive = {
+        "retention_s": rng.choice((1, 3)),
+        "removal": "ttl",
+        "ttl_margin_s": rng.choice((2, 3, 6)),
+    }
+    return {"archive": settings["archive"] | archive, "warm": {"stream": True}}
+
+
+def draw_features(seed: int) -> frozenset[str]:
+    """Return the parts of the product that a seed uses besides messages, each in few seeds."""
+    rng = random.Random(f"features {seed}")
+    return frozenset(name for name, share in FEATURES.items() if rng.random() < share)
 
 
 def draw_limits(seed: int) -> AwsLimits | None:
@@ -181,8 +215,8 @@ def warm_up() -> None:
 
     The product loads its features when they are used, so a short run tells which they are.
     """
-    names = fork_seed(0, Options(steps=30, faults=0, lists_modules=True)).lines
-    for name in names:
+    options = Options(steps=30, faults=0, lists_modules=True, features=tuple(FEATURES))
+    for name in fork_seed(0, options).lines:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()

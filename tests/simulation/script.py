@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from tests.chaos.script import USER_ACTIONS
 from tests.chaos.simulation import Action
 from tests.simulation.faults import FAULTS
-from tests.simulation.play import CHATS, GROUPS, PAIRS, USERS
+from tests.simulation.play import GROUPS, PAIRS, USERS
 
 STEPS = 170
 FAULTS_PER_SCRIPT = 5
@@ -21,6 +21,7 @@ FAULTS_PER_SCRIPT = 5
 SIZES = ((25, 2), (40, 2), (70, 3), (170, 5))  # user actions and faults
 STEP_MS = (0, 60)
 KINDS_OF_SEED = 0.5
+API_SHARE = 0.08  # of the steps in which the API is used, too
 _LEFT_OUT = {"resize"}
 
 
@@ -28,6 +29,7 @@ def write_script(
     seed: int,
     *,
     kinds: Collection[str],
+    features: Collection[str] = (),
     steps: int = STEPS,
     faults: int = FAULTS_PER_SCRIPT,
     weights: Mapping[str, int] | None = None,
@@ -36,7 +38,9 @@ def write_script(
 
     With `weights`, the other user actions are rare.
     """
-    return _Writer(seed, sorted(kinds), weights or {}).write(steps, faults)
+    unused = tuple(f"_{name}" for name in ("api", "push") if name not in features)
+    possible = sorted(kind for kind in kinds if not kind.endswith(unused))
+    return _Writer(seed, possible, features, weights or {}).write(steps, faults)
 
 
 def draw_size(seed: int) -> tuple[int, int]:
@@ -45,8 +49,11 @@ def draw_size(seed: int) -> tuple[int, int]:
 
 
 class _Writer:
-    def __init__(self, seed: int, kinds: list[str], weights: Mapping[str, int]) -> None:
+    def __init__(
+        self, seed: int, kinds: list[str], features: Collection[str], weights: Mapping[str, int]
+    ) -> None:
         self._rng = random.Random(f"script {seed}")
+        self._has_api = "api" in features
         self._kinds = self._rng.sample(kinds, max(1, round(len(kinds) * KINDS_OF_SEED)))
         names = [name for name in USER_ACTIONS if name not in _LEFT_OUT]
         # A swarm: each seed leaves out some kinds of actions.
@@ -57,11 +64,18 @@ class _Writer:
             self._weights = [weights.get(name, 1) for name in names]
         self._script: list[Action] = []
         self._members = [list(users) for users in GROUPS] + [list(pair) for pair in PAIRS]
+        if "push" in features:
+            self._members.append([0])  # the direct chat with the absent user
 
     def write(self, steps: int, faults: int) -> list[Action]:
         rng = self._rng
         times = sorted(rng.randrange(steps // 10, steps) for _ in range(faults))
+        erase_at = rng.randrange(steps // 3, steps) if self._has_api else None
         for step in range(steps):
+            if step == erase_at:
+                self._add("erase")
+            if self._has_api and rng.random() < API_SHARE:
+                self._add("write_by_api", rng.choice((1, 1, 3)))
             while times and times[0] <= step:
                 times.pop(0)
                 kind = rng.choice(self._kinds)
@@ -80,7 +94,8 @@ class _Writer:
     def _add_user_action(self) -> None:
         rng = self._rng
         what = rng.choices(self._names, self._weights)[0]
-        chat, which, device = rng.randrange(CHATS), rng.randint(0, 40), rng.randint(0, 1)
+        chat = rng.randrange(len(self._members))
+        which, device = rng.randint(0, 40), rng.randint(0, 1)
         user, member = rng.randrange(USERS), rng.choice(self._members[chat])
         group = rng.randrange(len(GROUPS))
         match what:

@@ -51,7 +51,7 @@ def read_stores(cluster: Cluster, *, has_lost: bool) -> Stores:
     return Stores(
         cluster.redis.keyspace,
         cluster.dynamodb.server.tables,
-        cluster.objects.contents,
+        {key: found.data for key, found in cluster.objects.bucket.objects.items()},
         limits=Limits(settings.redis.inbox_max, settings.redis.log_max),
         now_s=get_wall_time(cluster.loop),
         table_prefix=settings.warm.table_prefix,

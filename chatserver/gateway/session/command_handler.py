@@ -161,8 +161,7 @@ class CommandHandler:
             loop = asyncio.get_running_loop()
             self._held_frames.append((loop.time(), number, payload))
             if self._held_timer is None:
-                wait_s = HELD_TIMEOUT_S
-                self._held_timer = loop.call_later(wait_s, self._refuse_late)
+                self._held_timer = loop.call_later(HELD_TIMEOUT_S, self._refuse_late)
         elif self._state.stage is LIVE:
             reason = "too many frames are waiting; wait for responses"
             metrics.RATE_LIMITED.labels("held").inc()
@@ -222,16 +221,18 @@ class CommandHandler:
         self, allowance: Allowance, payload: bytes, number: int | None, cost: int
     ) -> None:
         """Defer the frame until Redis grants tokens; refuse it if the user is at the limit."""
-        wait_ms = allowance.wait_ms(cost)
-        if wait_ms == 0:
+        if allowance.is_removed:
+            self._set_limits()
+            self.handle_message(payload, number)
+        elif (wait_ms := allowance.wait_ms(cost)) == 0:
             self._state.hold()
             self._hold(payload, number)
             allowance.request(self._process_held, cost)
-            return
-        limit_name = TOO_MUCH if allowance is self._memory_allowed else f"many {allowance.key[0]}"
-        error = allowance.make_refusal(limit_name, wait_ms)
-        self._count_refused(error)
-        self._refuse_payload(payload, number, error)
+        else:
+            name = TOO_MUCH if allowance is self._memory_allowed else f"many {allowance.key[0]}"
+            error = allowance.make_refusal(name, wait_ms)
+            self._count_refused(error)
+            self._refuse_payload(payload, number, error)
 
     def _process_held(self) -> None:
         if not self._state.release():

@@ -110,8 +110,9 @@ class SessionOpening:
         self._on_authenticated(self._connection)
         is_foreground = frame.state == "fg"
         self._session.authenticate(claims, DeviceId(frame.device), is_foreground=is_foreground)
-        self._on_registered()
+        # If this closes an older session of the device, the user's rate limits are removed.
         self._directory.register(self._session)
+        self._on_registered()
 
     async def _send_welcome(self, state: InboxState, frame: frames.Hello) -> None:
         session = self._session

@@ -100,6 +100,7 @@ class Allowance:
         "_rate",
         "_waiting",
         "is_refused_for_low_memory",
+        "is_removed",
         "key",
         "networks",
         "tokens",
@@ -113,6 +114,8 @@ class Allowance:
         # The networks of a new account (`_OF_NETWORK`): its tokens also come from their buckets.
         self.networks: tuple[str, ...] = ()
         self.is_refused_for_low_memory = False
+        # Removed from `RateLimits`: it keeps no granted tokens. Find the subject's allowance again.
+        self.is_removed = False
         self.tokens = 0
         self.used_at = limits.now()
         self._limits = limits
@@ -201,9 +204,16 @@ class Allowance:
             wait_ms = self.wait_ms(cost)
             if wait_ms:
                 raise self.make_refusal(what, wait_ms)
-            replied = asyncio.Event()
-            self.request(replied.set, cost)
-            await replied.wait()
+            # Spend in the callback: a removed allowance does not keep its tokens after that.
+            paid: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+            def on_reply(paid: asyncio.Future[bool] = paid) -> None:
+                if not paid.done():
+                    paid.set_result(self.spend(cost))
+
+            self.request(on_reply, cost)
+            if await paid:
+                return
 
     def add_granted(
         self,
@@ -328,6 +338,7 @@ class RateLimits:
         """Remove an allowance; return unspent tokens to Redis, or charge a negative balance."""
         allowance = self._allowances.pop((kind, subject), None)
         if allowance is not None:
+            allowance.is_removed = True
             self._return_unspent(allowance)
 
     def _return_unspent(self, allowance: Allowance) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import aiohttp
@@ -135,9 +136,19 @@ class SimulatedSdk:
                 code = response["__type"].rpartition("#")[2]
                 error = {"Code": code, "Message": response["message"]}
                 raise ClientError(cast(Any, {**response, "Error": error}), pascal)
+            for record in response.get("Records", ()):
+                change = record["dynamodb"]
+                at = change["ApproximateCreationDateTime"]
+                change["ApproximateCreationDateTime"] = datetime.fromtimestamp(at, UTC)
             return response | {"ResponseMetadata": {"RequestId": "simulated"}}
 
         return call
+
+
+@contextlib.asynccontextmanager
+async def open_simulated_streams(database: DynamoDb, settings: Warm) -> AsyncIterator[DynamoClient]:
+    """Replacement of `open_dynamodb_streams`."""
+    yield DynamoClient(SimulatedSdk(database), settings)  # type: ignore[arg-type]
 
 
 def make_client(database: DynamoDb, settings: Warm) -> DynamoClient:

@@ -72,6 +72,9 @@ class DynamoDbServer:
         except Unsupported as exc:
             return 400, Failure("ValidationException", f"invalid expression: {exc}").body
 
+    def add_operations(self, operations: Mapping[str, Callable[[Body], Body]]) -> None:
+        self._operations |= operations
+
     async def call(self, operation: str, request: Mapping[str, Any]) -> Response:
         """Like `handle`, for `chatserver.dev.aws_limits`."""
         return self.handle(operation, dict(request))

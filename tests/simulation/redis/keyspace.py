@@ -1,8 +1,8 @@
-"""Keyspace of the simulated Redis: keys, expiry, and what a crash would lose.
+"""Keyspace of the simulated Redis: keys, expiry, and earlier states.
 
-Since the last fsync, the keyspace keeps the earlier value of each key that was written, and the
-write calls. `rewind` restores the state at the last fsync; the server then repeats some of the
-calls, as a Redis does that loads a truncated AOF.
+The keyspace keeps the value that each written key had at the last fsync, and at the one before it.
+`rewind` restores one of these states; the server then repeats some of the calls since, as a Redis
+does that loads a truncated AOF, or as a replica that is behind.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Keyspace:
         self.touched: dict[bytes, None] = {}  # streams that this call has written
         # Key → value and expiry at the last fsync; a value of None: the key did not exist.
         self._before: dict[bytes, tuple[Any, int | None]] = {}
+        self._before_last: dict[bytes, tuple[Any, int | None]] = {}  # at the fsync before it
         self.has_written = False
 
     @property
@@ -106,18 +107,23 @@ class Keyspace:
 
     def sync(self) -> None:
         """Everything is on disk now."""
-        self._before.clear()
+        self._before_last, self._before = self._before, {}
 
-    def rewind(self) -> None:
-        """Restore the state of the last fsync."""
-        for key, (value, expiry) in self._before.items():
-            self.values.pop(key, None)
-            self.expiries.pop(key, None)
-            if value is not None:
-                self.values[key] = value
-            if expiry is not None:
-                self.expiries[key] = expiry
-        self._before.clear()
+    def rewind(self, syncs: int = 1) -> None:
+        """Restore the state of the last fsync, or of the one before it."""
+        for before in (self._before, self._before_last)[:syncs]:
+            for key, (value, expiry) in before.items():
+                self.values.pop(key, None)
+                self.expiries.pop(key, None)
+                if value is not None:
+                    self.values[key] = value
+                if expiry is not None:
+                    self.expiries[key] = expiry
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all earlier states."""
+        self._before, self._before_last = {}, {}
 
     def flush(self) -> None:
         for key in list(self.values):

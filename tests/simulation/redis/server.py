@@ -1,12 +1,15 @@
 """Simulated Redis server: the protocol over the simulated network, durability and faults.
 
 Writes are on disk after the next fsync, once a second (AOF `everysec`) or immediately (`always`).
-`crash` loses writes since the last fsync: those after a position that the caller chooses.
+`crash` loses writes since the last fsync: those after a position that the caller chooses. A replica
+receives all writes after a delay. `fail_over` promotes it, and loses the writes that it has not
+received, whether they are on the primary's disk or not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import dataclasses
 import functools
@@ -41,10 +44,11 @@ class Encoded(bytes):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """A write since the last fsync, with its time."""
+    """A write, with its time, and whether the memory was full."""
 
     at_us: int
     words: list[bytes]
+    is_full: bool
 
 
 class Waiting:
@@ -72,6 +76,7 @@ class RedisServer:
         self.starts = 0
         self.calls = 0
         self.since_sync: list[Call] = []
+        self._earlier: list[Call] = []  # between the last two fsyncs
         self._wall = wall
         self._is_always_synced = is_always_synced
         self._waiting: dict[Waiting, None] = {}
@@ -99,7 +104,7 @@ class RedisServer:
     def sync(self) -> None:
         """Write everything to disk."""
         self.keyspace.sync()
-        self.since_sync.clear()
+        self._earlier, self.since_sync = self.since_sync, []
 
     def crash(self, kept: int | None = None) -> int:
         """Kill the process; return the number of lost writes.
@@ -108,19 +113,42 @@ class RedisServer:
         operating system has them.
         """
         self.loop.kill(self.process)
-        if kept is None or kept >= len(self.since_sync):
-            self.sync()
+        if self._is_always_synced or kept is None or kept >= len(self.since_sync):
+            self._forget_earlier()
             return 0
-        lost = len(self.since_sync) - kept
-        repeated, self.since_sync = self.since_sync[:kept], []
-        self.keyspace.rewind()
-        for call in repeated:
-            self.keyspace.now_us = call.at_us
+        return self._rewind(1, self.since_sync, kept)
+
+    def fail_over(self, lag_ms: int) -> int:
+        """Kill the process, and continue with the data of a replica that is behind by `lag_ms`.
+
+        At most the writes since the fsync before the last one are lost. Returns their number.
+        """
+        self.loop.kill(self.process)
+        calls = [*self._earlier, *self.since_sync]
+        first_us = int(self._wall() * 1_000_000) - lag_ms * 1000
+        kept = bisect.bisect_right(calls, first_us, key=lambda call: call.at_us)
+        if kept == len(calls):
+            self._forget_earlier()
+            return 0
+        return self._rewind(2, calls, kept)
+
+    def _rewind(self, syncs: int, calls: list[Call], kept: int) -> int:
+        """Restore an earlier state, and repeat the first `kept` calls that followed it."""
+        is_full = self.scripting.is_full
+        self.keyspace.rewind(syncs)
+        for call in calls[:kept]:
+            self.keyspace.now_us, self.scripting.is_full = call.at_us, call.is_full
             with contextlib.suppress(RedisError):  # the call failed then, too
                 self._repeat(call.words)
+        self.scripting.is_full = is_full
         self.keyspace.touched.clear()
-        self.sync()
-        return lost
+        self._forget_earlier()
+        return len(calls) - kept
+
+    def _forget_earlier(self) -> None:
+        """The current data are on disk and on the replica."""
+        self.keyspace.forget()
+        self._earlier, self.since_sync = [], []
 
     def _repeat(self, words: list[bytes]) -> None:
         name = words[0].upper()
@@ -133,7 +161,7 @@ class RedisServer:
     def flush(self) -> None:
         """Delete all data."""
         self.keyspace.flush()
-        self.sync()
+        self._forget_earlier()
 
     # calls
 
@@ -151,10 +179,7 @@ class RedisServer:
         except RedisError as exc:
             reply = exc
         if self.keyspace.has_written:
-            if self._is_always_synced:
-                self.keyspace.sync()
-            else:
-                self.since_sync.append(Call(self.keyspace.now_us, words))
+            self.since_sync.append(Call(self.keyspace.now_us, words, self.scripting.is_full))
         if self.keyspace.touched:
             touched = self.keyspace.touched
             self.keyspace.touched = {}

@@ -44,6 +44,11 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         """The immutable fields."""
         return (self.seq, self.ts, self.mid, self.sender, self.ref, self.kind)
 
+    @property
+    def is_loss_tombstone(self) -> bool:
+        """True if the entry takes the position of one that Redis lost, below a stored one."""
+        return self.kind == "lost" and self.sender == "-" and self.deleted and not self.body
+
 
 class _OfUser(msgspec.Struct, frozen=True):
     """An action of a user in a chat, at `t` seconds of the run's clock."""

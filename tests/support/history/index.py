@@ -13,6 +13,7 @@ from tests.support.history.events import (
     History,
     Kept,
     LogEntry,
+    Lost,
     MembershipPeriods,
     Page,
     Requested,
@@ -72,6 +73,7 @@ class HistoryIndex:
         self.restarted: set[str] = set()  # devices
         self.starts: dict[str, list[Started]] = defaultdict(list)  # by device
         self.trimmed: dict[str, int] = {}  # large chat → newest seq that Redis no longer has
+        self.has_losses = False
         for event in history.events:
             match event:
                 case Requested(chat=chat, user=user, ref=ref):
@@ -87,6 +89,8 @@ class HistoryIndex:
                     self.restarted.add(event.device)
                 case Started():
                     self.starts[event.device].append(event)
+                case Lost():
+                    self.has_losses = True
                 case Stored():
                     self.stored.add(event.chat)
                     self._set_log(event.chat, event.entries)

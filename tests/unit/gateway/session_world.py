@@ -62,6 +62,8 @@ class FakeContext:
 class Unlimited:
     """A rate limit that never refuses."""
 
+    is_removed = False
+
     def spend(self, cost: int = 1) -> bool:
         return True
 

@@ -22,6 +22,7 @@ from tests.support.history.events import (
     Kind,
     Line,
     LogEntry,
+    Lost,
     Notified,
     Requested,
     Responded,
@@ -106,6 +107,21 @@ def test_check_removal_between_a_leave_and_an_invite_needs_no_entry(
         history.events.append(Responded(2.0, user, "group", ref))
 
     assert ("P1" not in rules_of(history)) is is_valid
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_check_tombstone_of_a_lost_entry_needs_a_loss(history: History, is_lost: bool) -> None:
+    """An entry that nobody sent is valid only if it marks the position of a lost one."""
+    stored = history.all_of(Stored)[0]
+    seq, ts = len(stored.entries) + 1, stored.entries[-1].ts + 1
+    tombstone = LogEntry(seq, ts, f"lost-{seq}", "-", f"lost-{seq}", "lost", deleted=True)
+    change(history, stored, replace(stored, entries=(*stored.entries, tombstone)))
+    if is_lost:
+        history.events.append(Lost(0.0, "failover"))
+
+    found = {v.rule for v in check(history) if f"/lost-{seq}" in v.text}
+
+    assert found == (set() if is_lost else {"P2", "P4", "P7"})
 
 
 def test_check_answered_removal_without_an_entry_is_lost() -> None:

@@ -171,6 +171,21 @@ async def test_second_connection_of_a_device_replaces_the_first(
     await new.stop()
 
 
+async def test_session_that_replaces_the_only_one_of_its_user_can_send(
+    stack: Stack, new_name: NewName, bob: RawChat
+) -> None:
+    """A device reconnects to the same gateway before that has noticed the end of its connection."""
+    old = await stack.chat_of(new_name("alice"), device="d").start()
+    chat = await old.open_direct(bob.user)
+    await old.send(chat, "from the old session")
+
+    async with stack.chat_of(old.user, device="d") as new:
+        await old.expect_close(REPLACED)
+        acks = [await new.send(chat, f"from the new session {n}") for n in range(3)]
+
+    assert [ack["seq"] for ack in acks] == [2, 3, 4]
+
+
 # ── resume ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -149,6 +149,22 @@ async def test_return_tokens_during_a_request_returns_its_tokens(
     assert await acquire_all(two.find("sends", "alice")) >= BURST
 
 
+async def test_payment_with_a_removed_allowance_ends_and_keeps_no_tokens(
+    one: RateLimits, two: RateLimits
+) -> None:
+    """A request that waits for tokens when its user's allowance is removed is paid once."""
+    allowance = one.find("sends", "alice")
+    one.return_tokens("sends", "alice")
+
+    async with asyncio.timeout(10):
+        await allowance.pay("many sends")
+    await one.close()
+
+    assert allowance.is_removed
+    assert not one.find("sends", "alice").is_removed
+    assert await acquire_all(two.find("sends", "alice")) >= BURST - 1
+
+
 async def test_limits_are_separate_by_user_and_kind(one: RateLimits) -> None:
     """Neither another user nor another kind of request is limited."""
     await acquire_all(one.find("sends", "alice"))

@@ -29,6 +29,7 @@ class Allowance:
     """A rate limit for sends whose tokens the test sets."""
 
     key = ("sends", "alice")
+    is_removed = False
 
     def __init__(self) -> None:
         self.tokens = 1_000
