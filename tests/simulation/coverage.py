@@ -124,12 +124,12 @@ class Recorder:
         """Return what has happened so far."""
         lines: dict[str, set[int]] = {}
         for source, reached in self._scripting.list_lines():
-            for name, numbers in _split_combined(source.decode(), reached):
+            for name, numbers in split_combined(source.decode(), reached):
                 lines[name] = lines.get(name, set()) | numbers
         return Coverage(dict(self._failpoints), dict(self._codes), lines)
 
 
-def _split_combined(source: str, reached: set[int]) -> Iterator[tuple[str, set[int]]]:
+def split_combined(source: str, reached: set[int]) -> Iterator[tuple[str, set[int]]]:
     """Yield the lines of each script in a source, which may combine several (`combine`)."""
     starts = {script.name: script.source for script in all_scripts()}
     whole = {text.partition("\n")[2]: name for name, text in starts.items()}

@@ -174,6 +174,7 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
             "partitions": rng.choice((1, 2, 3)),
             "log_max": max(inbox_max, rng.choice((10, 80, 1000))),
             "inbox_max": inbox_max,
+            "chat_idle_s": rng.choice((1, 604_800)),  # idle chats are evicted, and loaded again
         },
         "notify": {"delay_s": rng.choice((0.05, 0.5, 3.0))},
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},

@@ -45,6 +45,7 @@ from tests.support.history.events import (
     Withdrawn,
 )
 
+IN_FLIGHT_S = 1.0  # how long a frame is on its way through a slow link
 _CHANGES = {"edit", "delete", "react"}
 
 
@@ -91,8 +92,8 @@ class _LossFilter:
         # The time of a device's reset after each loss. Without a reset, nothing is excused.
         self._ends: dict[str, list[float]] = {}
         for device, times in resets.items():
-            found = (bisect_right(times, loss) for loss in losses)
-            self._ends[device] = sorted(times[at] for at in found if at < len(times))
+            found = (_find_reset(times, loss) for loss in losses)
+            self._ends[device] = sorted(end for end in found if end is not None)
         self._user_ends = {
             user: max((self._end_of(device) for device in devices), default=0.0)
             for user, devices in history.devices.items()
@@ -195,6 +196,17 @@ class _LossFilter:
             answer.t <= mark.t < end and mark.upto >= answer.seq
             for mark in self._marks[answer.device, answer.chat]
         )
+
+
+def _find_reset(times: list[float], loss: float) -> float | None:
+    """Return when a device was reset because of a loss; `times` are those of all its resets.
+
+    A reset that arrives soon after a loss may have been sent before it, because of an earlier one.
+    """
+    later = times[bisect_right(times, loss) :]
+    if len(later) > 1 and later[0] < loss + IN_FLIGHT_S:
+        return later[1]
+    return later[0] if later else None
 
 
 def _key_of(event: Requested | Responded) -> tuple[str, str, str]:

@@ -101,6 +101,16 @@ def test_lost_entry_that_is_sent_and_delivered_again_passes(history: History) ->
     assert not check(history), report(check(history))
 
 
+def test_reset_of_an_earlier_loss_may_arrive_after_the_next_loss(history: History) -> None:
+    """The device still receives entries that the second loss removed."""
+    history.events.insert(0, Lost(1.15, "an earlier loss"))
+    at = index_of(history, Restarted, device="bob-0")
+    history.events.insert(at, Restarted(2.1, "bob", "bob-0", True))
+    history.events.insert(at + 1, delivered(2.2, "bob-0", LOST))
+
+    assert not check(history), report(check(history))
+
+
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_lost_message_that_a_user_deleted_for_themselves_may_be_shown(
     history: History, is_shown: bool
