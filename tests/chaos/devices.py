@@ -344,6 +344,7 @@ class RawDevice:
         self.problems: list[str] = []
         self._frames_taken = 0
         self._recorded = 0
+        self._attempted: set[str] = set()  # refs
         self._epoch = ""
 
     @property
@@ -377,6 +378,11 @@ class RawDevice:
             match each:
                 case Responded(code=code) if code not in TEMPORARY:
                     add(msgspec.structs.replace(each, t=now, conn=0, dup=False))
+                case Requested(ref=ref) if ref in self._attempted:
+                    # The answers of two attempts may differ, and the device takes the first.
+                    add(msgspec.structs.replace(each, t=now, conn=0))
+                case Requested(ref=ref):
+                    self._attempted.add(ref)
                 case _:
                     pass
         frames, self._frames_taken = self.chat.frames[self._frames_taken :], len(self.chat.frames)
