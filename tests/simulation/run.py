@@ -36,7 +36,7 @@ from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
-FEATURES = {"api": 0.1, "push": 0.15, "ttl": 0.1}  # share of the seeds
+FEATURES = {"api": 0.06, "push": 0.12, "ttl": 0.08}  # share of the seeds
 RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
