@@ -235,7 +235,6 @@ class CoreContainer(abc.ABC):
             log=self.chat_log,
             warm=self.warm_history,
             messaging=self.messaging,
-            inboxes=self.inboxes,
             devices=self.device_delivery,
             body_bounds=self.settings.chats.body_bounds,
             charge=self.charge,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.domain.inboxes import AppendResult
 from chatserver.domain.message_change_types import (
     ChangeOutcome,
     ChangeResult,
@@ -24,6 +25,8 @@ from chatserver.domain.messages import REF_TTL_S, format_name, get_generation_ph
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, allow_oom, load_script
+from chatserver.hot.users.inbox import parse_gateways
+from chatserver.protocol import codec
 from chatserver.protocol.frames import REACTIONS_MAX
 
 HIDDEN_MAX = 500
@@ -113,15 +116,18 @@ class HiddenMessages:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
+    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> tuple[Hide, AppendResult]:
         """Hide a message from the user; the persist worker writes this to the `directory` table.
+
+        Guarantees:
+            The user's inbox has the event, once, even if an earlier call got no reply.
 
         Raises:
             TooLarge: the user has already hidden `HIDDEN_MAX` messages in the chat.
             Overloaded: the backlog is full.
         """
         script = load_script("hide_message")
-        code: int = await self._hot.run(
+        code, *appended = await self._hot.run(
             script,
             self._hot.keys.of(user, *script.keys),
             {
@@ -130,6 +136,8 @@ class HiddenMessages:
                 "seq": seq,
                 "hidden_max": HIDDEN_MAX,
                 "backlog_max": self._hot.settings.backlog_max,
+                "inbox_max": self._hot.settings.inbox_max,
+                "body": codec.encode_hidden_event_body(chat, [seq]),
             },
         )
         if code == _HIDES_TOO_MANY:
@@ -138,7 +146,9 @@ class HiddenMessages:
             )
         if code == _FULL:
             raise Overloaded(_BACKLOG_FULL)
-        return Hide(code)
+        outcome, (inbox_seq, gateways) = Hide(code), appended
+        is_new = int(outcome is Hide.NEW)
+        return outcome, AppendResult(user, is_new, Seq(inbox_seq), parse_gateways(gateways))
 
     async def list_hidden(self, user: UserId, chats: Sequence[ChatId]) -> dict[ChatId, HiddenSeqs]:
         """Return the user's hidden seqs by chat; chats without any are omitted."""

@@ -38,7 +38,6 @@ from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import HiddenMessages, MessageChangeCommitter
-from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import REACTIONS_MAX
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_change_cost
@@ -74,7 +73,6 @@ class MessageChangeService:
     _log: ChatLog
     _warm: WarmHistory
     _messaging: MessageSender
-    _inboxes: Inboxes
     _devices: DeviceDelivery
     _body_bounds: BodyBounds = WIDEST
     _charge: Charge = charge_nobody
@@ -195,12 +193,9 @@ class MessageChangeService:
         await self._audiences.get_for_member(chat, user)
         if seq > (await self._log.get_head(chat)).seq:
             raise NotFound(NO_MESSAGE)
-        outcome = await self._hidden.hide(user, chat, seq)
-        if outcome is Hide.NEW:
-            body = codec.encode_hidden_event_body(chat, [seq])
-            for result in await self._inboxes.append_event([user], chat, body):
-                if result.appended:
-                    self._devices.notify_seq(result.user, result.seq, result.gateways)
+        outcome, appended = await self._hidden.hide(user, chat, seq)
+        # Again for a repeated request: the first one may have ended before this.
+        self._devices.notify_seq(user, appended.seq, appended.gateways)
         durability: Literal["hot", "stored"] = "stored" if outcome is Hide.STORED else "hot"
         return frames.Ack(
             id=frame.id,

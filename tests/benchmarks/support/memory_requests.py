@@ -127,7 +127,6 @@ class Day:
             log=log,
             warm=warm,  # type: ignore[arg-type]  # every message is in Redis
             messaging=self.messaging,
-            inboxes=self.inboxes,
             devices=fakes,
             charge=self._charge,
         )

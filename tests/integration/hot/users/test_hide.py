@@ -9,10 +9,12 @@ from chatserver.hot.chats.persist_backlog import Backlog, HideEntry
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
 
+EVENT = b',"kind":"hidden"}'
+
 
 def hide(scripts: Scripts, seq: int, *, hidden_max: int = 3, backlog_max: int = 100) -> int:
     """Hide a message from alice."""
-    code: int = scripts.run(
+    reply = scripts.run(
         "hide_message",
         {
             "chat_id": CHAT,
@@ -20,9 +22,11 @@ def hide(scripts: Scripts, seq: int, *, hidden_max: int = 3, backlog_max: int = 
             "seq": seq,
             "hidden_max": hidden_max,
             "backlog_max": backlog_max,
+            "inbox_max": 2,
+            "body": EVENT,
         },
     )
-    return code
+    return int(reply[0])
 
 
 def test_hide_is_stored_once_and_in_the_backlog(scripts: Scripts) -> None:
@@ -36,6 +40,8 @@ def test_hide_is_stored_once_and_in_the_backlog(scripts: Scripts) -> None:
 
     assert scripts.hash(scripts.keys.hidden(ALICE))[CHAT] == "12,2"
     assert scripts.waiting() == scripts.redis.xlen(scripts.keys.backlog(0)) == 2
+    inbox = scripts.redis.xrange(scripts.keys.inbox(ALICE))
+    assert inbox == [(b"1-0", {b"!": EVENT}), (b"2-0", {b"!": EVENT})]
 
 
 def test_hide_distinguishes_seqs_with_common_digits(scripts: Scripts) -> None:
@@ -44,9 +50,10 @@ def test_hide_distinguishes_seqs_with_common_digits(scripts: Scripts) -> None:
 
 
 def test_hide_beyond_the_limit_is_refused(scripts: Scripts) -> None:
-    """Messages that are hidden already stay hidden."""
+    """Messages that are hidden already stay hidden. The inbox keeps its newest events."""
     assert [hide(scripts, seq) for seq in (1, 2, 3, 4, 3)] == [1, 1, 1, 2, 0]
     assert scripts.waiting() == 3
+    assert [id_ for id_, _ in scripts.redis.xrange(scripts.keys.inbox(ALICE))] == [b"2-0", b"3-0"]
 
 
 def test_hide_with_a_full_backlog_is_refused(scripts: Scripts) -> None:
@@ -71,7 +78,8 @@ def test_hide_repeated_reports_whether_the_first_one_is_persisted(scripts: Scrip
 async def test_hidden_messages_are_read_by_chat(hot: HotClient, scripts: Scripts) -> None:
     """The result has those loaded from the directory and newer ones, of this user only."""
     hidden = HiddenMessages(hot)
-    assert await hidden.hide(ALICE, CHAT, Seq(5)) is Hide.NEW
+    outcome, appended = await hidden.hide(ALICE, CHAT, Seq(5))
+    assert (outcome, appended.seq) == (Hide.NEW, 1)
     for _ in range(2):
         await hidden.open_hidden(ALICE, {CHAT: [7, 5, 15], ChatId("c2"): [1, 2], ChatId("c3"): []})
 

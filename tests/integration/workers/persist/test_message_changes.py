@@ -329,10 +329,10 @@ async def test_hidden_messages_survive_a_loss_of_redis(
     team = await make_group(container, ALICE, BOB)
     hidden = HiddenMessages(container.hot)
     for seq in (5, 9):
-        assert await hidden.hide(BOB, team.chat, Seq(seq)) is Hide.NEW
-    assert await hidden.hide(BOB, team.chat, Seq(5)) is Hide.KNOWN
+        assert (await hidden.hide(BOB, team.chat, Seq(seq)))[0] is Hide.NEW
+    assert (await hidden.hide(BOB, team.chat, Seq(5)))[0] is Hide.KNOWN
     await persist(container)
-    assert await hidden.hide(BOB, team.chat, Seq(5)) is Hide.STORED
+    assert (await hidden.hide(BOB, team.chat, Seq(5)))[0] is Hide.STORED
     await container.hot.call("DEL", container.hot.keys.hidden(BOB), container.hot.keys.box(BOB))
 
     await container.user_loader.load_user(BOB)

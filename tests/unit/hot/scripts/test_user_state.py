@@ -60,12 +60,15 @@ def directory_item(
 
 def hide(scripts: ScriptRunner, seq: int, *, hidden_max: int = 100, backlog_max: int = 100) -> int:
     """Hide a message from Alice."""
-    reply: int = scripts.run(
+    reply = scripts.run(
         "hide_message",
         {
             "hidden": scripts.keys.hidden(ALICE),
             "backlog": scripts.keys.backlog(0),
             "checkpoint": scripts.keys.checkpoint(0),
+            "seqs": scripts.keys.seqs(0),
+            "where": scripts.keys.where(0),
+            "inbox": scripts.keys.inbox(ALICE),
         },
         {
             "chat_id": CHAT,
@@ -73,9 +76,11 @@ def hide(scripts: ScriptRunner, seq: int, *, hidden_max: int = 100, backlog_max:
             "seq": seq,
             "hidden_max": hidden_max,
             "backlog_max": backlog_max,
+            "inbox_max": 10,
+            "body": b"",
         },
     )
-    return reply
+    return int(reply[0])
 
 
 def load_hidden(scripts: ScriptRunner, seqs: dict[ChatId, str]) -> int:
