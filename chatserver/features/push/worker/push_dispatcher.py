@@ -193,8 +193,18 @@ class PushDispatcher:
 
     async def _list_new(self, due: DuePush, chat_fields: ChatFields) -> list[Message]:
         """Return the newest messages since `due.since`, with edits applied, oldest first."""
-        newest = await self._log.list_before(due.chat, Seq(chat_fields.top + 1), MESSAGES_MAX)
-        return await self._render(due.chat, [entry for entry in newest if entry.seq >= due.since])
+        chat, end = due.chat, Seq(chat_fields.top + 1)
+        newest = await self._log.list_before(chat, end, MESSAGES_MAX)
+        entries = [entry for entry in newest if entry.seq >= due.since]
+        messages = await self._render(chat, entries)
+        first = entries[0].seq if entries else end
+        if first > due.since and len(newest) < MESSAGES_MAX:
+            # The chat was removed from Redis after the message had been committed.
+            history = self._container.warm_history
+            run = await history.read_run(chat, first, None, MESSAGES_MAX - len(entries), None)
+            older = [message for message in run.messages if message.seq >= due.since]
+            messages = [*self._select_fresh(older), *messages]
+        return messages
 
     async def _render(self, chat: ChatId, entries: Sequence[LogEntry]) -> list[Message]:
         """Return the current messages among log entries: not deleted, expired or outdated."""
@@ -206,7 +216,10 @@ class PushDispatcher:
             )
             for entry in entries
         ]
-        oldest = (now - FRESH_S) * 1_000_000
+        return self._select_fresh(messages)
+
+    def _select_fresh(self, messages: Sequence[Message]) -> list[Message]:
+        oldest = (self._container.clock.time() - FRESH_S) * 1_000_000
         return [
             message
             for message in messages

@@ -14,6 +14,7 @@ from chatserver.features.chat_preferences.model import PreferencesChange
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.keys import NotificationKeys
 from tests.integration.features.push.support import PushWorld, open_push_world
+from tests.integration.workers.support import persist
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply
 
@@ -201,6 +202,24 @@ async def test_notify_message_read_within_the_delay_is_not_pushed(
             await world.wait_until_scanned()
 
     assert browser.taken == []
+
+
+async def test_notify_message_that_left_redis_gets_a_push(
+    redis_url: str, push_warm: Warm, push_service: PushService
+) -> None:
+    """A persisted chat may be evicted, or its log trimmed, before the delay ends."""
+    async with open_push_world(redis_url, push_warm, push_service, delay_s=300) as world:
+        direct = await world.direct()
+        browser = await world.subscribe(world.bob)
+        async with world.running_worker():
+            await world.send(direct, "one", "two")
+            await world.wait_until_due(direct)
+            await persist(world.container)
+            await world.hot.call("DEL", world.hot.keys.log(direct.chat))
+            await world.end_delay(direct)
+            (notice,) = await browser.wait_for(1)
+
+    assert (notice["seq"], notice["text"]) == (2, "two")
 
 
 async def test_notify_messages_within_the_delay_get_one_push_of_the_newest(
