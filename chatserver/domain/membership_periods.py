@@ -38,10 +38,15 @@ def add_period(periods: Periods, period: Period) -> Periods:
 
 
 def correct_newest(periods: Periods, first: int | None, last: int) -> Periods:
-    """Return periods in which the newest has other bounds; `first` None keeps its start."""
+    """Return periods in which the newest has other bounds; `first` None keeps its start.
+
+    Nothing changes if an earlier period has the seq `last`: the bounds are of that period.
+    """
     if not periods:
         return periods
     *earlier, newest = periods
+    if any(period.first <= last <= period.last for period in earlier):
+        return periods
     return add_period(tuple(earlier), Period(newest.first if first is None else first, last))
 
 

@@ -226,7 +226,9 @@ class Play(FullSimulation):
             sum(periods.is_member_after(user, entry.seq) for user in self.users) for entry in log
         )
         if max(sizes, default=0) > self.cluster.settings.chats.fanout_members_max:
-            upto = len(log) - self.cluster.settings.redis.log_max
+            redis = self.cluster.settings.redis
+            may_be_evicted = redis.chat_idle_s < STORES_S
+            upto = len(log) if may_be_evicted else len(log) - redis.log_max
             self.history.events.append(Trimmed(chat, upto))
         return log
 

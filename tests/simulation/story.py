@@ -31,6 +31,7 @@ _RULE: Final = re.compile(r"^(?!VOID)[A-Z][A-Z0-9_]*: ")
 _REF: Final = re.compile(r"\b(\w+)/([a-z]+-\d+)\b")
 _PLACE: Final = re.compile(r"\b([dg]-\w+)(?:#(\d+))?")
 _DEVICE: Final = re.compile(r"\b(u\d+)-(?:\d+|raw)\b")
+_USER: Final = re.compile(r"\b(u\d+)\b")
 _FAULT: Final = re.compile(r"^(\d+\.\d+) ([a-z_0-9]+ \([\d, -]*\))$")
 
 
@@ -100,9 +101,13 @@ def find_subject(report: str) -> Subject | None:
         return None
     line, place = found
     ref, device = _REF.search(line), _DEVICE.search(line)
-    user = device[1] if device else ref[1] if ref else ""
+    user = device or ref or _USER.search(line)
     return Subject(
-        place[1], int(place[2] or 0), ref[2] if ref else "", user, device[0] if device else ""
+        place[1],
+        int(place[2] or 0),
+        ref[2] if ref else "",
+        user[1] if user else "",
+        device[0] if device else "",
     )
 
 

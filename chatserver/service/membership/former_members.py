@@ -96,27 +96,36 @@ class FormerMembers:
             Unavailable: a required tier does not respond.
         """
         joins: dict[str, tuple[Seq, str]] = {}
-        ended: dict[str, tuple[Seq | None, Seq]] = {}  # user → bounds of the newest ended period
+        # User → bounds of the newest ended period, and of the one before the current membership.
+        ended: dict[str, tuple[Seq | None, Seq]] = {}
+        rejoined: dict[str, tuple[Seq | None, Seq]] = {}
         for change in changes:
             position = head.positions.get(change.version)
             if position is None or position.is_checked:
+                for entry in change.entries:
+                    ended.pop(entry.user, None)
+                    if _is_leave(entry):
+                        rejoined.pop(entry.user, None)
                 continue
             for index, entry in enumerate(change.entries):
                 seq = Seq(position.first + index)
                 if entry.role and entry.is_new:
                     joins[entry.user] = seq, entry.mid
                     if entry.user in ended:
-                        await self._memberships.correct_newest_period(
-                            chat, entry.user, *ended[entry.user]
-                        )
+                        rejoined[entry.user] = ended.pop(entry.user)
                 elif _is_leave(entry) and (users is None or entry.user in users):
                     joined = joins.get(entry.user)
+                    # Only the newest stored period is corrected, so forget the periods before it.
+                    ended.pop(entry.user, None)
+                    rejoined.pop(entry.user, None)
                     if await self._find_mid(chat, seq) == entry.mid:
                         first = await self._find_seq(chat, *joined) if joined else None
                         ended[entry.user] = first, seq
                         await self._memberships.record_leave_seq(
                             chat, entry.user, entry.mid, seq, first
                         )
+        for user, bounds in rejoined.items():
+            await self._memberships.correct_newest_period(chat, user, *bounds)
 
     async def _find_seq(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
         return seq if await self._find_mid(chat, seq) == mid else None

@@ -322,7 +322,10 @@ async def test_persist_with_too_many_slow_chats_waits_for_them(
 
 
 @pytest.mark.parametrize("is_progress_known", [True, False])
-@pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 1})
+@pytest.mark.constants(
+    # In a new epoch, the worker would read which entries are stored.
+    {"workers.persist.worker.BATCH_MAX": 1, "workers.persist.worker.CLOCKS_APART_S_MAX": -86_400}
+)
 async def test_persist_after_a_takeover_stores_no_outdated_text(
     container: StorageContainer,
     gateway: Gateway,

@@ -11,7 +11,7 @@ from chatserver.domain.membership_change_types import (
     ChangePosition,
     MembershipChange,
 )
-from chatserver.domain.membership_periods import FormerMember
+from chatserver.domain.membership_periods import FormerMember, Period, correct_newest
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
@@ -111,6 +111,29 @@ async def test_period_of_a_rejoined_member_ends_at_the_recommitted_leave() -> No
     )
 
     assert fixed == [("bob", 5, None), ("rejoined bob", 5, None)]
+
+
+async def test_only_the_newest_period_of_a_member_who_rejoined_twice_is_corrected() -> None:
+    """The directory corrects the newest period only, so older bounds would replace it."""
+    places = {n: ChangePosition(Seq(3 + n), False) for n in (1, 2, 3, 4)}
+
+    fixed = await fix(
+        {4: "leave-bob", 5: "join-bob", 6: "leave-bob", 7: "join-bob"},
+        places,
+        change(1, leave("bob")),
+        change(2, join("bob")),
+        change(3, leave("bob")),
+        change(4, join("bob")),
+    )
+
+    assert fixed == [("bob", 4, None), ("bob", 6, 5), ("rejoined bob", 6, 5)]
+
+
+def test_bounds_of_an_earlier_period_do_not_replace_the_newest() -> None:
+    periods = (Period(4, 14), Period(21, 23), Period(38, 42))
+
+    assert correct_newest(periods, None, 23) == periods
+    assert correct_newest(periods, 39, 43) == (*periods[:2], Period(39, 43))
 
 
 async def test_partly_recommitted_change_gives_no_wrong_seq() -> None:
