@@ -1,8 +1,8 @@
 """Membership periods: the ranges of seqs that a user may read, one range per membership.
 
 The current period begins at the member's `joined` seq and is open-ended. Earlier periods are stored
-with the membership, in ascending order; they are never adjacent or overlapping. Only the newest
-`PERIODS_MAX` periods are kept.
+with the membership, in ascending order; they never overlap. Adjacent ones are kept apart, because
+the bounds of the newest may still be corrected. Only the newest `PERIODS_MAX` periods are kept.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ EMPTY: Final = Period(1, 0)
 
 
 def add_period(periods: Periods, period: Period) -> Periods:
-    """Append the newest membership period, unless it is empty; merge it with an adjacent one."""
+    """Append the newest membership period, unless it is empty; merge it with one that it overlaps."""
     if period.first > period.last:
         return periods
-    if periods and period.first <= periods[-1].last + 1:
+    if periods and period.first <= periods[-1].last:
         newest = periods[-1]
         period = Period(min(newest.first, period.first), max(newest.last, period.last))
         periods = periods[:-1]

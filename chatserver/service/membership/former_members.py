@@ -77,13 +77,14 @@ class FormerMembers:
     async def correct_periods(
         self,
         chat: ChatId,
+        version: int,
         changes: Sequence[MembershipChange],
         head: ChangedChatHead,
         users: Collection[str] | None = None,
     ) -> None:
         """Correct the stored seqs at which `users` (None: all) left, also if they rejoined.
 
-        `changes` are the changes in the chat's item. If Redis loses them, they are applied again
+        `changes` are the changes in the chat's item of this `version`. If Redis loses them, they are applied again
         with new seqs. Without the correction, the stored membership period would end too early, or
         include entries from after the user left.
 
@@ -125,7 +126,7 @@ class FormerMembers:
                             chat, entry.user, entry.mid, seq, first
                         )
         for user, bounds in rejoined.items():
-            await self._memberships.correct_newest_period(chat, user, *bounds)
+            await self._memberships.correct_newest_period(chat, user, version, *bounds)
 
     async def _find_seq(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
         return seq if await self._find_mid(chat, seq) == mid else None

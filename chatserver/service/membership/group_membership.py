@@ -370,7 +370,9 @@ class GroupMembership:
             for index, (user, role) in enumerate(changes.items())
             if role and user not in group.roles
         }
-        await self._former_members.correct_periods(chat, find_unstored(record), head, added)
+        await self._former_members.correct_periods(
+            chat, record.version, find_unstored(record), head, users=added
+        )
         former = await self._former_members.restore(chat, added)
         mutes = self._find_mutes(frame)
         roles: dict[str, Role] = {

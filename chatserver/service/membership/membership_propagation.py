@@ -97,7 +97,7 @@ class MembershipPropagation:
         head = await self._hot_membership.find_head(chat, list(joined_users))
         if head is None:
             return False
-        await self._former_members.correct_periods(chat, changes, head)
+        await self._former_members.correct_periods(chat, record.version, changes, head)
         # Keep the oldest change whose entries are not stored, and all later changes; see
         # `unstored_membership_changes.add_unstored`.
         first_unstored = next(

@@ -334,11 +334,12 @@ class Memberships:
         await try_write(self._table.update(key, changes, if_=Attr(Field.MID) == mid))
 
     async def correct_newest_period(
-        self, chat: str, user: str, first: int | None, last: int
+        self, chat: str, user: str, version: int, first: int | None, last: int
     ) -> None:
         """Set the bounds of a member's newest earlier membership period; `first` None keeps it.
 
-        Nothing changes if the user is not a member or has no earlier period. Idempotent.
+        Nothing changes if the user is not a member or has no earlier period, or if the chat has a
+        newer version: the user may have left and rejoined. Idempotent.
         """
         key = _member_row(chat, user)
         row = await self._table.find(key)
@@ -347,7 +348,11 @@ class Memberships:
         if periods != stored:
             is_unchanged = Attr(Field.PERIODS) == format_periods(stored)
             changes: Changes = {Field.PERIODS: format_periods(periods) or None}
-            await try_write(self._table.update(key, changes, if_=is_unchanged))
+            actions = [
+                self._table.check_action(_chat_row(chat), if_=Attr(Field.VERSION) == version),
+                self._table.update_action(key, changes, if_=is_unchanged),
+            ]
+            await try_write(self._client.transact(actions))
 
     async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
         """Set the seqs at which members joined; return False if `version` is outdated.

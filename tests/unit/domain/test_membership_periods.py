@@ -16,6 +16,7 @@ from chatserver.domain.membership_periods import (
     Periods,
     Reader,
     add_period,
+    correct_newest,
     format_periods,
     parse_periods,
 )
@@ -42,7 +43,7 @@ def test_periods_are_disjoint_sorted_and_contain_the_added_seqs(
     kept = {seq for first, last in periods for seq in range(first, last + 1)}
     assert len(periods) <= PERIODS_MAX
     assert kept == {seq for seq in seqs if periods and seq >= periods[0].first}
-    assert all(a.last + 1 < b.first for a, b in itertools.pairwise(periods))
+    assert all(a.last < b.first for a, b in itertools.pairwise(periods))
     assert parse_periods(format_periods(periods)) == periods
 
 
@@ -86,3 +87,10 @@ def test_expired_mute_is_not_kept() -> None:
     assert close(FormerMember(muted_until=0)).muted_until == 0
     kept = FormerMember(hidden=(4,), quiet_until=5)
     assert close(kept) == FormerMember(EMPTY, hidden=(4,), quiet_until=5)
+
+
+def test_correction_of_the_newest_period_keeps_an_adjacent_one() -> None:
+    """The member left with entry 16 and rejoined with entry 17."""
+    periods = add_period((Period(9, 16),), Period(17, 37))
+
+    assert correct_newest(periods, 17, 35) == (Period(9, 16), Period(17, 35))

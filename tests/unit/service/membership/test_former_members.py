@@ -40,7 +40,7 @@ class Tiers:
         self.fixed.append((user, seq, joined))
 
     async def correct_newest_period(
-        self, chat: str, user: str, first: int | None, last: int
+        self, chat: str, user: str, version: int, first: int | None, last: int
     ) -> None:
         self.fixed.append((f"rejoined {user}", last, first))
 
@@ -81,7 +81,7 @@ async def fix(
     tiers = Tiers(entries)
     head = ChangedChatHead(Seq(100), Seq(100), dict(places), {})
     members = FormerMembers(memberships=tiers, log=tiers, older=NoOlderTiers(), hidden=tiers)
-    await members.correct_periods(CHAT, changes, head)
+    await members.correct_periods(CHAT, 9, changes, head)
     return tiers.fixed
 
 
