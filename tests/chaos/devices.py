@@ -69,6 +69,7 @@ class SdkDevice:
         self.user = user
         self.name = name
         self.problems: list[str] = []
+        self._unanswered: dict[str, Requested] = {}  # by ref
         self.waits: list[float] = []  # the delay before each reconnect
         self._recorder = recorder
         self._url = url
@@ -104,6 +105,7 @@ class SdkDevice:
         client, self._client = self._client, None
         await client.__aexit__(None, None, None)
         await self._listening
+        self._record_attempts()
 
     async def restart(self) -> None:
         """Close the device and open it again, like an application update."""
@@ -151,8 +153,10 @@ class SdkDevice:
             case events.SignalReceived(_, _, str() as chat, _):
                 add(Notified(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
+                self._unanswered.pop(ref, None)
                 add(Responded(now, self.user, chat, ref, "", seq, ts, mid, self.name))
             case events.Refused(ref, chat, error):
+                self._unanswered.pop(ref, None)
                 add(Responded(now, self.user, chat, ref, error.code, device=self.name))
             case events.StoredUpto(chat, upto):
                 add(Watermark(now, *names, chat, upto))
@@ -165,10 +169,17 @@ class SdkDevice:
                     self._catch_up(chat)
             case events.Disconnected(_, retry_in_s):
                 self.waits.append(retry_in_s)
+                self._record_attempts()
             case events.EntriesWithdrawn(chat, seqs, after):
                 add(Withdrawn(now, *names, chat, seqs, after))
             case _:
                 pass
+
+    def _record_attempts(self) -> None:
+        """Record that the SDK tries again. The attempts before may still be committed."""
+        now = self._recorder.now()
+        for asked in self._unanswered.values():
+            self._recorder.record(msgspec.structs.replace(asked, t=now))
 
     def _catch_up(self, chat: str) -> None:
         """Read the entries that are not delivered, like an application showing the chat."""
@@ -190,6 +201,7 @@ class SdkDevice:
         """Perform a message operation. The response arrives as an event."""
         client = await self.ready()
         chat, ref = asked.chat, asked.ref
+        self._unanswered[ref] = asked
         with contextlib.suppress(ChatError):
             match asked.kind:
                 case "send":
@@ -380,7 +392,8 @@ class RawDevice:
                     add(msgspec.structs.replace(each, t=now, conn=0, dup=False))
                 case Requested(ref=ref) if ref in self._attempted:
                     # The answers of two attempts may differ, and the device takes the first.
-                    add(msgspec.structs.replace(each, t=now, conn=0))
+                    t = each.t + now - self.chat.recorder.now()
+                    add(msgspec.structs.replace(each, t=t, conn=0))
                 case Requested(ref=ref):
                     self._attempted.add(ref)
                 case _:
