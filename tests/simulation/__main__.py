@@ -21,6 +21,7 @@ from tests.simulation.shrinker import shrink
 from tests.simulation.swarms import SWARMS
 
 HASH_SEED = "0"
+PROGRESS_S = 30
 _print = functools.partial(print, flush=True)
 
 
@@ -118,12 +119,15 @@ def main() -> int:
     warm_up()
     start, failed, done, cpu_s = time.monotonic(), list[int](), 0, 0.0
     give_up = start + 60 * args.minutes if args.minutes else None
-    coverage = Coverage()
+    report_at, coverage = start + PROGRESS_S, Coverage()
     seeds = range(args.first, args.first + (args.seeds if give_up is None else 10**9))
     with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
         jobs = ((seed, options) for seed in seeds)
         for result in pool.imap_unordered(_run, jobs):
             done, cpu_s = done + 1, cpu_s + result.cpu_s
+            if time.monotonic() > report_at:
+                report_at = time.monotonic() + PROGRESS_S
+                _print(f"{done} seeds, {len(failed)} failed", file=sys.stderr)
             coverage.add(result.coverage or Coverage())
             if args.digests:
                 _print(f"{result.seed} {result.digest}")
