@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import textwrap
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import chatserver
 from tests.simulation.redis import scripting
 
 
@@ -97,7 +99,7 @@ MUTANTS: Final = (
     Mutant(
         "hidden_not_in_backlog",
         "lua",
-        "call('HSET', KEYS[1], '!', call('XADD', KEYS[2], '*', 'c', chat, 'u', ARGV[2], 'x', seq))",
+        "call('HSET', KEYS[1], '!', call('XADD', KEYS[2], '*', 'c', chat, 'u', user, 'x', seq))",
         "call('HSET', KEYS[1], '!', '1-1')",
     ),
     Mutant(
@@ -196,6 +198,8 @@ def install(name: str) -> None:
     """Plant a fault in this operating system process."""
     mutant = BY_NAME[name]
     if mutant.target == "lua":
+        scripts = Path(chatserver.__file__).parent.rglob("*.lua")
+        assert any(mutant.old in path.read_text() for path in scripts), f"{name}: in no script"
         scripting.MUTATIONS.append((mutant.old.encode(), mutant.new.encode()))
         return
     module_name, _, path = mutant.target.partition(":")
