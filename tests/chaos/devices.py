@@ -423,8 +423,9 @@ class RawDevice:
 
     def unstored(self, chat: str) -> Unstored:
         """Return the device's operations in a chat that are not confirmed as stored."""
-        waiting = [*self.chat.unstored.items()]
-        refs = tuple(ref for ref, (pending, _) in waiting if pending.chat == chat)
+        waiting = [pending for pending, _ in self.chat.unstored.values()]
+        waiting += [*self.chat.lost, *self.chat.pending.values()]  # sent again
+        refs = tuple(pending.ref for pending in waiting if pending.chat == chat)
         return Unstored(self.user, self.name, chat, refs)
 
     def _events_of(self, frame: dict[str, Any], now: float) -> list[Any]:
