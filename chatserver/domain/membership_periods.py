@@ -27,7 +27,7 @@ EMPTY: Final = Period(1, 0)
 
 
 def add_period(periods: Periods, period: Period) -> Periods:
-    """Append the newest membership period, unless it is empty; merge it with one that it overlaps."""
+    """Append the newest membership period, unless it is empty; merge it with an overlapping one."""
     if period.first > period.last:
         return periods
     if periods and period.first <= periods[-1].last:

@@ -84,12 +84,17 @@ class ReadMarks:
     async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
         marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))
         try:
-            return await self._inboxes.mark(user, *marks)
+            result = await self._inboxes.mark(user, *marks)
         except NotFound:
             if await self._inboxes.is_known(user):
                 raise
-        await self._load_user(user)  # Redis may have lost the user state, so load it and try again
-        return await self._inboxes.mark(user, *marks)
+            # Redis may have lost the user state, so load it and try again.
+            await self._load_user(user)
+            result = await self._inboxes.mark(user, *marks)
+        if not result.is_open:  # the chat was evicted from Redis
+            await self._audiences.get_for_member(marks[0], user)
+            result = await self._inboxes.mark(user, *marks)
+        return result
 
     async def _list_blocked(self, user: UserId) -> set[UserId]:
         return set() if self._blocks is None else await self._blocks.list_blocked(user)

@@ -84,9 +84,9 @@ class FormerMembers:
     ) -> None:
         """Correct the stored seqs at which `users` (None: all) left, also if they rejoined.
 
-        `changes` are the changes in the chat's item of this `version`. If Redis loses them, they are applied again
-        with new seqs. Without the correction, the stored membership period would end too early, or
-        include entries from after the user left.
+        `changes` are the changes in the chat's item of this `version`. If Redis loses them, they
+        are applied again with new seqs. Without the correction, the stored membership period would
+        end too early, or include entries from after the user left.
 
         Guarantees:
             Idempotent. A seq is stored only if the chat has the leave entry at that seq.

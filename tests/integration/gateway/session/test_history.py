@@ -194,6 +194,25 @@ async def evict_all(stack: Stack) -> int:
         return await Eviction(hot).evict_idle(0, time.time())
 
 
+async def test_mark_in_an_evicted_chat_is_kept(small_hot_stack: Stack, new_name: NewName) -> None:
+    """Redis has no newest seq of the chat, which limits marks, until it is loaded again."""
+    names = new_name("alice"), new_name("bob")
+    async with small_hot_stack.chat_of(names[0]) as alice, small_hot_stack.chat_of(names[1]) as bob:
+        chat = await alice.open_direct(bob.user)
+        await alice.send(chat, "m1")
+        await alice.send(chat, "m2", durability="stored")
+        redis = Redis.from_url(small_hot_stack.redis_url, socket_timeout=60)
+
+        async def is_evicted() -> bool:
+            await evict_all(small_hot_stack)
+            return not redis.exists(f"{{p0}}:chat:{chat}")
+
+        await eventually(is_evicted)  # type: ignore[arg-type]  # mypy loses the type variable
+        await bob.request("mark", chat=chat, read=2)
+
+        assert (await bob.read_list())[chat]["read"] == 2
+
+
 async def test_evicted_chat_is_loaded_again_unchanged(
     small_hot_stack: Stack, new_name: NewName
 ) -> None:
