@@ -161,8 +161,9 @@ class BatchedReads:
             self._send()
 
 
-def _collect_reads(batch: _Batch) -> set[_Read]:
-    return {read for _, readers in batch.values() for read in readers}
+def _collect_reads(batch: _Batch) -> list[_Read]:
+    """Return the reads of a batch, once each, in the order of their calls."""
+    return list(dict.fromkeys(read for _, readers in batch.values() for read in readers))
 
 
 def _make_hashable(key: Item) -> _Key:
