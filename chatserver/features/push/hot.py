@@ -48,7 +48,7 @@ class DuePush:
 
     chat: ChatId
     since: Seq
-    time: int
+    time: float
     claimed_ms: int
 
 
@@ -113,7 +113,12 @@ class DueChats:
             {"token": self._lease.token, "hold_ms": hold_ms, "limit": limit},
         )
         return [
-            DuePush(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
+            DuePush(
+                ChatId(chat.decode()),
+                Seq(int(since)),
+                float(time),
+                round(float(time) + 0.5) - hold_ms,
+            )
             for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
 
@@ -132,7 +137,7 @@ class DueChats:
         await self._hot.run(
             load_script("finish_due_push"),
             {"due": keys.due(self._partition), "since": keys.since(self._partition)},
-            {"chat": due.chat, "time": due.time, "next": next_seq, "delay_ms": delay_ms},
+            {"chat": due.chat, "time": str(due.time), "next": next_seq, "delay_ms": delay_ms},
         )
 
 

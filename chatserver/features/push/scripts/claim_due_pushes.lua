@@ -3,7 +3,8 @@
 -- within `hold_ms`.
 --
 -- key lease    hash    owner, token
--- key due      zset    chat to the time its pushes are due (ms)
+-- key due      zset    chat to the time its pushes are due (ms); if it is claimed, the end of the
+--                      claim minus 0.5, which tells it from a waiting chat
 -- key since    hash    chat to the first seq that needs pushes
 -- arg token    integer fencing token of the caller
 -- arg hold_ms  integer time until they are due again
@@ -14,7 +15,7 @@ local call = redis.call
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return {} end
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local out, n, again = {}, 0, string.format('%.0f', now + tonumber(ARGV[2]))
+local out, n, again = {}, 0, string.format('%.1f', now + tonumber(ARGV[2]) - 0.5)
 local now_ms = string.format('%.0f', now)
 for _, chat in ipairs(call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, ARGV[3])) do
   call('ZADD', KEYS[2], again, chat)

@@ -6,7 +6,7 @@
 -- key due       zset    chat to the time its pushes are due (ms)
 -- key since     hash    chat to the first seq that needs pushes
 -- arg chat      string
--- arg time      integer due time, as returned by `claim_due_pushes`
+-- arg time      number  due time, as returned by `claim_due_pushes`
 -- arg next      integer first seq that still needs pushes
 -- arg delay_ms  integer time until the chat is due again; -1: never
 --

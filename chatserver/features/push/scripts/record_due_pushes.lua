@@ -6,7 +6,7 @@
 -- key checkpoint  hash    id: last persisted entry; told, told_ms: last entry scanned, and when;
 --                         indexed: last entry in the search index
 -- key backlog     stream  entries that are not persisted, scanned or indexed yet
--- key due         zset    chat to the time its pushes are due (ms)
+-- key due         zset    chat to the time its pushes are due (ms); see claim_due_pushes.lua
 -- key since       hash    chat to the first seq that needs pushes
 -- arg token       integer fencing token of the caller
 -- arg id          string  last entry scanned
@@ -21,9 +21,15 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = format('%.0f', now + tonumber(ARGV[3]))
 for a = 4, #ARGV, 2 do
-  -- With LT, a waiting chat keeps its earlier time. A claimed chat has the end of its claim as its
-  -- time, so it gets an earlier one.
-  call('ZADD', KEYS[4], 'LT', due, ARGV[a])
+  -- A waiting chat keeps its earlier time. A claimed chat gets the new time, even if its claim ends
+  -- earlier, so that it stays due when the claim is finished.
+  local had = tonumber(call('ZSCORE', KEYS[4], ARGV[a]) or 0)
+  local is_claimed = had % 1 ~= 0
+  if is_claimed then
+    call('ZADD', KEYS[4], due, ARGV[a])
+  else
+    call('ZADD', KEYS[4], 'LT', due, ARGV[a])
+  end
   call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
 end
 call('HSET', KEYS[2], 'told', ARGV[2], 'told_ms', format('%.0f', now))

@@ -34,7 +34,13 @@ def claim(scripts: ScriptRunner, seq: int, *, device: str = "d1", is_retry: bool
     return claimed
 
 
-def record(scripts: ScriptRunner, upto: str, chats: dict[ChatId, int], token: int = TOKEN) -> int:
+def record(
+    scripts: ScriptRunner,
+    upto: str,
+    chats: dict[ChatId, int],
+    token: int = TOKEN,
+    delay_ms: int = DELAY_MS,
+) -> int:
     """Record chats with their first new seq, and the scan up to a backlog entry."""
     recorded: int = scripts.run(
         "record_due_pushes",
@@ -45,7 +51,7 @@ def record(scripts: ScriptRunner, upto: str, chats: dict[ChatId, int], token: in
             "due": KEYS.due(0),
             "since": KEYS.since(0),
         },
-        {"token": token, "id": upto, "delay_ms": DELAY_MS},
+        {"token": token, "id": upto, "delay_ms": delay_ms},
         [{"chat": chat, "seq": seq} for chat, seq in chats.items()],
     )
     return recorded
@@ -169,7 +175,7 @@ def test_claim_due_pushes_returns_only_due_chats(scripts: ScriptRunner) -> None:
     scripts.clock.advance_ms(1)
 
     assert early == []
-    assert claim_due(scripts) == [CHAT, "3", str(scripts.clock.now_ms + HOLD_MS)]
+    assert claim_due(scripts) == [CHAT, "3", str(scripts.clock.now_ms + HOLD_MS - 0.5)]
 
 
 def test_claim_due_pushes_claimed_chat_is_due_again_after_the_hold(scripts: ScriptRunner) -> None:
@@ -218,6 +224,21 @@ def test_finish_due_push_removes_the_chat(scripts: ScriptRunner) -> None:
     assert finish(scripts, time, 4) == 1
     assert due(scripts) == {}
     assert scripts.redis.hgetall(KEYS.since(0)) == {}
+
+
+def test_finish_due_push_keeps_a_chat_with_a_message_due_after_the_claim(
+    scripts: ScriptRunner,
+) -> None:
+    """The delay may be longer than what is left of the claim."""
+    scripts.hold_lease(TOKEN)
+    record(scripts, "10-0", {CHAT: 3})
+    scripts.clock.advance_ms(DELAY_MS)
+    _, _, time = claim_due(scripts)
+    record(scripts, "11-0", {CHAT: 4}, delay_ms=2 * HOLD_MS)
+
+    assert finish(scripts, time, 4) == 0
+    assert due(scripts) == {CHAT: 2 * HOLD_MS}
+    assert scripts.redis.hget(KEYS.since(0), CHAT) == "4"
 
 
 def test_finish_due_push_keeps_a_chat_with_a_newer_message(scripts: ScriptRunner) -> None:
