@@ -35,7 +35,7 @@ class Application:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._app: Any = None
+        self._app: Any = None  # of Litestar, called with plain dicts as an ASGI application
 
     async def run(self, member: Member) -> None:
         """Run the application until its process is stopped."""
@@ -79,7 +79,7 @@ class ApiClient:
         self._cluster = cluster
 
     async def request(self, method: str, path: str, token: str, **body: Any) -> Any:
-        """Repeat a request until it has a response; return its body.
+        """Repeat a request until it has a response. `body` and the result are any JSON.
 
         Raises:
             Refused: the API refused it.

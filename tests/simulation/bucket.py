@@ -58,14 +58,14 @@ class Bucket:
             raise make_error(code, 404)
         return self.objects[key]
 
-    def put_object(  # the names are those of S3
+    def put_object(
         self,
         *,
-        Key: str,  # noqa: N803
-        Body: bytes,  # noqa: N803
-        ContentType: str = "binary/octet-stream",  # noqa: N803
-        IfMatch: str | None = None,  # noqa: N803
-        IfNoneMatch: str | None = None,  # noqa: N803
+        Key: str,
+        Body: bytes,
+        ContentType: str = "binary/octet-stream",
+        IfMatch: str | None = None,
+        IfNoneMatch: str | None = None,
         **_: Any,
     ) -> dict[str, Any]:
         """Create or replace an object, under a condition."""
@@ -76,17 +76,17 @@ class Bucket:
         self.objects[Key] = StoredObject(bytes(Body), ContentType, self._clock())
         return {"ETag": self.objects[Key].etag}
 
-    def get_object(self, *, Key: str, Range: str | None = None, **_: Any) -> dict[str, Any]:  # noqa: N803
+    def get_object(self, *, Key: str, Range: str | None = None, **_: Any) -> dict[str, Any]:
         """Return an object, or a range of its bytes."""
         found = self._get(Key, "NoSuchKey")
         data = found.data if Range is None else _cut(found.data, Range)
         return _describe(found) | {"ContentLength": len(data), "Body": Body(data)}
 
-    def head_object(self, *, Key: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+    def head_object(self, *, Key: str, **_: Any) -> dict[str, Any]:
         """Return the metadata of an object."""
         return _describe(self._get(Key, "404"))
 
-    def delete_object(self, *, Key: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+    def delete_object(self, *, Key: str, **_: Any) -> dict[str, Any]:
         """Delete an object, if it exists."""
         self.objects.pop(Key, None)
         return {}
@@ -94,10 +94,10 @@ class Bucket:
     def list_objects_v2(
         self,
         *,
-        Prefix: str = "",  # noqa: N803
-        MaxKeys: int = 1000,  # noqa: N803
-        StartAfter: str = "",  # noqa: N803
-        ContinuationToken: str = "",  # noqa: N803
+        Prefix: str = "",
+        MaxKeys: int = 1000,
+        StartAfter: str = "",
+        ContinuationToken: str = "",
         **_: Any,
     ) -> dict[str, Any]:
         """Return a page of objects in the order of their keys; the token is the last key."""

@@ -28,7 +28,7 @@ _FUNCTION: Final = re.compile(r"local function (\w+)\(KEYS, ARGV\)")
 
 
 class Coverage(msgspec.Struct):
-    """How often something happened, by name; for Lua, the reached lines of each script."""
+    """Counts of failpoints and error codes, and the lines of each Lua script that were reached."""
 
     failpoints: dict[str, int] = {}
     codes: dict[str, int] = {}

@@ -36,7 +36,7 @@ _FAULT: Final = re.compile(r"^(\d+\.\d+) ([a-z_0-9]+ \([\d, -]*\))$")
 
 
 class Subject(NamedTuple):
-    """What a violation is about; empty fields are unknown."""
+    """The chat, message, user or device of a violation; unknown fields are empty."""
 
     chat: str = ""
     seq: int = 0

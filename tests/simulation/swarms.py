@@ -10,7 +10,10 @@ from typing import Any, Final, NamedTuple
 
 
 class Swarm(NamedTuple):
-    """What differs from a usual seed. `actions`: weights of user actions, others are rare."""
+    """Changes to a usual seed: settings, the kinds of faults, and the weights of user actions.
+
+    Actions without a weight are rare.
+    """
 
     settings: Mapping[str, Mapping[str, Any]] = {}
     kinds: tuple[str, ...] = ()

@@ -91,7 +91,7 @@ class Chat:
 
     @property
     def is_unused_direct(self) -> bool:
-        """Whether it is a direct chat without messages, which only one user has in the list."""
+        """True for a direct chat without messages: only the user who opened it lists it."""
         return self.row["kind"] == "direct" and not self.entries
 
     def name_object(self, segment: Row) -> str:

@@ -3,8 +3,8 @@
 -- within `hold_ms`.
 --
 -- key lease    hash    owner, token
--- key due      zset    chat to the time its pushes are due (ms); if it is claimed, the end of the
---                      claim minus 0.5, which tells it from a waiting chat
+-- key due      zset    chat to the time its pushes are due (ms). A claimed chat has the end of its
+--                      claim minus 0.5 ms; waiting chats have whole milliseconds
 -- key since    hash    chat to the first seq that needs pushes
 -- arg token    integer fencing token of the caller
 -- arg hold_ms  integer time until they are due again

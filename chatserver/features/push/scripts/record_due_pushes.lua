@@ -24,7 +24,7 @@ for a = 4, #ARGV, 2 do
   -- A waiting chat keeps its earlier time. A claimed chat gets the new time, even if its claim ends
   -- earlier, so that it stays due when the claim is finished.
   local had = tonumber(call('ZSCORE', KEYS[4], ARGV[a]) or 0)
-  local is_claimed = had % 1 ~= 0
+  local is_claimed = had % 1 ~= 0 -- see claim_due_pushes.lua
   if is_claimed then
     call('ZADD', KEYS[4], due, ARGV[a])
   else

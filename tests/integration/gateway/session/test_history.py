@@ -194,6 +194,17 @@ async def evict_all(stack: Stack) -> int:
         return await Eviction(hot).evict_idle(0, time.time())
 
 
+async def wait_until_evicted(stack: Stack, chat: str) -> None:
+    """Evict idle chats until this one is not in Redis."""
+    redis = Redis.from_url(stack.redis_url, socket_timeout=60)
+
+    async def is_evicted() -> bool:
+        await evict_all(stack)
+        return not redis.exists(f"{{p0}}:chat:{chat}")
+
+    await eventually(is_evicted)  # type: ignore[arg-type]  # mypy loses the type variable
+
+
 async def test_mark_in_an_evicted_chat_is_kept(small_hot_stack: Stack, new_name: NewName) -> None:
     """Redis has no newest seq of the chat, which limits marks, until it is loaded again."""
     names = new_name("alice"), new_name("bob")
@@ -201,13 +212,7 @@ async def test_mark_in_an_evicted_chat_is_kept(small_hot_stack: Stack, new_name:
         chat = await alice.open_direct(bob.user)
         await alice.send(chat, "m1")
         await alice.send(chat, "m2", durability="stored")
-        redis = Redis.from_url(small_hot_stack.redis_url, socket_timeout=60)
-
-        async def is_evicted() -> bool:
-            await evict_all(small_hot_stack)
-            return not redis.exists(f"{{p0}}:chat:{chat}")
-
-        await eventually(is_evicted)  # type: ignore[arg-type]  # mypy loses the type variable
+        await wait_until_evicted(small_hot_stack, chat)
         await bob.request("mark", chat=chat, read=2)
 
         assert (await bob.read_list())[chat]["read"] == 2
@@ -225,13 +230,7 @@ async def test_evicted_chat_is_loaded_again_unchanged(
         await bob.abort()
         for number in (2, 3):
             await alice.send(chat, f"m{number}", durability="stored")
-        redis = Redis.from_url(small_hot_stack.redis_url, socket_timeout=60)
-
-        async def is_evicted() -> bool:
-            await evict_all(small_hot_stack)
-            return not redis.exists(f"{{p0}}:chat:{chat}")
-
-        await eventually(is_evicted)  # type: ignore[arg-type]  # mypy loses the type variable
+        await wait_until_evicted(small_hot_stack, chat)
         await bob.start()
         await bob.expect_bodies(chat, ["m1", "m2", "m3"])
         ack = await alice.send(chat, "m4")
