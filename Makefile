@@ -35,8 +35,9 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test compiled check soak schedules simulate lint docs golden tools lock clean
 
+# If there is a C compiler, the next start runs the modules that are compiled during this one.
 run: .venv/.ready .tools/.ready $(WEB)
-	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
+	@exec $(BIN)/chatserver dev --stop-with-parent --compile-with deploy/build_hook.py $(ARGS)
 
 # The checks run beside the first tests. The tests run even if a check fails, and their summary is
 # printed last.

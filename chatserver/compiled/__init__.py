@@ -51,6 +51,11 @@ def is_active() -> bool:
     return any(isinstance(finder, CompiledFinder) for finder in sys.meta_path)
 
 
+def describe() -> str:
+    """Return the build that this process runs, for its output."""
+    return "compiled" if is_active() else "pure Python"
+
+
 def install() -> None:
     """Use the compiled modules if they match this interpreter and the sources."""
     if os.environ.get(PURE_PYTHON) == "1" or is_active():

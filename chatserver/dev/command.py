@@ -11,7 +11,7 @@ from typing import Annotated
 
 import click
 
-from chatserver import process_runtime
+from chatserver import __version__, compiled, process_runtime
 from chatserver.command_options import with_options
 from chatserver.dev.console import Screen
 from chatserver.dev.data_folder import DataFolder
@@ -36,6 +36,7 @@ from chatserver.extras import require_extras
 
 EXTRAS = ("api", "aws", "media", "push")  # that the workers and the API import
 _PORT = click.IntRange(1, 65_535)
+_SCRIPT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -64,6 +65,9 @@ def dev(
     fresh: Annotated[bool, "First delete all data."] = False,
     verbose: Annotated[bool, "Also show the log lines of Redis, DynamoDB and S3."] = False,
     stop_with_parent: Annotated[bool, {"hidden": True}, "Used by `make run`."] = False,
+    compile_with: Annotated[
+        Path | None, _SCRIPT, {"hidden": True}, "Script that compiles the send path."
+    ] = None,
 ) -> None:
     """Run all servers on this machine, for development.
 
@@ -82,11 +86,19 @@ def dev(
         require_aws_limits()
     ports.check()
     folder = DataFolder.open(data)
+    screen.log(f"chatserver {__version__}, {compiled.describe()}")
     for note in fallback_notes():
         screen.log(note)
     try:
         behind = find_free_port() if aws_limits else None
-        plan = ProcessPlan(folder.path, ports, folder.read_secret(), gateways, behind)
+        plan = ProcessPlan(
+            folder.path,
+            ports,
+            secret=folder.read_secret(),
+            gateways=gateways,
+            local_dynamodb_port=behind,
+            build_script=compile_with,
+        )
         plan.check_settings()
         if fresh:  # only now: a run that cannot start must not delete anything
             folder.clear()

@@ -25,6 +25,7 @@ _COLORS = {
     "limits": "yellow",
     "s3": "green",
     "tables": "yellow",
+    "build": "green",
     "worker": "magenta",
     "gateway": "cyan",
     "api": "blue",

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from chatserver import compiled
 from chatserver.config import load_settings
 from chatserver.dev.binaries import find_binary, has_binary
 from chatserver.dev.demo_users import ADMINS, DEMO_USERS
@@ -48,6 +49,7 @@ class ProcessPlan:
     secret: str
     gateways: int = 1
     local_dynamodb_port: int | None = None  # port of DynamoDB behind the `--aws-limits` proxy
+    build_script: Path | None = None  # compiles the send path for the next start
 
     @property
     def page_url(self) -> str:
@@ -110,6 +112,18 @@ class ProcessPlan:
             "CHAT_AUTH_COOKIE_SECURE": "false",  # browsers may refuse Secure cookies over HTTP
         }
         return self._make_launch("api", CLI, "api", port=port, env=env)
+
+    def build(self) -> Launch | None:
+        """Return the process that compiles the send path; None if it is compiled, or must not be.
+
+        It has the lowest priority, so that it delays nothing.
+        """
+        is_wanted = not compiled.is_active() and os.environ.get(compiled.PURE_PYTHON) != "1"
+        if self.build_script is None or not is_wanted:
+            return None
+        argv = ["nice", "-n", "19", sys.executable, str(self.build_script)]
+        env = {"PYTHONUNBUFFERED": "1"}
+        return Launch("build", argv, 0, self.folder, lambda: True, env=env, stop_s=STOP_S)
 
     def check_settings(self) -> None:
         """Check the settings of every process before any server is started.

@@ -3,7 +3,8 @@
 Redis, DynamoDB and S3 start together; the workers, the gateway and the API follow, also together.
 
 If the gateway, the workers or the API end, they are restarted after a pause that doubles from 0.5
-to 10 s. If Redis, DynamoDB or S3 ends, all processes are stopped.
+to 10 s. If Redis, DynamoDB or S3 ends, all processes are stopped. The process that compiles the
+send path for the next start is started last.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Supervisor:
                 self._failure = await _find_failure(starting)
                 if self._failure is None:
                     self._screen.print_welcome(self._plan)
+                    if build := self._plan.build():
+                        await self._add(build).start()
                     await self._stop.wait()
         finally:
             starting.cancel()

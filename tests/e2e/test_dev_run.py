@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import socket
 import urllib.error
@@ -13,10 +15,14 @@ import psutil
 import pytest
 
 from chatserver.client import ChatClient
+from chatserver.compiled import PURE_PYTHON
 from chatserver.dev.servers import is_http_ready
 from tests.support.deadlines import wait_for_pid
 from tests.support.devrun import DEADLINE_S, DevRun, TerminalChat, dev_run
 from tests.support.servers.processes import eventually
+
+ROOT = Path(__file__).parents[2]
+BUILD_S = 200.0  # at the lowest priority
 
 
 @pytest.fixture
@@ -129,6 +135,42 @@ def test_dev_with_killed_parent_stops_all_processes(tmp_path: Path) -> None:
         wait_for_pid(parent)
 
         assert dev.leftovers() == []
+
+
+async def test_dev_compiles_the_send_path_for_the_next_start(dev: DevRun) -> None:
+    """Nobody waits for it: the first run serves from the sources, and reports which build it is."""
+    dev.sources = copy_product(dev.folder.parent / "copy")
+    option = ("--compile-with", "deploy/build_hook.py")
+    compiled = {PURE_PYTHON: "0"}
+
+    dev.start(*option, env=compiled)
+    await eventually(lambda: "use it" in dev.text(), BUILD_S, "the build has ended")
+    first = dev.text()
+    assert dev.end() == 0, dev.text()
+    dev.start(*option, env=compiled)
+    second = dev.text()
+    assert dev.end() == 0, dev.text()
+
+    assert first.index("chatserver is running") < first.index("compiling 1 modules")
+    for text, build in ((first, "pure Python"), (second, "compiled")):
+        assert re.search(rf"chatserver \S+, {build}$", text, re.MULTILINE), text
+        assert re.search(rf"gateway\.ready .*build='?{build}\b", text), text
+    assert "compiling" not in second
+    assert dev.leftovers() == []
+
+
+def copy_product(target: Path) -> Path:
+    """Copy what `make run` needs of a checkout, with one module to compile."""
+    ignored = shutil.ignore_patterns("*.so", "manifest.json", "web_client")
+    for folder in ("chatserver", "workers"):
+        shutil.copytree(ROOT / folder, target / folder, ignore=ignored)
+    (target / "deploy").mkdir()
+    shutil.copy(ROOT / "deploy" / "build_hook.py", target / "deploy")
+    modules = 'modules = ["chatserver/domain/ids.py"]\n'
+    section = "[tool.hatch.build.targets.wheel.hooks.custom]\n"
+    (target / "pyproject.toml").write_text(section + modules)
+    (target / ".tools").symlink_to(ROOT / ".tools")
+    return target
 
 
 async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> None:

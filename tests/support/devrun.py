@@ -34,6 +34,7 @@ class DevRun:
         self.folder = folder
         self.ports = ports or [free_port() for _ in _PORT_FLAGS]
         self.output = folder.parent / f"{folder.name}.out"
+        self.sources: Path | None = None  # folder of a copy of the product to run
         self.process: subprocess.Popen[bytes] | None = None
         self.children: list[psutil.Process] = []
 
@@ -72,6 +73,7 @@ class DevRun:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 self.command(*options),
+                cwd=self.sources,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -271,7 +271,7 @@ class GatewayServer:
             gateway=self.gateway,
             port=listener.port,
             pid=os.getpid(),
-            compiled=compiled.is_active(),
+            build=compiled.describe(),
         )
         on_ready()
         try:

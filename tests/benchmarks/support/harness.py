@@ -126,7 +126,7 @@ def benchmark(
                     click.echo(example)
             figures = combine(results)
             violations = {kind: count for kind, count in counts.items() if count}
-            click.echo("compiled send path" if compiled.is_active() else "pure Python")
+            click.echo(compiled.describe())
             click.echo((render or render_figures)(figures))
             if out is not None:
                 about = {"about": _describe(values), "violations": violations}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chatserver import compiled
 from chatserver.config import load_settings
 from chatserver.dev import process_plan as plan_module
 from chatserver.dev.demo_users import DEMO_USERS
@@ -55,6 +56,24 @@ def test_environment_of_every_process_is_valid_settings(
             assert settings.redis.url == "redis://127.0.0.1:31082/0"
             assert settings.warm.endpoint == "http://127.0.0.1:31083"
             assert settings.telemetry.format == "console"
+
+
+def test_send_path_is_compiled_unless_it_is_or_must_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build is started by `make run` only, and only if the next start would use it."""
+    monkeypatch.setenv(compiled.PURE_PYTHON, "0")
+    plan = dataclasses.replace(make_plan(tmp_path), build_script=Path("deploy/build_hook.py"))
+    launch = plan.build()
+    assert launch is not None and launch.argv[-1] == "deploy/build_hook.py"
+    assert make_plan(tmp_path).build() is None
+
+    monkeypatch.setenv(compiled.PURE_PYTHON, "1")
+    assert plan.build() is None
+
+    monkeypatch.setenv(compiled.PURE_PYTHON, "0")
+    monkeypatch.setattr(compiled, "is_active", lambda: True)
+    assert plan.build() is None
 
 
 def test_only_the_api_has_demo_users(tmp_path: Path) -> None:
