@@ -313,7 +313,7 @@ async def main(
     else:
         stack = Stack(bench.folder, "no", {})
         bench.use_load_core()
-        stack.gateways.append(bench.start(_build_stub_launch(bench, stub), SERVER_CORE))
+        stack.gateways.append(bench.start(build_stub_launch(bench, stub), SERVER_CORE))
         cpu = CpuMeter({"gateway": stack.gateways[0]})
     opened = await open_pairs(stack, pairs, frame_bytes, bench.findings)
     loops = Loops(opened, cpu, bench.findings, warmup_s, seconds)
@@ -339,7 +339,7 @@ async def main(
     return figures
 
 
-def _build_stub_launch(bench: Bench, fault: str) -> Launch:
+def build_stub_launch(bench: Bench, fault: str) -> Launch:
     port = free_port()
     argv = [sys.executable, "-m", "chatserver.loadtest.stub_server", "--port", str(port)]
     argv += [] if fault == "correct" else ["--fault", fault]

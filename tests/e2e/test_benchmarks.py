@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,22 @@ from typing import Any
 
 import pytest
 
+from chatserver.dev.servers import Server
+from chatserver.loadtest import wire
+from tests.benchmarks.direct_messages import build_stub_launch
+from tests.benchmarks.peers import protocols
+from tests.benchmarks.peers.load import Load
 from tests.benchmarks.support import harness
+from tests.benchmarks.support.harness import Bench
+from tests.benchmarks.support.measurements import CpuMeter
 from tests.support.benchmark_runs import run_benchmark
 
 FOLDER = Path(harness.__file__).parents[1]
 # `tests/security/test_storm.py` runs the storm.
-NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - {"attack_storm"})
+NAMES = sorted(
+    {path.stem for path in FOLDER.glob("*.py")} - {"attack_storm"}
+    | {path.parent.name for path in FOLDER.glob("*/__main__.py")}
+)
 SHORT = "--seconds 0.3 --warmup 0.1 --runs 1"
 DIRECT = f"--pairs 2 --window 2 {SHORT}"
 # A benchmark that is not here runs with its defaults.
@@ -26,6 +37,7 @@ ARGUMENTS = {
     "idle_sessions": "--sessions 20",
     "logins": "--users 20 --lost-sessions 5",
     "memory_budget": "--budget 20000",
+    "peers": "--targets ours --quick",
     "persist_worker": "--messages 500 --encrypt --runs 1",
     "search": "--messages 500 --queries 2",
     "send_path": "--ticks 20",
@@ -55,7 +67,7 @@ def test_benchmark_with_tiny_arguments_prints_its_figures(name: str, tmp_path: P
     figures = {key: value for key, value in report.items() if key not in about}
     numbers = list(iter_numbers(figures))
     assert any(number > 0 for number in numbers) and not any(map(math.isnan, numbers))
-    if name != "item_units":  # it prints tables
+    if name not in ("item_units", "peers"):  # they print tables
         assert harness.render_figures(figures) in result.output
 
 
@@ -72,6 +84,26 @@ def test_benchmark_with_lost_messages_fails(
     assert result.exit_code == 1
     assert report["violations"]["lost"] > 0
     assert "lost: " in result.output
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("lose", "lost"), ("repeat", "duplicate")])
+def test_comparison_finds_messages_that_are_lost_or_repeated(
+    fault: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stub, whose chats have other ids, changes the 1,000th message."""
+    monkeypatch.setattr(protocols, "encode_frame", wire.encode_client_frame)
+    monkeypatch.setattr(protocols, "direct_chat_id", lambda a, b: f"d-{a}-{b}")
+    stub = Server(build_stub_launch(Bench(0, contextlib.ExitStack(), tmp_path), fault)).start()
+    load = Load(stub.port, protocols.Ours, str, is_room=False)
+    try:
+        load.open(2)
+        step = load.run_step(2000, 0.8, CpuMeter({"stub": stub}))
+    finally:
+        load.close()
+        stub.kill()
+
+    assert step["missing"] == (fault == "lose")
+    assert load.count_violations() == {"lost": 0, "duplicate": 0, kind: 1}
 
 
 def test_benchmark_of_a_large_chat_reports_latencies(tmp_path: Path) -> None:

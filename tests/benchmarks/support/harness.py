@@ -105,6 +105,7 @@ class Bench:
 def benchmark(
     *options: Callable[[Any], Any],
     runs: int = 1,
+    runs_option: str = "--runs",
     render: Callable[[Figures], str] | None = None,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a benchmark: a function of a `Bench` and of options that returns figures.
@@ -131,7 +132,9 @@ def benchmark(
             if out is not None:
                 about = {"about": _describe(values), "violations": violations}
                 every = {"runs": results} if runs > 1 else {}
-                whole = {"benchmark": Path(module.__file__ or "").stem, **about, **figures, **every}
+                file = Path(module.__file__ or "")
+                name = file.parent.name if file.stem == "__main__" else file.stem
+                whole = {"benchmark": name, **about, **figures, **every}
                 text = json.dumps(whole, indent=1, ensure_ascii=False, default=str)
                 out.write_text(text + "\n", encoding="utf-8")
             if violations:
@@ -143,7 +146,9 @@ def benchmark(
         path = click.Path(dir_okay=False, writable=True, path_type=Path)
         for option in (
             click.option("--out", type=path, help="Also write the figures to this file as JSON."),
-            click.option("--runs", default=runs, show_default=True, type=click.IntRange(1)),
+            click.option(
+                runs_option, "runs", default=runs, show_default=True, type=click.IntRange(1)
+            ),
             *reversed(options),
         ):
             main = option(main)
@@ -175,7 +180,8 @@ def combine(runs: list[Any]) -> Any:
     """Return the medians of the numbers in results of the same form; other values of the first."""
     first = runs[0]
     if isinstance(first, dict):
-        return {name: combine([run[name] for run in runs if name in run]) for name in first}
+        names = dict.fromkeys(name for run in runs for name in run)
+        return {name: combine([run[name] for run in runs if name in run]) for name in names}
     if isinstance(first, int | float) and len(runs) > 1:
         return round(statistics.median(runs), 4)
     return first

@@ -19,13 +19,20 @@ from tests.support.stack import Stack
 
 # Without a persist worker, the backlog grows; this limit is too high to be reached.
 BACKLOG_MAX = 20_000_000
+# A rewrite would fork Redis, and the child would compete for the same core.
+NO_REWRITE = ("--auto-aof-rewrite-percentage", "0")
 
 
 class PinnedStack:
     """Redis, DynamoDB and the processes that a benchmark starts, with the settings of a `Stack`."""
 
     def __init__(
-        self, bench: Bench, *, fsync: Fsync = "everysec", stub: Sequence[str] | None = None
+        self,
+        bench: Bench,
+        *,
+        fsync: Fsync = "everysec",
+        stub: Sequence[str] | None = None,
+        redis_args: Sequence[str] = NO_REWRITE,
     ) -> None:
         """`stub`: arguments of the DynamoDB stub that replaces DynamoDB and needs no tables."""
         self.bench = bench
@@ -34,8 +41,7 @@ class PinnedStack:
         env |= harness.SETTINGS
         self.stack = stack = Stack(bench.folder, fsync, env)
         bench.on_exit(stack.stop)
-        # A rewrite would fork Redis, and the child would compete for the same core.
-        stack.redis.launch.argv.extend(["--auto-aof-rewrite-percentage", "0"])
+        stack.redis.launch.argv.extend(redis_args)
         if stub is None:
             stack.start_servers()
         else:
@@ -47,11 +53,13 @@ class PinnedStack:
     def redis(self) -> Server:
         return self.stack.redis
 
-    def start_gateway(self) -> Server:
+    def start_gateway(self, **env: str) -> Server:
         """Start a gateway, on the core of Redis, and the `rpc` worker."""
         pin(get_pid(self.redis), SERVER_CORE)
         self.start_worker("rpc")
-        self.servers["gateway"] = self.bench.start(self.stack.add_gateway().launch, SERVER_CORE)
+        self.servers["gateway"] = self.bench.start(
+            self.stack.add_gateway(**env).launch, SERVER_CORE
+        )
         return self.servers["gateway"]
 
     def start_worker(self, role: str, core: int = LOAD_CORE, **env: str) -> Server:
