@@ -80,12 +80,11 @@ class AppendResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkResult:
-    """A user's read and received marks (chat seqs), and whether the call moved one of them.
+    """A user's read and received marks (chat seqs), as of the last call that moved one of them.
 
     If Redis does not have the chat (`is_open` is false), no mark was moved.
     """
 
-    is_moved: bool
     read: Seq
     received: Seq
     is_open: bool = True

@@ -209,7 +209,7 @@ class Inboxes:
         )
         if reply is None:
             raise NotFound("chat: no such chat, or you are not a member")
-        return MarkResult(bool(reply[0]), Seq(reply[1]), Seq(reply[2]), is_open=top > 0)
+        return MarkResult(Seq(reply[0]), Seq(reply[1]), is_open=top > 0)
 
     async def list_chats(self, user: UserId) -> list[UserChat]:
         """Return the user's chats that are in Redis, newest activity first.

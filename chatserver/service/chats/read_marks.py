@@ -60,26 +60,30 @@ class ReadMarks:
     async def move(self, user: UserId, frame: frames.Mark) -> None:
         """Move the user's read and received marks; notify other members and the user's devices.
 
+        Guarantees:
+            Idempotent: a repeat appends the event only to inboxes that an earlier call missed, for
+            example because it got no reply. It notifies all devices again.
+
         Raises:
             NotFound: the user is not a member of the chat.
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
         """
         chat = ChatId(frame.chat)
         result = await self._move_marks(user, frame)
-        if not result.is_moved:
-            return
         audience = await self._audiences.get_for_member(chat, user)
         is_shared = not audience.is_large and len(audience.users) <= READ_MARKS_MEMBERS_MAX
         users = list(audience.users) if is_shared else [user]
         if len(users) > 1 and (blocked := await self._list_blocked(user)):
             users = [member for member in users if member not in blocked]
-        self._charge(user, MARK_BYTES * (len(users) - 1))
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
         # Marks never decrease, so of two updates, the one with the higher sum is newer.
         level = result.read + result.received
-        for each in await self._inboxes.append_marks(users, chat, body, user, level):
-            if each.appended:
-                self._devices.notify_seq(each.user, each.seq, each.gateways)
+        results = await self._inboxes.append_marks(users, chat, body, user, level)
+        # The frame was charged for the user's own inbox.
+        others = sum(each.appended for each in results if each.user != user)
+        self._charge(user, MARK_BYTES * others)
+        for each in results:
+            self._devices.notify_seq(each.user, each.seq, each.gateways)
 
     async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
         marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))

@@ -26,7 +26,7 @@ class Hot:
     tops: dict[ChatId, int] = dataclasses.field(default_factory=dict)
     logged: bool = True
     excluded: tuple[int, ...] = ()
-    result: MarkResult = MarkResult(True, Seq(4), Seq(5))  # noqa: RUF009  # frozen
+    result: MarkResult = MarkResult(Seq(4), Seq(5))  # noqa: RUF009  # frozen
     listed: set[UserId] = dataclasses.field(default_factory=set)
     appended: list[tuple[list[UserId], bytes]] = dataclasses.field(default_factory=list)
     levels: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
