@@ -47,7 +47,8 @@ async def test_mark_repeated_after_a_lost_reply_notifies_each_member_once(
     devices, charged, calls = Devices(), list[int](), 0
     async with open_hot(redis_settings(redis_url, partitions=64)) as hot:
         assert len({hot.keys.get_partition(user) for user in MEMBERS}) == len(MEMBERS)
-        await hot.call("HSET", hot.keys.chat(CHAT), "seq", 5)
+        gate = f"{hot.get_epoch(hot.keys.get_partition(CHAT))}:1"
+        await hot.call("HSET", hot.keys.chat(CHAT), "seq", 5, "gate", gate)
         await hot.call("HSET", hot.keys.box(ALICE), f"c:{CHAT}", 0)
         marks = ReadMarks(
             inboxes=Inboxes(hot),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.domain.ids import UserId
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import Audience
 from chatserver.errors import NotFound, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody
@@ -80,3 +81,33 @@ async def test_mark_in_large_group_is_sent_to_own_devices_only() -> None:
     )
 
     assert hot.notified == [ALICE]
+
+
+async def test_marks_in_an_evicted_chat_include_own_messages() -> None:
+    """Redis has the newest message of each member only while it has the chat."""
+
+    class EvictedAudiences(KnownAudiences):
+        """Loads the chat."""
+
+        async def get(self, chat: ChatId) -> Audience:
+            hot.evicted.discard(chat)
+            return await super().get(chat)
+
+    class Inboxes(Hot):
+        """The chat is evicted again after its members have been read."""
+
+        async def list_blocked(self, user: UserId) -> set[UserId]:
+            self.evicted.add(CHAT)
+            return set()
+
+    hot = Inboxes(marks={ALICE: (7, 7), BOB: (4, 5)})
+    audiences = EvictedAudiences(audience_of(ALICE, BOB))
+
+    marks = ReadMarks(
+        inboxes=hot, audiences=audiences, load_user=Warm().load_user, devices=hot, blocks=hot
+    )
+
+    assert await marks.list_marks(BOB, CHAT) == [
+        frames.Marks(ALICE, 7, 7),
+        frames.Marks(BOB, 4, 5),
+    ]
