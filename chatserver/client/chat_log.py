@@ -87,6 +87,11 @@ class ReceivedChatLog:
                 entry = apply_entry(entry, self._entries[change])
         return build_tombstone(entry, entry.rev) if self.is_hidden(seq) else entry
 
+    def find_ref(self, seq: int) -> str | None:
+        """Return the `ref` of a kept entry, in a new epoch that of the entry known before."""
+        entry = self._previous_entries.get(seq) or self._entries.get(seq)
+        return None if entry is None else entry.ref
+
     def entries(self, now_s: float | None = None) -> list[Entry]:
         """Return all visible entries in order; with `now_s`, expired ones have no text."""
         seen = (self.find(seq) for seq in sorted(self._entries))

@@ -222,8 +222,25 @@ class ClientState:
             Overloaded: the outbox is full.
         """
         check_text(operation.fields)
+        target_ref = self._find_target_ref(operation)
+        if target_ref is not None:
+            operation.fields = {**operation.fields, "target_ref": target_ref}
         self.outbox.put(operation)
         self.tick(now)
+
+    def _find_target_ref(self, operation: OutboxEntry) -> str | None:
+        """Return the `ref` of the message that an operation changes; None if it is unknown.
+
+        If the server loses the message, the operation must not change another one with its seq.
+        """
+        known, chat = self.outbox.find(operation.ref), self.chats.get(operation.chat)
+        seq = operation.fields.get("seq")
+        if known is not None:
+            return known.fields.get("target_ref")
+        if seq is None:
+            return None
+        acked = (own.ref for own in self.outbox.list_acked(operation.chat) if own.seq == seq)
+        return (chat and chat.log.find_ref(seq)) or next(acked, None)
 
     def send_request(self, fields: Fields, now: float, deadline: float) -> int:
         """Send a request and return its number; `pop_answers` returns the response.

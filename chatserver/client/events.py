@@ -133,8 +133,8 @@ class Acked(_Event, frozen=True):
 class Refused(_Event, frozen=True):
     """The operation with this `ref` was refused and will not be retried.
 
-    If an `Acked` with this `ref` came first, the message may be lost: the user has left the chat,
-    so the server does not confirm that the message is stored.
+    If an `Acked` with this `ref` came first, Redis may have lost the operation. It cannot be
+    repeated, because the user has left the chat or the message to change is lost, too.
     """
 
     ref: str

@@ -79,13 +79,13 @@ class AppendResult:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MarkResult:
-    """A user's read and received marks (chat seqs), and whether the call moved one of them.
+class UserMarks:
+    """A user's read and received marks in a chat, as chat seqs.
 
-    If Redis does not have the chat (`is_open` is false), no mark was moved.
+    If Redis does not have the chat (`is_open` is false), no mark can be moved, and the user's own
+    newest message, which counts as read, is unknown.
     """
 
-    is_moved: bool
     read: Seq
     received: Seq
     is_open: bool = True

@@ -23,6 +23,7 @@ class MessageChange:
     target: Seq
     body: str
     tail: bytes
+    target_ref: str = ""  # `ref` of the message; empty: change whichever message has the seq
     # True if `target` is in a period of an earlier membership of the sender.
     is_of_earlier_period: bool = False
 
@@ -38,7 +39,7 @@ class ChangeOutcome(enum.Enum):
     FORBIDDEN = 8
     DELETED = 9
     REACTIONS_FULL = 10
-    NO_MESSAGE = 11
+    NO_MESSAGE = 11  # or another message has the seq
     RESTRICTED = 12  # the sender is not allowed to write
 
 

@@ -23,6 +23,7 @@ from tests.support.history.events import (
     Kept,
     Line,
     LogEntry,
+    Named,
     Notified,
     Page,
     ReadMark,
@@ -202,6 +203,10 @@ class SdkDevice:
         client = await self.ready()
         chat, ref = asked.chat, asked.ref
         self._unanswered[ref] = asked
+        known = client.find_chat(chat)
+        target_ref = known.log.find_ref(asked.target) if known and asked.target else None
+        if target_ref is not None:  # the SDK sends it
+            self._recorder.record(Named(self._recorder.now(), self.user, chat, ref, target_ref))
         with contextlib.suppress(ChatError):
             match asked.kind:
                 case "send":

@@ -124,6 +124,18 @@ MUTANTS: Final = (
         "elseif false",
     ),
     Mutant(
+        "change_of_any_message",
+        "lua",
+        "if ARGV[19] ~= '' and message.ref ~= ARGV[19] then return {11} end",
+        "",
+    ),
+    Mutant(
+        "hide_of_any_message",
+        "chatserver.service.messaging.message_changes:MessageChangeService._hide",
+        "if frame.target_ref and",
+        "if False and",
+    ),
+    Mutant(
         "deleted_text_stays",
         "lua",
         "message = tombstone_of(message, seq)\n  call('XDEL', log, target .. '-0')",

@@ -16,6 +16,7 @@ from tests.support.history.events import (
     History,
     LogEntry,
     Lost,
+    Named,
     Requested,
     Responded,
     Restarted,
@@ -56,6 +57,8 @@ class Subject(NamedTuple):
                 target = f" of #{event.target}" if event.target else ""
                 text = event.subject or repr(event.body)
                 return f"{event.user} requests {event.kind} {event.ref}{target}: {text}"
+            case Named() if self._is_ref(event.ref):
+                return f"{event.user} names message {event.target_ref} for {event.ref}"
             case Responded() if self._is_ref(event.ref):
                 outcome = event.code or f"ack at #{event.seq}{' again' * event.dup}"
                 return f"{event.device or event.user} gets {outcome} for {event.ref}"

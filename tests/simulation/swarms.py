@@ -47,4 +47,10 @@ SWARMS: Final = {
         ("kill_gateway", "crash_device", "kill_redis", "cut", "deafen_link"),
         {"send": 20, "remove_message": 30, "restart_device": 10, "edit": 10},
     ),
+    # Redis loses messages that DynamoDB does not have yet, while users change these messages.
+    "change_after_loss": Swarm(
+        {},
+        ("cut_redis_log", "fail_over_redis", "flush_redis", "stop_dynamodb", *_CUTS),
+        {"send": 30, "react": 15, "remove_message": 20, "edit": 10},
+    ),
 }

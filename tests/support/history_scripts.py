@@ -220,6 +220,31 @@ def outbox() -> History:
     return script.end()
 
 
+def targets() -> History:
+    """Changes name the message that the application knows, also after a loss of data."""
+    script = Script("targets of changes")
+    script.entry(1)
+    (react,) = script.enqueue("react", "r1", seq=1, emoji="👍")
+    (send,) = script.enqueue("send", "r-own", body="mine")
+    place = {"mid": "m2", "seq": 2, "ts": 2, "dup": False, "durability": "hot"}
+    script.receive(type="ack", id=send["id"], ref="r-own", **place)
+    script.enqueue("edit", "r2", seq=2, body="changed")  # its event has not arrived yet
+    script.enqueue("edit", "r3", seq=9, body="unknown")
+    script.receive(type="ack", id=react["id"], ref="r1", **{**place, "seq": 3})
+    lines = [{"chat": "c1", "kind": "direct", "members": ["alice", "bob"], "top": 1}]
+    asked = script.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=lines)
+    script.enqueue("delete", "r4", seq=1)  # the application has not been notified
+    (page,) = [frame for frame in asked if frame["type"] == "history"]
+    found = [entry(1, mid="m7", ref="r7")]
+    script.receive(type="page", id=page["id"], chat="c1", tier="hot", more=False, messages=found)
+    script.enqueue("react", "r1", seq=1, emoji="👍")  # the same request again
+    script.enqueue("react", "r5", seq=1, emoji="👍")
+    (again,) = [frame for frame in asked if frame.get("ref") == "r1"]
+    error = {"code": "not_found", "message": "seq: the chat has no such message"}
+    script.receive(type="error", id=again["id"], **error, temporary=False)
+    return script.end()
+
+
 def requests() -> History:
     """Deadlines, repeated requests, lost races, presence subscriptions."""
     script = Script("requests", requests_max=3, watched_max=120)
@@ -280,6 +305,7 @@ SCRIPTS: tuple[Callable[[], History], ...] = (
     hidden,
     cleared,
     outbox,
+    targets,
     requests,
     gaps,
 )

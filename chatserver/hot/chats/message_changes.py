@@ -91,6 +91,7 @@ class MessageChangeCommitter:
                 "ref": reference_key(sender, change.ref),
                 "phase": get_generation_phase(chat),
                 "readable": "1" if change.is_of_earlier_period else "",
+                "target_ref": change.target_ref,
             },
             is_commit=True,
         )

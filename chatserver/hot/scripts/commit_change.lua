@@ -42,6 +42,7 @@
 -- arg ref          bytes   digest of sender and `ref`
 -- arg phase        integer seconds; see commit_messages.lua
 -- arg readable     string  "1": the message is from an earlier membership period of the sender
+-- arg target_ref   string  `ref` of the message; empty: change whichever message has the seq
 --
 -- returns {code, ...}
 --   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry,
@@ -55,7 +56,7 @@
 --   8          the sender is not allowed to change this message in this way
 --   9 rev      the message is deleted, by the entry `rev`, or has expired (`rev` is 0)
 --   10         the message has the maximum number of reactions
---   11         the chat has no such message
+--   11         the chat has no such message, or another one has the seq
 --   12 why     the sender is not allowed to write (`chatserver.domain.write_restrictions`)
 local call, format, sub = redis.call, string.format, string.sub
 local epoch, sender, kind, target = ARGV[1], ARGV[7], ARGV[9], ARGV[10]
@@ -136,6 +137,7 @@ end
 local message = cjson.decode(json)
 -- If the overlay has a number (`rev`), the target is a replaced edit; only messages can be changed.
 if type(message) == 'number' then return {11} end
+if ARGV[19] ~= '' and message.ref ~= ARGV[19] then return {11} end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]

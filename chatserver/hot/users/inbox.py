@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.inboxes import (
@@ -20,8 +21,8 @@ from chatserver.domain.inboxes import (
     Delivery,
     InboxEntry,
     ListedChat,
-    MarkResult,
     UserChat,
+    UserMarks,
 )
 from chatserver.errors import NotFound
 from chatserver.hot.redis.client import HotClient
@@ -32,6 +33,16 @@ _OTHER_EPOCH = 3
 
 USERS_PER_CALL = 500  # maximum users per script call that appends to inboxes
 _Item = Mapping[str, Value]  # inputs of a script for one user
+
+
+class _Head(NamedTuple):
+    """The newest position of a chat, as a user sees it."""
+
+    top: int
+    ts: int
+    own: int  # the user's newest message, which counts as read: field `s:<user>` of the chat
+    stored: int
+    is_open: bool
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
@@ -185,8 +196,10 @@ class Inboxes:
             ],
         )
 
-    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
+    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> UserMarks:
         """Move the user's read and received marks forward; the persist worker stores them.
+
+        Returns the marks of the last call that moved one.
 
         Guarantees:
             Idempotent: a mark never moves back, or beyond the newest committed seq.
@@ -195,21 +208,21 @@ class Inboxes:
             NotFound: the user is not a member of the chat.
         """
         script = load_script("move_read_marks")
-        top, _, own, _ = await self._read_head(user, chat)
+        head = await self._read_head(user, chat)
         reply = await self._hot.run(
             script,
             self._keys.of(user, *script.keys),
             {
                 "chat_id": chat,
                 "user": user,
-                "read": min(read, top),
-                "received": min(received, top),
-                "own": own,
+                "read": min(read, head.top),
+                "received": min(received, head.top),
+                "own": head.own,
             },
         )
         if reply is None:
             raise NotFound("chat: no such chat, or you are not a member")
-        return MarkResult(bool(reply[0]), Seq(reply[1]), Seq(reply[2]), is_open=top > 0)
+        return UserMarks(Seq(reply[0]), Seq(reply[1]), head.is_open)
 
     async def list_chats(self, user: UserId) -> list[UserChat]:
         """Return the user's chats that are in Redis, newest activity first.
@@ -240,32 +253,38 @@ class Inboxes:
         chats = [
             UserChat(
                 chat=chat,
-                top=Seq(top),
-                read=Seq(max(own, int(fields.get(f"r:{chat}", 0)))),
-                received=Seq(max(own, int(fields.get(f"d:{chat}", 0)))),
-                order=Ts(max(ts, int(fields[f"c:{chat}"]))),
-                stored=stored,
+                top=Seq(head.top),
+                read=Seq(max(head.own, int(fields.get(f"r:{chat}", 0)))),
+                received=Seq(max(head.own, int(fields.get(f"d:{chat}", 0)))),
+                order=Ts(max(head.ts, int(fields[f"c:{chat}"]))),
+                stored=head.stored,
             )
-            for chat, (top, ts, own, stored) in zip(names, heads, strict=True)
+            for chat, head in zip(names, heads, strict=True)
         ]
         chats.sort(key=lambda chat: (-chat.order, chat.chat))
         return chats
 
-    async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int, int]:
-        # A user's own newest message counts as read; the commit writes its seq to the chat's field
-        # `s:<user>`.
-        seq, ts, own, stored = await self._hot.call(
-            "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}", "stored"
+    async def _read_head(self, user: UserId, chat: ChatId) -> _Head:
+        seq, ts, own, stored, gate = await self._hot.call(
+            "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}", "stored", "gate"
         )
-        return int(seq or 0), int(ts or 0), int(own or 0), int(stored or 0)
+        return _Head(
+            int(seq or 0),
+            int(ts or 0),
+            int(own or 0),
+            int(stored or 0),
+            self._hot.is_loaded(chat, gate),
+        )
 
-    async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
-        """Return `(read, received)`: the user's marks in the chat, as chat seqs."""
-        (_, _, own, _), (read, received) = await asyncio.gather(
+    async def get_marks(self, user: UserId, chat: ChatId) -> UserMarks:
+        """Return the user's marks in the chat."""
+        head, (read, received) = await asyncio.gather(
             self._read_head(user, chat),
             self._hot.call("HMGET", self._keys.box(user), f"r:{chat}", f"d:{chat}"),
         )
-        return Seq(max(own, int(read or 0))), Seq(max(own, int(received or 0)))
+        return UserMarks(
+            Seq(max(head.own, int(read or 0))), Seq(max(head.own, int(received or 0))), head.is_open
+        )
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
         """Return the gateways on which each user is online, in the order of `users`."""

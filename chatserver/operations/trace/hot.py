@@ -163,7 +163,7 @@ class HotTrace:
 
         async def load(member: tuple[UserId, int]) -> Recipient:
             user, joined = member
-            position, (read, received), (gateways,) = await asyncio.gather(
+            position, marks, (gateways,) = await asyncio.gather(
                 self._find_in_inbox(user, chat, seq),
                 self._inboxes.get_marks(user, chat),
                 self._inboxes.list_gateways([user]),
@@ -173,8 +173,8 @@ class HotTrace:
                 joined=joined,
                 is_sender=user == sender,
                 inbox=position,
-                has_received=received >= seq,
-                has_read=read >= seq,
+                has_received=marks.received >= seq,
+                has_read=marks.read >= seq,
                 gateways=len(gateways),
             )
 

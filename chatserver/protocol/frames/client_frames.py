@@ -91,6 +91,7 @@ class Edit(ClientFrame, tag="edit", frozen=True):
     seq: ChatSeq
     ref: Id
     body: str
+    target_ref: Id | None = None
 
 
 class Delete(ClientFrame, tag="delete", frozen=True, rename={"scope": "for"}):
@@ -101,6 +102,7 @@ class Delete(ClientFrame, tag="delete", frozen=True, rename={"scope": "for"}):
     seq: ChatSeq
     ref: Id
     scope: Literal["all", "me"] = "all"
+    target_ref: Id | None = None
 
 
 class React(ClientFrame, tag="react", frozen=True):
@@ -111,6 +113,7 @@ class React(ClientFrame, tag="react", frozen=True):
     seq: ChatSeq
     ref: Id
     emoji: str
+    target_ref: Id | None = None
 
 
 class Mark(ClientFrame, tag="mark", frozen=True):

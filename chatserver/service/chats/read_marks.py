@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.inboxes import MarkResult
+from chatserver.domain.inboxes import UserMarks
 from chatserver.errors import NotFound
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.users.blocks import HotBlocks
@@ -20,10 +20,23 @@ from chatserver.service.messaging.device_delivery import DeviceDelivery
 READ_MARKS_MEMBERS_MAX = 32  # members of larger chats do not see read marks of others
 
 
-async def get_marks(inboxes: Inboxes, user: UserId, chat: ChatId) -> frames.Marks:
-    """Return a member's read and received marks in a chat. Costs two Redis calls."""
-    read, received = await inboxes.get_marks(user, chat)
-    return frames.Marks(user, read, received)
+async def get_marks(
+    inboxes: Inboxes, audiences: Audiences, user: UserId, chat: ChatId
+) -> frames.Marks:
+    """Return a member's read and received marks in a chat.
+
+    Guarantees:
+        Cost: two Redis calls. If the chat was evicted from Redis, it is loaded first.
+
+    Raises:
+        NotFound: the chat does not exist.
+        Unavailable: Redis does not have the chat, and the warm tier does not respond.
+    """
+    marks = await inboxes.get_marks(user, chat)
+    if not marks.is_open:
+        await audiences.get(chat)
+        marks = await inboxes.get_marks(user, chat)
+    return frames.Marks(user, marks.read, marks.received)
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -54,11 +67,17 @@ class ReadMarks:
         blocked = await self._list_blocked(user)
         visible = [member for member in audience.users if member not in blocked]
         return list(
-            await asyncio.gather(*(get_marks(self._inboxes, member, chat) for member in visible))
+            await asyncio.gather(
+                *(get_marks(self._inboxes, self._audiences, member, chat) for member in visible)
+            )
         )
 
     async def move(self, user: UserId, frame: frames.Mark) -> None:
         """Move the user's read and received marks; notify other members and the user's devices.
+
+        Guarantees:
+            Idempotent: a repeat appends the event only to inboxes that an earlier call missed, for
+            example because it got no reply. It notifies all devices again.
 
         Raises:
             NotFound: the user is not a member of the chat.
@@ -66,22 +85,22 @@ class ReadMarks:
         """
         chat = ChatId(frame.chat)
         result = await self._move_marks(user, frame)
-        if not result.is_moved:
-            return
         audience = await self._audiences.get_for_member(chat, user)
         is_shared = not audience.is_large and len(audience.users) <= READ_MARKS_MEMBERS_MAX
         users = list(audience.users) if is_shared else [user]
         if len(users) > 1 and (blocked := await self._list_blocked(user)):
             users = [member for member in users if member not in blocked]
-        self._charge(user, MARK_BYTES * (len(users) - 1))
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
         # Marks never decrease, so of two updates, the one with the higher sum is newer.
         level = result.read + result.received
-        for each in await self._inboxes.append_marks(users, chat, body, user, level):
-            if each.appended:
-                self._devices.notify_seq(each.user, each.seq, each.gateways)
+        results = await self._inboxes.append_marks(users, chat, body, user, level)
+        # The frame was charged for the user's own inbox.
+        others = sum(each.appended for each in results if each.user != user)
+        self._charge(user, MARK_BYTES * others)
+        for each in results:
+            self._devices.notify_seq(each.user, each.seq, each.gateways)
 
-    async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
+    async def _move_marks(self, user: UserId, frame: frames.Mark) -> UserMarks:
         marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))
         try:
             result = await self._inboxes.mark(user, *marks)

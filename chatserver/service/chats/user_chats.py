@@ -221,12 +221,15 @@ class UserChats:
         head = await self._log.get_head(listed.chat)
         peer = audience.receiver_of.get(user)
         names: list[str] = [] if audience.is_large else list(audience.joined)
+        read = listed.read
+        if listed.top != head.seq:  # the chat was loaded after `listed` had been read
+            read = Seq((await self._get_marks(user, listed.chat)).read)
         return frames.ChatSummary(
             chat=listed.chat,
             kind=parse_kind(audience.kind),
             top=head.seq,
-            read=listed.read,
-            unread=await self._count_unread(user, listed.chat, listed.read, head.seq),
+            read=read,
+            unread=await self._count_unread(user, listed.chat, read, head.seq),
             members=names if len(names) <= MEMBERS_SHOWN_MAX else [],
             name=audience.name or None,
             picture=audience.picture or None,
@@ -235,9 +238,12 @@ class UserChats:
             peer=(
                 None
                 if peer is None or audience.is_blocked
-                else await get_marks(self._inboxes, peer, listed.chat)
+                else await self._get_marks(peer, listed.chat)
             ),
         )
+
+    async def _get_marks(self, user: UserId, chat: ChatId) -> frames.Marks:
+        return await get_marks(self._inboxes, self._audiences, user, chat)
 
     async def _count_unread(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
         if top <= read:

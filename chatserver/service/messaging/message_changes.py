@@ -58,6 +58,7 @@ class PinChange:
     ref: Ref
     is_pinned: bool
     id: int = 0
+    target_ref: None = None  # a pinned message is stored, so no other one can get its seq
 
 
 AnyChange = frames.Edit | frames.Delete | frames.React | PinChange
@@ -84,6 +85,7 @@ class MessageChangeService:
 
         Guarantees:
             Idempotent: by (chat, sender, ref), in the same namespace as messages.
+            Target: with `target_ref`, a message with another `ref` at the seq is not changed.
             Order: the change has a seq; every client that applies changes in seq order gets the
                 same result.
             Deletion: after a delete for everyone is acked, no read returns the text. Deleting a
@@ -128,7 +130,8 @@ class MessageChangeService:
                 case ChangeOutcome.KNOWN:
                     return _make_repeat_ack(frame, change, changed.record)
                 case ChangeOutcome.ELSEWHERE:
-                    base, head = await self._read_base(change), changed.seq
+                    base = codec.encode(await self._read_stored(chat, change.target))
+                    head = changed.seq
                 case ChangeOutcome.DELETED if kind == "delete":
                     # The state that was requested. Until the earlier delete is stored, the device
                     # must be able to repeat its own.
@@ -177,21 +180,29 @@ class MessageChangeService:
                 body=body,
                 target=frame.seq,
             ),
+            target_ref=frame.target_ref or "",
         )
 
-    async def _read_base(self, change: MessageChange) -> bytes:
-        target = change.target
-        messages = (await self._warm.read_run(change.chat, target + 1, None, 1, None)).messages
-        if not messages or messages[-1].seq != target:
+    async def _read_stored(self, chat: ChatId, seq: Seq) -> frames.Message:
+        messages = (await self._warm.read_run(chat, seq + 1, None, 1, None)).messages
+        if not messages or messages[-1].seq != seq:
             # Every message up to the chat's newest seq is in some tier, unless it has been
             # permanently deleted.
             raise NotFound(NO_MESSAGE)
-        return codec.encode(messages[-1])
+        return messages[-1]
+
+    async def _read_ref(self, chat: ChatId, seq: Seq) -> str:
+        """Return the `ref` of the message at a seq."""
+        for entry in await self._log.list_range(chat, seq, seq):
+            return codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail)).ref
+        return (await self._read_stored(chat, seq)).ref
 
     async def _hide(self, user: UserId, frame: frames.Delete) -> frames.Ack:
         chat, seq = ChatId(frame.chat), Seq(frame.seq)
         await self._audiences.get_for_member(chat, user)
         if seq > (await self._log.get_head(chat)).seq:
+            raise NotFound(NO_MESSAGE)
+        if frame.target_ref and await self._read_ref(chat, seq) != frame.target_ref:
             raise NotFound(NO_MESSAGE)
         outcome, appended = await self._hidden.hide(user, chat, seq)
         # Again for a repeated request: the first one may have ended before this.

@@ -117,6 +117,7 @@ async def test_message_changes_over_http_are_visible(
     reacted = await theirs.put(f"{path}/reaction", json={"emoji": "👍"})
     (changed, *_) = (await theirs.get(f"/v1/chats/{pair}/messages")).json()["messages"]
     foreign = await theirs.patch(path, json={"body": "mine now"})
+    other = await theirs.delete(path, params={"for": "me", "target_ref": "lost"})
     hidden = await theirs.delete(path, params={"for": "me"})
     deleted = await mine.delete(path)
     (gone, *_) = (await mine.get(f"/v1/chats/{pair}/messages")).json()["messages"]
@@ -124,6 +125,7 @@ async def test_message_changes_over_http_are_visible(
     assert [answer.status_code for answer in (edited, reacted, hidden, deleted)] == [200] * 4
     assert (changed["body"], changed["reactions"]) == ("hello", {bob.user: "👍"})
     assert problem_of(foreign) == (403, "forbidden")
+    assert problem_of(other) == (404, "not_found")
     assert (gone["deleted"], gone["body"]) == (True, "")
 
 

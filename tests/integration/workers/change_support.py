@@ -53,6 +53,7 @@ class Chat:
         backlog_max: int = 1000,
         epoch: str = EPOCH,
         author: str = "",
+        target_ref: str = "",
     ) -> list[Any]:
         """Run the script `commit_change`; return its reply."""
         self._count += 1
@@ -78,6 +79,7 @@ class Chat:
                 "ref": reference_key(sender, ref),
                 "phase": get_generation_phase(CHAT),
                 "readable": "",
+                "target_ref": target_ref,
             },
         )
         return reply

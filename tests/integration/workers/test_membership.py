@@ -10,6 +10,7 @@ import pytest
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.inboxes import UserMarks
 from chatserver.domain.messages import Audience
 from chatserver.errors import BadRequest, ChatError, Conflict, Forbidden, NotFound, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
@@ -345,7 +346,7 @@ async def test_undelivered_join_is_delivered_by_repair_of_the_chat(
     await eventually(repair.repair_once, 20, "the chat is overdue")
 
     seq = 1 + (await list_entry_roles(container, chat)).index(("dave", "member"))
-    assert await container.inboxes.get_marks(DAVE, chat) == (seq - 1, seq - 1)
+    assert await container.inboxes.get_marks(DAVE, chat) == UserMarks(seq - 1, seq - 1)
     assert await container.hot.call("HLEN", container.hot.keys.turnover(chat)) == 0
 
 

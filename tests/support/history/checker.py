@@ -14,8 +14,9 @@ requests are known, so the expected final content of each message is known.
 | P6   | a page has a gap or lacks entries known at its request, or a member's whole history      |
 |      | differs from the log in the membership periods                                           |
 | P7   | a user received, listed or sent something while not a member                             |
-| P10  | a message differs from its expected content: in DynamoDB, in a history, on a device; or  |
-|      | something is unread after everything was read                                            |
+| P10  | a message differs from its expected content: in DynamoDB, in a history, on a device; a   |
+|      | change affects another message than the one it names; or something is unread after       |
+|      | everything was read                                                                      |
 | I7   | pipelined sends on one connection got seqs in another order                              |
 | I8   | an entry has a lower seq than one that was known before it was sent                      |
 | I13  | a push was sent twice, to a non-member, for an own message, or never                     |
@@ -85,6 +86,7 @@ _RULES = (
     _find_void,
     log_rules.find_lost,
     log_rules.find_not_once,
+    log_rules.find_changes_of_other_messages,
     log_rules.find_phantoms,
     log_rules.find_out_of_order,
     log_rules.find_session_order_faults,

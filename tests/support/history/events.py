@@ -90,6 +90,13 @@ class Requested(_OfUser, frozen=True, tag="requested"):
     conn: int = 0
 
 
+class Named(_OfUser, frozen=True, tag="named"):
+    """A device sent a request that names the message to change by its `ref`: `target_ref`."""
+
+    ref: str
+    target_ref: str
+
+
 class Responded(_OfUser, frozen=True, tag="responded"):
     """It succeeded (`code` empty; `seq`, `ts`, `mid` if it has a seq) or was refused.
 
@@ -277,6 +284,7 @@ class Trimmed(msgspec.Struct, frozen=True, tag="trimmed"):
 Event = (
     Requested
     | Responded
+    | Named
     | Started
     | Delivered
     | Notified

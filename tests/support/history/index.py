@@ -15,6 +15,7 @@ from tests.support.history.events import (
     LogEntry,
     Lost,
     MembershipPeriods,
+    Named,
     Page,
     Requested,
     Responded,
@@ -67,6 +68,7 @@ class HistoryIndex:
         self.periods: dict[str, MembershipPeriods] = {}
         self.asked: dict[Key, Requested] = {}  # the first attempt
         self.attempts: dict[Key, list[Requested]] = defaultdict(list)
+        self.named: dict[Key, str] = {}  # the ref of the message that a request changes
         self.done: dict[Key, Responded] = {}
         self.refused: dict[Key, list[Responded]] = defaultdict(list)
         self.delivered: dict[tuple[str, str, str], list[Delivered | Skipped]] = defaultdict(list)
@@ -79,6 +81,8 @@ class HistoryIndex:
                 case Requested(chat=chat, user=user, ref=ref):
                     self.asked.setdefault((chat, user, ref), event)
                     self.attempts[chat, user, ref].append(event)
+                case Named(chat=chat, user=user, ref=ref, target_ref=target_ref):
+                    self.named[chat, user, ref] = target_ref
                 case Responded(chat=chat, user=user, ref=ref, code=""):
                     self.done.setdefault((chat, user, ref), event)
                 case Responded(chat=chat, user=user, ref=ref):
@@ -165,6 +169,13 @@ class HistoryIndex:
         """Return the request that made an entry; None for a phantom."""
         return self.asked.get((chat, entry.sender, entry.ref))
 
+    def find_wrong_target(self, key: Key, target: int) -> LogEntry | None:
+        """Return the entry at seq `target` if the request names another message."""
+        entry, name = self.at(key[0], target), self.named.get(key)
+        if name is None or entry is None or entry.ref == name or entry.is_loss_tombstone:
+            return None
+        return entry
+
     def messages(self, chat: str) -> dict[int, ExpectedMessage]:
         """Return the expected messages of a chat, from the requests in log order."""
         messages: dict[int, ExpectedMessage] = {}
@@ -193,7 +204,10 @@ class HistoryIndex:
         return {
             asked.target
             for key, asked in self.asked.items()
-            if asked.kind == "hide" and key[:2] == (chat, user) and key in self.done
+            if asked.kind == "hide"
+            and key[:2] == (chat, user)
+            and key in self.done
+            and not self.find_wrong_target(key, asked.target)
         }
 
     def maybe_hidden_from(self, user: str, chat: str) -> set[int]:
@@ -205,4 +219,5 @@ class HistoryIndex:
             and key[:2] == (chat, user)
             and key not in self.done
             and key not in self.refused
+            and not self.find_wrong_target(key, asked.target)
         }

@@ -97,6 +97,15 @@ def find_not_once(index: HistoryIndex) -> Iterator[Violation]:
                 yield Violation("P2", f"{name_of(chat, entry)} is also at #{before}")
 
 
+def find_changes_of_other_messages(index: HistoryIndex) -> Iterator[Violation]:
+    for chat, log in index.logs.items():
+        for entry in log:
+            key = (chat, entry.sender, entry.ref)
+            if other := index.find_wrong_target(key, entry.target or 0):
+                text = f"{name_of(chat, entry)} changes {name_of(chat, other)}"
+                yield Violation("P10", f"{text}, not the message {index.named[key]}")
+
+
 def _find_final_refusal(index: HistoryIndex, key: Key) -> str:
     """Return the error code of an operation of which each attempt was refused permanently."""
     attempts = index.attempts[key]

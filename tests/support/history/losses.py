@@ -11,7 +11,7 @@ following is excused in a history with `Lost` events, for events before the devi
 * a message that a user deleted for themselves may be shown, and another one that now has its
   position may be hidden: the request has only the position;
 * a retried operation may be refused if its user has left the chat since, or if it changes a message
-  that was deleted since.
+  that was deleted since; a retried deletion of such a message has no effect.
 
 `remove_lost` returns the history without these events. The ack of a moved entry gets its new seq,
 is marked as a duplicate, and does not count as the time when the entry was known, because the entry
@@ -181,7 +181,8 @@ class _LossFilter:
             return None
         is_change = asked is not None and asked.kind in _CHANGES
         target = self._at.get((answer.chat, asked.target)) if asked is not None else None
-        if code == "conflict" and is_change and target is not None and target.deleted:
+        is_deleted = is_change and target is not None and target.deleted
+        if is_deleted and (code == "conflict" or (asked is not None and asked.kind == "delete")):
             return None
         if is_change and asked is not None and (asked.chat, asked.target) in self._lost_places:
             return None

@@ -315,7 +315,8 @@ class FakeSession:
         fields = {"kind": kind, "body": frame.get("body", frame.get("emoji", ""))}
         if frame["type"] != "send":
             log = self._server.logs[frame["chat"]]
-            if frame["seq"] > len(log) or "target" in log[frame["seq"] - 1]:
+            at = log[frame["seq"] - 1] if frame["seq"] <= len(log) else {"target": 0}
+            if "target" in at or frame.get("target_ref", at["ref"]) != at["ref"]:
                 error = {"type": "error", "code": "not_found", "message": "", "temporary": False}
                 return {**error, "id": frame["id"]}
             fields["target"] = frame["seq"]

@@ -91,6 +91,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.late: list[tuple[int, dict[str, Any]]] = []
         self.refs = (f"r{number}" for number in itertools.count(1))
         self.operations: dict[str, str] = {}  # ref → chat
+        self.meant: dict[str, str] = {}  # ref of a change → ref of the message that it changes
         self.queued: collections.deque[QueuedEvent] = collections.deque()
         self.is_busy = False  # the application takes no events
         self.others_send("a", 2, "bob")
@@ -266,13 +267,15 @@ class ClientMachine(RuleBasedStateMachine):
         known = self.client.chats.get(chat)
         messages = known.log.messages() if known is not None else []
         if messages:
-            self._do(chat, kind, seq=messages[-1].seq, body="changed", emoji="changed")
+            ref = self._do(chat, kind, seq=messages[-1].seq, body="changed", emoji="changed")
+            self.meant[ref] = messages[-1].ref
 
-    def _do(self, chat: str, kind: str, **fields: Any) -> None:
+    def _do(self, chat: str, kind: str, **fields: Any) -> str:
         ref = next(self.refs)
         frame = {"type": kind, "chat": chat, "ref": ref, **fields}
         self.client.enqueue(OutboxEntry(ref, chat, frame), self.now)
         self.operations[ref] = chat
+        return ref
 
     @rule(chat=chats)
     def read(self, chat: str) -> None:
@@ -415,6 +418,9 @@ class ClientMachine(RuleBasedStateMachine):
             if ref not in self.checker.refused:
                 found = [entry for entry in self.server.logs[chat] if entry["ref"] == ref]
                 assert len(found) == 1, f"{ref} was acked and is stored {len(found)} times"
+                if ref in self.meant:
+                    changed = self.server.logs[chat][found[0]["target"] - 1]
+                    assert changed["ref"] == self.meant[ref], f"{ref} changed another message"
 
 
 TestClientState = ClientMachine.TestCase

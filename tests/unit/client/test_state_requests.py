@@ -14,7 +14,7 @@ from chatserver.errors import (
     Overloaded,
     Unavailable,
 )
-from tests.unit.client.device import Device, entry, failure
+from tests.unit.client.device import Device, entry, failure, page
 
 
 def test_paused_device_receives_responses_and_no_events() -> None:
@@ -109,6 +109,28 @@ def test_operations_in_a_left_chat_end_when_a_probe_is_refused() -> None:
 
     assert [event.ref for event in device.events_of(events.Refused)] == ["send", "delete"]
     assert list(device.state.outbox) == []
+
+
+def test_acked_change_of_a_lost_message_ends_when_it_is_refused_in_the_new_epoch() -> None:
+    """The request names the lost message, although another one has its seq now."""
+    device = Device()
+    device.add(1)
+    react = device.enqueue("react", seq=1, emoji="👍")
+    device.ack(react, 2)
+    chats = [{"chat": "c1", "kind": "direct", "top": 1}]
+    device.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=chats)
+    frames = device.state.pop_frames()
+    (asked,) = [frame for frame in frames if frame["type"] == "history"]
+    other = {**page(asked), "messages": [entry(1, ref="other", mid="m9")]}
+    device.receive(**other)
+
+    (again,) = [frame for frame in frames if frame["type"] == "react"]
+    device.receive(**failure(again, "not_found", temporary=False))
+
+    assert react["target_ref"] == again["target_ref"] == "r1"
+    assert device.enqueue("react", "r-2", seq=1, emoji="👍")["target_ref"] == "other"
+    assert [event.ref for event in device.events_of(events.Refused)] == ["r"]
+    assert [operation.ref for operation in device.state.outbox] == ["r-2"]
 
 
 def test_operation_in_a_rejoined_chat_is_kept() -> None:

@@ -14,9 +14,11 @@ from tests.support.history.events import (
     Final,
     History,
     Kept,
+    Kind,
     Line,
     LogEntry,
     Lost,
+    Named,
     Requested,
     Responded,
     Restarted,
@@ -182,6 +184,28 @@ def test_lost_message_of_a_user_who_left_may_be_refused(history: History) -> Non
     assert "P1" not in {violation.rule for violation in check(history)}
 
 
+@pytest.mark.parametrize("code", ["conflict", ""])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_lost_deletion_of_a_message_that_was_deleted_may_be_missing(
+    history: History, deleted: bool, code: str
+) -> None:
+    """The deletion that is sent again has no effect; the SDK reports only its first ack."""
+    asked = Requested(1.1, "alice", "duo", "gone", "delete", target=1)
+    history.events[0:0] = [
+        asked,
+        Responded(1.2, "alice", "duo", "gone", "", 3, 1_003, "m9", "alice-0"),
+    ]
+    if code:
+        history.events.append(Responded(3.4, "alice", "duo", "gone", code, device="alice-0"))
+    at = index_of(history, Stored)
+    first = replace(LOG[0], deleted=deleted, body="" if deleted else LOG[0].body)
+    history.events[at] = replace(history.events[at], entries=(first, *LOG[1:]))
+
+    found = "P1" in {violation.rule for violation in check(history)}
+
+    assert found is not deleted
+
+
 @pytest.mark.parametrize("deleted", [True, False])
 def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
     history: History, deleted: bool
@@ -216,6 +240,30 @@ def test_entry_withdrawn_without_a_loss_may_be_delivered_again(history: History)
     assert found == []
 
 
+def name_lost_message(history: History, kind: Kind, ref: str) -> None:
+    """Bob requests a change of the lost message, which had the seq of another one."""
+    history.events[0:0] = [
+        Requested(1.3, "bob", "duo", ref, kind, "👍", target=2),
+        Named(1.3, "bob", "duo", ref, "lost"),
+    ]
+
+
+def change_another_message(history: History) -> None:
+    """A reaction to the lost message is one to the message that has its seq now."""
+    name_lost_message(history, "react", "react")
+    change = replace(entry(4, "react", "m5", "👍"), sender="bob", kind="reaction", target=2)
+    at = index_of(history, Stored)
+    history.events[at] = Stored("duo", (*LOG, change))
+
+
+def hide_another_message(history: History) -> None:
+    """The message that has the seq of the lost one now is hidden."""
+    name_lost_message(history, "hide", "hide")
+    at = index_of(history, Final, user="bob")
+    hidden = replace(NEW, body="", deleted=True)
+    history.events[at] = Final("bob", "duo", (KEPT, hidden, MOVED))
+
+
 def lose_stored_entry(history: History) -> None:
     """A device got `stored` for a seq that another entry has now."""
     mark = index_of(history, Watermark)
@@ -243,6 +291,8 @@ def withdraw_without_a_data_loss(history: History) -> None:
 
 
 FAULTS: list[tuple[str, Callable[[History], None]]] = [
+    ("P10", change_another_message),
+    ("P10", hide_another_message),
     ("P1", never_send_again),
     ("P1", refuse_again),
     ("P1", lose_stored_entry),

@@ -41,6 +41,7 @@ from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import is_message
+from chatserver.service.chats.read_marks import get_marks
 from chatserver.service.history.reader_views import View
 from chatserver.task_groups import open_task_group
 
@@ -277,8 +278,8 @@ class PushDispatcher:
             await self._container.user_loader.load_user(user)
         if sender in await self._blocks.list_blocked(user):
             return None
-        read, _ = await self._container.inboxes.get_marks(user, chat)
-        if read >= message.seq:
+        marks = await get_marks(self._container.inboxes, self._container.audiences, user, chat)
+        if marks.read >= message.seq:
             return None
         return Notice(
             chat=chat,
@@ -288,7 +289,7 @@ class PushDispatcher:
             name=chat_fields.name if is_companion(sender) else await self._get_name(sender),
             title="" if chat_fields.is_direct else chat_fields.name,
             text=message.body if self._settings.preview else "",
-            unread=await self._count_after(user, chat, read, chat_fields.top),
+            unread=await self._count_after(user, chat, Seq(marks.read), chat_fields.top),
             badge=await self._count_unread(user),
         )
 

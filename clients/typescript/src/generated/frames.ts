@@ -245,6 +245,7 @@ export interface Delete {
   seq: number;
   ref: string;
   for?: "all" | "me";
+  target_ref?: string | null;
 }
 
 /**
@@ -274,6 +275,7 @@ export interface Edit {
   seq: number;
   ref: string;
   body: string;
+  target_ref?: string | null;
 }
 
 /** A request failed. `temporary`: a retry after `retry_after_ms` may succeed. */
@@ -555,6 +557,7 @@ export interface React {
   seq: number;
   ref: string;
   emoji: string;
+  target_ref?: string | null;
 }
 
 /** Removes another user from a group. */

@@ -644,6 +644,7 @@ export interface NewPushSubscription {
 export interface NewReaction {
   emoji: string;
   ref?: string | null;
+  target_ref?: string | null;
 }
 
 /** Schema `NewReport` of the API. */
@@ -671,6 +672,7 @@ export interface NewSession {
 export interface NewText {
   body: string;
   ref?: string | null;
+  target_ref?: string | null;
 }
 
 /** Schema `NewUser` of the API. */
@@ -1288,6 +1290,7 @@ export interface Operations {
       chat: string;
       seq: number;
       for?: "all" | "me";
+      target_ref?: string | null;
       ref?: string | null;
     };
     body: undefined;
@@ -2589,7 +2592,7 @@ export const OPERATIONS: {
   delete_companion: ["DELETE", "/v1/companions/{companion}", []],
   delete_companion_memory: ["DELETE", "/v1/me/companions/{companion}/memory", ["chat"]],
   delete_companion_memory_entry: ["DELETE", "/v1/me/companions/{companion}/memory/{entry}", []],
-  delete_message: ["DELETE", "/v1/chats/{chat}/messages/{seq}", ["for", "ref"]],
+  delete_message: ["DELETE", "/v1/chats/{chat}/messages/{seq}", ["for", "target_ref", "ref"]],
   delete_post: ["DELETE", "/v1/me/posts/{post}", []],
   delete_session: ["DELETE", "/v1/companions/{companion}/session", ["chat", "forget"]],
   download: ["GET", "/v1/attachments/{file}", ["seq", "thumb"]],

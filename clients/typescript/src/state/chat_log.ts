@@ -89,6 +89,11 @@ export class ChatLog {
     return this.isHidden(seq) ? buildTombstone(entry, getRev(entry)) : entry;
   }
 
+  /** Return the ref of a kept entry, in a new epoch that of the entry known before. */
+  findRef(seq: number): string | undefined {
+    return (this.#previousEntries.get(seq) ?? this.#entries.get(seq))?.ref;
+  }
+
   /** Return all visible entries in order; with `nowS`, without texts that expired before it. */
   entries(nowS?: number): Entry[] {
     const visible = sortAscending(this.#entries.keys())

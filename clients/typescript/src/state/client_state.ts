@@ -216,7 +216,7 @@ export class ClientState {
    */
   enqueue(entry: OutboxEntry, nowS: number): void {
     checkText(entry.fields);
-    this.outbox.put(entry);
+    this.#operations.put(entry);
     this.touched.add(entry.chat);
     this.tick(nowS);
   }

@@ -34,6 +34,27 @@ export class OutboxSender {
     this.#emit = emit;
   }
 
+  /** Append an operation, with the ref of the message that it changes. See `Outbox.put`. */
+  put(entry: OutboxEntry): void {
+    const targetRef = this.#findTargetRef(entry);
+    const fields = targetRef ? { ...entry.fields, target_ref: targetRef } : entry.fields;
+    this.#outbox.put({ ...entry, fields });
+  }
+
+  /**
+   * Return the ref of the message that an operation changes, if it is known.
+   *
+   * If the server loses the message, the operation must not change another one with its seq.
+   */
+  #findTargetRef({ ref, chat, fields }: OutboxEntry): unknown {
+    const known = this.#outbox.find(ref);
+    if (known !== undefined) return known.fields["target_ref"];
+    const { seq } = fields;
+    if (typeof seq !== "number") return undefined;
+    const acked = this.#outbox.listAcked(chat).find((own) => own.seq === seq);
+    return this.#chats.get(chat)?.log.findRef(seq) ?? acked?.ref;
+  }
+
   /** Return the frames of the operations and probes that are due. */
   nextFrames(nowS: number, limits: Partial<wire.Limits>): Fields[] {
     const frames: Fields[] = [];

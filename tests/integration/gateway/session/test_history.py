@@ -218,6 +218,24 @@ async def test_mark_in_an_evicted_chat_is_kept(small_hot_stack: Stack, new_name:
         assert (await bob.read_list())[chat]["read"] == 2
 
 
+async def test_own_message_in_an_evicted_chat_counts_as_read(
+    small_hot_stack: Stack, new_name: NewName
+) -> None:
+    """Redis gets the seq of the sender's newest message when the chat is loaded again."""
+    names = new_name("alice"), new_name("bob")
+    async with small_hot_stack.chat_of(names[0]) as alice, small_hot_stack.chat_of(names[1]) as bob:
+        chat = await alice.open_direct(bob.user)
+        await alice.send(chat, "m1")
+        await alice.send(chat, "m2", durability="stored")
+        await wait_until_evicted(small_hot_stack, chat)
+        own = (await alice.read_list())[chat]
+        await wait_until_evicted(small_hot_stack, chat)
+        peer = (await bob.read_list())[chat]["peer"]
+
+        assert (own["read"], own.get("unread", 0)) == (2, 0)
+        assert peer == {"user": alice.user, "read": 2, "received": 2}
+
+
 async def test_evicted_chat_is_loaded_again_unchanged(
     small_hot_stack: Stack, new_name: NewName
 ) -> None:

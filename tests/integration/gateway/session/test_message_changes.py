@@ -146,6 +146,38 @@ async def test_retry_of_a_change_returns_the_first_ack(
     assert sorted(await read(bob, pair)) == [1, 2, 3, 4]
 
 
+async def test_change_of_a_message_with_another_ref_is_not_found(
+    alice: RawChat, pair: str, stack: Stack
+) -> None:
+    """After a loss of Redis, another message may have the seq of the one that is meant."""
+    requests: dict[str, dict[str, Any]] = {
+        "edit": {"body": "two"},
+        "react": {"emoji": "👍"},
+        "hide": {"for": "me"},
+        "delete": {},
+    }
+    for is_evicted in (False, True):
+        ref = f"meant-{is_evicted}"
+        seq = (await alice.send(pair, "one", ref, durability="stored"))["seq"]
+        with redis_client(stack.redis_url) as client:
+            if is_evicted:
+                client.xtrim(f"{{p0}}:log:{pair}", maxlen=0)
+        for name, fields in requests.items():
+            type_ = "delete" if name == "hide" else name
+            request = {"ref": f"{name}-{is_evicted}", **fields}
+            refused = await get_refusal(
+                change(alice, type_, pair, seq, target_ref="lost", **request)
+            )
+            assert (refused.code, refused.message) == (
+                "not_found",
+                "seq: the chat has no such message",
+            )
+            await change(alice, type_, pair, seq, target_ref=ref, **request)
+            # The retry of a committed change is acked, also if another message has the seq now.
+            if name != "hide":
+                await change(alice, type_, pair, seq, target_ref="lost", **request)
+
+
 # delete for oneself
 
 

@@ -118,6 +118,26 @@ def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -
     assert f" {lost_ts}\n".encode() not in chat.backlog()[-1][1]
 
 
+@pytest.mark.parametrize("kind", ["edit", "reaction", "delete"])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_change_of_another_message_at_the_seq_is_refused(
+    chat: Chat, kind: str, is_stored: bool
+) -> None:
+    """Redis may have lost the message that the sender means, and assigned its seq again."""
+    target = chat.send()
+    base: dict[str, Any] = {}
+    if is_stored:
+        (_, ts, tail), head = chat.scripts.log()[0], chat.scripts.head()["seq"]
+        message = codec.join_message(target, ts, tail.lstrip("\n").encode())
+        base = {"base": message, "asked": int(head)}
+        chat.scripts.redis.delete(chat.scripts.keys.log(CHAT))
+
+    refused = chat.commit_change(ALICE, kind, target, "x", target_ref="s9", **base)
+    code, *_ = chat.commit_change(ALICE, kind, target, "x", target_ref="s1", **base)
+
+    assert (refused, code) == ([ChangeOutcome.NO_MESSAGE.value], DONE)
+
+
 def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
     """Neither log nor overlay has text of a deleted message or its edits."""
     target = chat.send(body="secret one")

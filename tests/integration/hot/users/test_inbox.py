@@ -10,8 +10,8 @@ from chatserver.domain.inboxes import (
     Delivery,
     InboxEntry,
     ListedChat,
-    MarkResult,
     UserChat,
+    UserMarks,
 )
 from chatserver.domain.messages import ChatHead
 from chatserver.errors import NotFound, Unavailable
@@ -129,7 +129,7 @@ async def test_user_state_lists_a_new_chat_by_the_time_of_its_event(
 
 
 async def test_user_state_has_the_moved_marks(hot: HotClient, scripts: Scripts) -> None:
-    """The result is whether the mark moved."""
+    """A call that moves none returns those of the last call that did."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     commit(scripts, hot, CHAT, BOB, BOB, BOB, BOB, BOB)
@@ -137,20 +137,20 @@ async def test_user_state_has_the_moved_marks(hot: HotClient, scripts: Scripts) 
     first = await inboxes.mark(ALICE, CHAT, Seq(2), Seq(4))
     again = await inboxes.mark(ALICE, CHAT, Seq(1), Seq(4))
 
-    assert first == MarkResult(True, *seqs(2, 4))
-    assert again == MarkResult(False, *seqs(2, 4))
-    assert await inboxes.get_marks(ALICE, CHAT) == (2, 4)
+    assert first == UserMarks(*seqs(2, 4))
+    assert again == UserMarks(*seqs(2, 4))
+    assert await inboxes.get_marks(ALICE, CHAT) == UserMarks(*seqs(2, 4))
 
 
 async def test_mark_beyond_the_newest_message_is_limited(hot: HotClient, scripts: Scripts) -> None:
     """A chat without messages has no mark."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
-    nothing = MarkResult(False, *seqs(0, 0), is_open=False)
+    nothing = UserMarks(*seqs(0, 0), is_open=False)
     assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == nothing
     commit(scripts, hot, CHAT, BOB, BOB)
 
-    assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == MarkResult(True, *seqs(2, 2))
+    assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == UserMarks(*seqs(2, 2))
 
 
 async def test_marks_of_a_sender_are_never_behind_their_own_message(
@@ -160,11 +160,11 @@ async def test_marks_of_a_sender_are_never_behind_their_own_message(
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     commit(scripts, hot, CHAT, BOB, BOB, ALICE, BOB)
-    assert await inboxes.get_marks(ALICE, CHAT) == (3, 3)
-    assert await inboxes.get_marks(BOB, CHAT) == (4, 4)
+    assert await inboxes.get_marks(ALICE, CHAT) == UserMarks(*seqs(3, 3))
+    assert await inboxes.get_marks(BOB, CHAT) == UserMarks(*seqs(4, 4))
 
-    assert await inboxes.mark(ALICE, CHAT, Seq(1), Seq(4)) == MarkResult(True, *seqs(3, 4))
-    assert await inboxes.get_marks(ALICE, CHAT) == (3, 4)
+    assert await inboxes.mark(ALICE, CHAT, Seq(1), Seq(4)) == UserMarks(*seqs(3, 4))
+    assert await inboxes.get_marks(ALICE, CHAT) == UserMarks(*seqs(3, 4))
 
 
 async def test_mark_in_a_chat_of_others_is_not_found(hot: HotClient) -> None:

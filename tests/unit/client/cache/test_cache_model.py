@@ -126,9 +126,10 @@ class CachedMachine(ClientMachine):
         else:
             self.newest.add(number)
 
-    def _do(self, chat: str, kind: str, **fields: Any) -> None:
-        super()._do(chat, kind, **fields)
+    def _do(self, chat: str, kind: str, **fields: Any) -> str:
+        ref = super()._do(chat, kind, **fields)
         self.save()  # before it is sent
+        return ref
 
     # ── more actions ────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, Ts, UserId
-from chatserver.domain.inboxes import AppendResult, MarkResult, UserChat
+from chatserver.domain.inboxes import AppendResult, UserChat, UserMarks
 from chatserver.domain.message_change_types import HiddenSeqs
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import ChatError, NotFound
@@ -24,9 +24,10 @@ class Hot:
     chats_in_list: list[UserChat] = dataclasses.field(default_factory=list)
     marks: dict[UserId, tuple[int, int]] = dataclasses.field(default_factory=dict)
     tops: dict[ChatId, int] = dataclasses.field(default_factory=dict)
+    evicted: set[ChatId] = dataclasses.field(default_factory=set)
     logged: bool = True
     excluded: tuple[int, ...] = ()
-    result: MarkResult = MarkResult(True, Seq(4), Seq(5))  # noqa: RUF009  # frozen
+    result: UserMarks = UserMarks(Seq(4), Seq(5))  # noqa: RUF009  # frozen
     listed: set[UserId] = dataclasses.field(default_factory=set)
     appended: list[tuple[list[UserId], bytes]] = dataclasses.field(default_factory=list)
     levels: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
@@ -42,11 +43,12 @@ class Hot:
     async def is_known(self, user: UserId) -> bool:
         return self.is_loaded
 
-    async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
-        read, received = self.marks.get(user, (0, 0))
-        return Seq(read), Seq(received)
+    async def get_marks(self, user: UserId, chat: ChatId) -> UserMarks:
+        is_open = chat not in self.evicted
+        read, received = self.marks.get(user, (0, 0)) if is_open else (0, 0)
+        return UserMarks(Seq(read), Seq(received), is_open)
 
-    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
+    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> UserMarks:
         if not self.is_loaded or not self.is_member:
             raise NotFound("chat: no such chat, or you are not a member")
         return self.result

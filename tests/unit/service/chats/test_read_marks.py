@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.domain.ids import Seq, UserId
-from chatserver.domain.inboxes import MarkResult
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import Audience
 from chatserver.errors import NotFound, Unavailable
 from chatserver.protocol import codec, frames
+from chatserver.protocol.redis_memory_costs import Charge, charge_nobody
 from chatserver.service.chats.read_marks import READ_MARKS_MEMBERS_MAX, ReadMarks
 from tests.unit.service.builders import ALICE, BOB, CHAT, KnownAudiences, audience_of
 from tests.unit.service.chats.fakes import Hot, Warm
 
 
-def make_marks(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> ReadMarks:
+def make_marks(
+    hot: Hot, warm: Warm | None = None, *known: KnownAudiences, charge: Charge = charge_nobody
+) -> ReadMarks:
     """Return a `ReadMarks`; by default CHAT is a group of alice and bob."""
     audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB))
     load_user = (warm or Warm()).load_user
-    return ReadMarks(inboxes=hot, audiences=audiences, load_user=load_user, devices=hot)
+    return ReadMarks(
+        inboxes=hot, audiences=audiences, load_user=load_user, devices=hot, charge=charge
+    )
 
 
 async def test_mark_of_an_unloaded_user_is_moved_after_loading() -> None:
@@ -54,22 +59,16 @@ async def test_mark_that_moved_is_sent_to_all_members() -> None:
     assert hot.levels == [(ALICE, 4 + 5)]
 
 
-async def test_mark_already_in_the_inboxes_notifies_nobody() -> None:
-    """A late mark does not wake a device."""
-    hot = Hot(has_marks=True)
+async def test_mark_already_in_the_inboxes_notifies_again_and_is_not_charged() -> None:
+    """The first call may have ended before it notified the devices."""
+    hot, charged = Hot(has_marks=True), list[int]()
 
-    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
+    await make_marks(hot, charge=lambda user, size_bytes: charged.append(size_bytes)).move(
+        ALICE, frames.Mark(CHAT, read=4)
+    )
 
-    assert hot.notified == []
-
-
-async def test_mark_that_did_not_move_is_not_appended() -> None:
-    """A repeat writes no event."""
-    hot = Hot(result=MarkResult(False, Seq(4), Seq(5)))
-
-    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
-
-    assert hot.appended == []
+    assert hot.notified == [ALICE, BOB]
+    assert sum(charged) == 0
 
 
 async def test_mark_in_large_group_is_sent_to_own_devices_only() -> None:
@@ -82,3 +81,33 @@ async def test_mark_in_large_group_is_sent_to_own_devices_only() -> None:
     )
 
     assert hot.notified == [ALICE]
+
+
+async def test_marks_in_an_evicted_chat_include_own_messages() -> None:
+    """Redis has the newest message of each member only while it has the chat."""
+
+    class EvictedAudiences(KnownAudiences):
+        """Loads the chat."""
+
+        async def get(self, chat: ChatId) -> Audience:
+            hot.evicted.discard(chat)
+            return await super().get(chat)
+
+    class Inboxes(Hot):
+        """The chat is evicted again after its members have been read."""
+
+        async def list_blocked(self, user: UserId) -> set[UserId]:
+            self.evicted.add(CHAT)
+            return set()
+
+    hot = Inboxes(marks={ALICE: (7, 7), BOB: (4, 5)})
+    audiences = EvictedAudiences(audience_of(ALICE, BOB))
+
+    marks = ReadMarks(
+        inboxes=hot, audiences=audiences, load_user=Warm().load_user, devices=hot, blocks=hot
+    )
+
+    assert await marks.list_marks(BOB, CHAT) == [
+        frames.Marks(ALICE, 7, 7),
+        frames.Marks(BOB, 4, 5),
+    ]

@@ -80,8 +80,8 @@ async def test_chats_of_an_unloaded_user_are_loaded_first() -> None:
 
 
 async def test_chats_summary_of_group_has_unread_count_and_last_message() -> None:
-    """Counts use the head of the chat, not the deliveries to this inbox."""
-    hot = Hot([user_chat(CHAT, 5, top=7, read=4)], tops={CHAT: 9})
+    """If the chat has changed since the list was read, the marks are read again."""
+    hot = Hot([user_chat(CHAT, 5, top=7, read=3)], marks={ALICE: (4, 4)}, tops={CHAT: 9})
 
     ((line,), following) = await make_chats(hot).list_page(ALICE, None, 50)
 
@@ -94,7 +94,7 @@ async def test_chats_summary_of_group_has_unread_count_and_last_message() -> Non
 
 async def test_chats_unread_counts_only_messages() -> None:
     """Edits, reactions and membership changes are not unread."""
-    hot = Hot([user_chat(CHAT, 5, read=4)], tops={CHAT: 9}, excluded=(2, 4, 6, 8))
+    hot = Hot([user_chat(CHAT, 5, top=9, read=4)], tops={CHAT: 9}, excluded=(2, 4, 6, 8))
 
     ((line,), _) = await make_chats(hot).list_page(ALICE, None, 50)
 
