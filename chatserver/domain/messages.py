@@ -348,18 +348,9 @@ def parse_ref_record(record: bytes) -> tuple[Seq, Ts, str, str]:
     return Seq(seq), Ts(ts), record[end:].decode(), record[13:end].hex()
 
 
-def get_generation_phase(chat: str) -> int:
-    """Return the time offset of a chat's reference generations, in seconds (Lua: `phase`).
-
-    Redis deletes the references of `REF_TTL_S` seconds (a generation) together. The offsets differ
-    between chats, so that the generations of all chats do not expire at the same moment.
-    """
-    return zlib.crc32(chat.encode())
-
-
 REF_TTL_S = 86_400  # the server recognizes a retry of a send for at least this long
 
 
 def reference_key(sender: str, ref: str) -> bytes:
-    """Return the name of the Redis hash field for a sender's `ref`: a digest of ten bytes."""
-    return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()
+    """Return the name of the Redis hash field for a sender's `ref`: "#" and ten bytes of digest."""
+    return b"#" + hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

@@ -51,18 +51,17 @@ def fill_backlog(client: redis.Redis, keys: Keys, count: int) -> None:
         pipe.execute_command("XADD", keys.backlog(0), "*", *fields)  # type: ignore[no-untyped-call]
         if len(pipe) >= 100:
             pipe.execute()
-    pipe.hincrby(keys.checkpoint(0), "waiting", count)
     pipe.execute()
 
 
-def measure_worker(client: redis.Redis, checkpoint: str, pid: int, count: int) -> Figures:
+def measure_worker(client: redis.Redis, backlog: str, pid: int, count: int) -> Figures:
     """Measure the worker's CPU time and memory until the backlog is empty."""
     started_at, cpu_before_s = time.monotonic(), read_cpu_s(pid)
     remaining, moved_at, resident = count, started_at, list[int]()
     while remaining > 0:
         assert time.monotonic() - moved_at < STUCK_S, "the worker makes no progress"
         time.sleep(SAMPLE_S)
-        before, remaining = remaining, int(client.hget(checkpoint, "waiting") or 0)
+        before, remaining = remaining, int(client.xlen(backlog)) * IN_ENTRY
         if remaining < before:
             moved_at = time.monotonic()
             resident.append(read_rss_bytes(pid))
@@ -97,7 +96,7 @@ def main(bench: Bench, messages: int, encrypt: bool) -> Figures:
         while client.hget(lease, "owner") == b"":
             assert time.monotonic() < give_up_at, "the worker has not acquired the lease"
             time.sleep(0.001)
-        return measure_worker(client, keys.checkpoint(0), get_pid(worker), messages)
+        return measure_worker(client, keys.backlog(0), get_pid(worker), messages)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from chatserver.warm.dynamo.connections import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.benchmarks.support.harness import Bench, Figures, benchmark
 from tests.integration.warm.support import settings_for
-from tests.integration.workers.support import make_direct, open_container
+from tests.integration.workers.support import Gateway, make_direct, make_group, open_container
 from tests.support.footprint import (
     RedisUsage,
     Run,
@@ -42,6 +42,7 @@ from tests.support.servers.processes import redis_client, redis_url_of
 HOW = "tests.benchmarks.storage_footprint"
 SIZES = (100, 200, 400, 800, 1600)
 PIECES = 1000
+FEW = 2  # messages of a chat with a small hash
 Constants = dict[str, tuple[float, str, str]]  # value, unit, and how it was measured
 
 
@@ -73,6 +74,16 @@ class Stores:
             table = container.settings.warm.table_prefix + "messages"
             return held, await items_of(container.dynamodb, table, ChatId(chats[0].chat))
 
+    async def measure_inbox_entry(self, messages: int) -> float:
+        """Return the bytes of an inbox entry with one message, as most commits append it."""
+        sender, receiver = UserId("user000000"), UserId("user000001")
+        async with self.open_empty() as container:
+            chat, gateway = await make_group(container, sender, receiver), Gateway(container.hot)
+            for n in range(messages):
+                await gateway.send(chat, str(n), sender=sender)
+            held = await measure_redis(container)
+            return held.bytes["inbox"] / held.entries["inbox"]
+
     async def measure_user_state(self, chats: int) -> float:
         """Return the bytes of a user's state with `chats` chats."""
         user = UserId("user000000")
@@ -85,22 +96,24 @@ class Stores:
 
 async def measure(stores: Stores, messages: int, chats: int) -> Constants:
     """Return the constants of Redis and of items."""
-    logs, inbox, refs = [], 0.0, 0.0
+    logs, chat = [], 0.0
     for size in SIZES:
         held, items = await stores.count(10, 0, 0, messages, size)
         logs.append((size, held.bytes["log"] / held.entries["log"]))
-        inbox = held.bytes["inbox"] / held.entries["inbox"]
-        refs = held.bytes["refs"] / held.entries["refs"]
+        chat = held.bytes["chat"] / held.keys["chat"]
         direct = items[-1]
     _, items = await stores.count(0, 2, 10, messages, SIZES[-1])
     group = items[-1]
-    few, _ = await stores.count(chats, 0, 0, 2, 200)
-    ten, _ = await stores.count(0, chats, 10, 2, 200)
+    few, _ = await stores.count(chats, 0, 0, FEW, 200)
+    ten, _ = await stores.count(0, chats, 10, FEW, 200)
     per_member = (ten.bytes["members"] - few.bytes["members"]) / chats / 8
-    per_chat = (few.bytes["chat"] + few.bytes["members"] + few.bytes["idle"]) / chats
+    # A hash of few refs is a listpack, and one of many a table. The line through both has the sum.
+    per_ref = (chat - few.bytes["chat"] / chats) / (messages - FEW)
+    heads = few.bytes["chat"] + few.bytes["members"] + few.bytes["idle"]
+    per_chat = heads / chats - FEW * per_ref
     box_one, box_ten = await stores.measure_user_state(1), await stores.measure_user_state(10)
     per_box_chat = (box_ten - box_one) / 9
-    per_user = few.bytes["seqs"] / chats / 2 + box_one - per_box_chat
+    inbox = await stores.measure_inbox_entry(messages)
     slope, intercept = statistics.linear_regression(*zip(*logs, strict=True))
     redis, item = "MEMORY USAGE of Redis", "an item without its text, user ids of 10 letters"
     return {
@@ -108,10 +121,10 @@ async def measure(stores: Stores, messages: int, chats: int) -> Constants:
         "redis_bytes_per_body_byte": (slope, "", f"{redis}, slope of that line"),
         "redis_bytes_per_inbox_entry": (inbox, "bytes", f"{redis}, of {messages} entries"),
         "redis_bytes_per_stream": (few.bytes["log"] / few.keys["log"], "bytes", f"{redis}, of 2"),
-        "redis_bytes_per_ref": (refs, "bytes", f"{redis}, of {messages} in a hash"),
+        "redis_bytes_per_ref": (per_ref, "bytes", f"{redis}, chats with {messages} and {FEW}"),
         "redis_bytes_per_chat": (per_chat - 2 * per_member, "bytes", redis),
         "redis_bytes_per_member": (per_member, "bytes", f"{redis}, 10 members and 2"),
-        "redis_bytes_per_user": (per_user, "bytes", f"{redis}: seqs and box"),
+        "redis_bytes_per_user": (box_one - per_box_chat, "bytes", f"{redis}: box"),
         "redis_bytes_per_box_chat": (per_box_chat, "bytes", f"{redis}, 10 chats and 1"),
         "item_bytes_direct": (item_bytes(direct) - SIZES[-1], "bytes", item),
         "item_bytes_group": (item_bytes(group) - SIZES[-1], "bytes", item),
@@ -146,7 +159,13 @@ def measure_encodings() -> Constants:
 
 
 @benchmark(
-    click.option("--messages", default=400, show_default=True, help="Per chat."),
+    click.option(
+        "--messages",
+        default=400,
+        show_default=True,
+        type=click.IntRange(min=FEW + 1),
+        help="Per chat.",
+    ),
     click.option("--chats", default=200, show_default=True, help="With two messages each."),
 )
 async def main(bench: Bench, messages: int, chats: int) -> Figures:

@@ -24,7 +24,7 @@ from tests.support.stack import Stack, open_stack
 DEADLINE_S = 60.0
 BODY = "x" * 3000
 ROOM_BYTES = 1_000_000
-WAITING = ("HGET", "{p0}:checkpoint", "waiting")  # messages that are not in DynamoDB yet
+WAITING = ("XLEN", "{p0}:backlog")  # messages that are not in DynamoDB yet
 KEPT = 10  # messages of a chat that stay in Redis after they are persisted
 
 
@@ -91,7 +91,7 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
             early = [f"early {number}" for number in range(3 * KEPT)]
             for body in early:
                 await alice.send(chat, body)
-            await eventually(lambda: admin.execute_command(*WAITING) == b"0", DEADLINE_S)
+            await eventually(lambda: admin.execute_command(*WAITING) == 0, DEADLINE_S)
             await eventually(lambda: admin.xlen(f"{{p0}}:log:{chat}") <= KEPT, DEADLINE_S)
 
             stack.dynamodb.send_signal(signal.SIGSTOP)
@@ -108,7 +108,7 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
             finally:
                 stack.dynamodb.send_signal(signal.SIGCONT)
 
-            await eventually(lambda: admin.execute_command(*WAITING) == b"0", DEADLINE_S)
+            await eventually(lambda: admin.execute_command(*WAITING) == 0, DEADLINE_S)
             page = await bob.read_page(chat, after=0, limit=5)
             assert page["tier"] == "warm"
             assert [row["body"] for row in page["messages"]] == early[:5]
@@ -260,7 +260,7 @@ async def test_memory_pressure_evicts_what_dynamodb_has(stack: Stack) -> None:
             log = f"{{p0}}:log:{chat}"
             assert admin.xlen(log) == len(sent)
 
-            await eventually(lambda: admin.execute_command(*WAITING) == b"0", DEADLINE_S)
+            await eventually(lambda: admin.execute_command(*WAITING) == 0, DEADLINE_S)
             used = admin.info("memory")["used_memory"]
 
             def is_evicted() -> bool:

@@ -24,6 +24,7 @@ INVARIANTS: Final[dict[str, Invariant]] = {
     "PROGRESS": redis_invariants.find_leftover_progress,
     "CHANGES_FINISHED": redis_invariants.find_overdue_changes,
     "CHAT_HEAD": redis_invariants.find_wrong_heads,
+    "CHAT_REFS": redis_invariants.find_wrong_refs,
     "CHAT_LOG": redis_invariants.find_wrong_logs,
     "CHAT_OVERLAY": redis_invariants.find_wrong_overlays,
     "CHAT_MEMBERS": redis_invariants.find_wrong_members,

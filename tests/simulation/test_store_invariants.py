@@ -103,12 +103,12 @@ class World:
         self.put("directory", {"PK": f"a#{CHAT}", "SK": f"a#{CHAT}", "last": 2})
 
     def _add_redis(self) -> None:
-        head = {"gate": "E:2", "seq": 6, "ts": TS + 6, "stored": 6, "done": 6, "base": 0}
+        head = {"gate": "E:2", "seq": 6, "ts": TS + 6, "stored": 6, "base": 0}
         self.set_hash(f"chat:{CHAT}", **head)
         self.set_hash(f"members:{CHAT}", u0="owner:0", u1="member:2")
         self.set_hash("epoch", epoch="E")
-        self.set_hash("checkpoint", waiting=0)
-        self.set_hash("seqs", u0=7)
+        self.set_hash("checkpoint", id="1-0")
+        self.set_ref(CHAT, 6, TS + 6)
         self.set_hash("where", u0="gateway")
         self.set_hash("box:u0", **{f"r:{CHAT}": 6})
         self.set_hash("hidden:u1", **{CHAT: "3"})
@@ -121,9 +121,9 @@ class World:
             entry = {name: v for name, v in encode_entry(seq).items() if name not in {"seq", "ts"}}
             blob = b"\n" + msgspec.json.encode(entry)[1:]
             self.append(f"log:{CHAT}", (seq, 0), b"%d" % (TS + seq), blob)
-        self.append("inbox:u0", (4, 2), CHAT.encode(), b"3")
-        self.append("inbox:u0", (5, 0), b"!", b',"kind":"read"')
-        self.append("inbox:u0", (7, 1), CHAT.encode(), b"6")
+        self.append("inbox:u0", (0, 4), CHAT.encode(), b"1-3")
+        self.append("inbox:u0", (0, 5), b"!", b',"kind":"read"')
+        self.append("inbox:u0", (0, 7), CHAT.encode(), b"5-6")
 
     # changes
 
@@ -149,6 +149,13 @@ class World:
     def set_hash(self, key: str, **fields: Any) -> None:
         found = self.keyspace.values.setdefault(f"{PARTITION}:{key}".encode(), {})
         found.update({name.encode(): str(value).encode() for name, value in fields.items()})
+
+    def set_ref(self, chat: str, seq: int, ts: int) -> None:
+        found = self.keyspace.values.setdefault(f"{PARTITION}:chat:{chat}".encode(), {})
+        found[b"#ref"] = seq.to_bytes(5) + ts.to_bytes(7) + b"\0"
+
+    def expire(self, key: str) -> None:
+        self.keyspace.expiries[f"{PARTITION}:{key}".encode()] = NOW_S * 1000 + 3000
 
     def set_zset(self, key: str, **scores: float) -> None:
         found = self.keyspace.values.setdefault(f"{PARTITION}:{key}".encode(), SortedSet())
@@ -181,7 +188,7 @@ def add_member(world: World) -> None:
 PLANTED: dict[str, list[Callable[[World], object]]] = {
     "KEY_EXPIRY": [
         lambda world: world.keyspace.expiries.clear(),
-        lambda world: world.keyspace.expiries.update({b"{p0}:seqs": NOW_S * 1000 + 1}),
+        lambda world: world.expire("checkpoint"),
         lambda world: world.set_hash("unknown:u0", a=1),
     ],
     "KEY_OWNER": [lambda world: world.set_hash("members:g-2", u0="owner:0")],
@@ -189,14 +196,12 @@ PLANTED: dict[str, list[Callable[[World], object]]] = {
         lambda world: world.append("backlog", (1, 0), b"g", b"gateway"),
         lambda world: world.set_zset("undelivered", **{CHAT: 1}),
         lambda world: world.set_hash(f"turnover:{CHAT}", **{"2:u1": "in:2"}),
-        lambda world: world.set_hash("checkpoint", waiting=1),
     ],
     "PROGRESS": [lambda world: world.set_hash("progress", **{CHAT: 7})],
     "CHANGES_FINISHED": [lambda world: world.set_zset("changing", **{f"{CHAT}:r2": 1})],
     "CHAT_HEAD": [
         lambda world: world.set_hash(f"chat:{CHAT}", seq=7),
         lambda world: world.set_hash(f"chat:{CHAT}", stored=5),
-        lambda world: world.set_hash(f"chat:{CHAT}", done=5),
         lambda world: world.set_hash(f"chat:{CHAT}", ts=TS),
         lambda world: world.set_hash(f"chat:{CHAT}", gate="E:2:p"),
     ],
@@ -204,6 +209,11 @@ PLANTED: dict[str, list[Callable[[World], object]]] = {
         rewind_log,
         lambda world: world.set_hash(f"chat:{CHAT}", seq=7),
         lambda world: world.keyspace.values[b"{p0}:log:g-1"].delete((5, 0)),
+    ],
+    "CHAT_REFS": [
+        lambda world: world.set_ref(CHAT, 6, TS),
+        lambda world: world.expire(f"chat:{CHAT}"),
+        lambda world: world.set_ref("g-evicted", 6, TS),
     ],
     "CHAT_OVERLAY": [
         lambda world: world.change_item(3, reactions={"u1": "-"}, rev=5),
@@ -215,11 +225,11 @@ PLANTED: dict[str, list[Callable[[World], object]]] = {
         lambda world: world.set_hash(f"chat:{CHAT}", gate="E:3"),
     ],
     "INBOX_POSITIONS": [
-        lambda world: world.append("inbox:u0", (9, 0), CHAT.encode(), b"7"),
-        lambda world: world.set_hash("seqs", u0=8),
-        lambda world: world.append("inbox:u0", (80, 72), CHAT.encode(), b"80"),
+        lambda world: world.append("inbox:u0", (0, 9), CHAT.encode(), b"7"),
+        lambda world: world.keyspace.values[b"{p0}:inbox:u0"].delete((0, 7)),
+        lambda world: world.append("inbox:u0", (0, 80), CHAT.encode(), b"8-80"),
     ],
-    "INBOX_ONCE": [lambda world: world.append("inbox:u0", (8, 0), CHAT.encode(), b"6")],
+    "INBOX_ONCE": [lambda world: world.append("inbox:u0", (0, 8), CHAT.encode(), b"6")],
     "ROUTES": [
         lambda world: world.set_hash("where", u0="gateway,other"),
         lambda world: world.set_zset("gateways", gateway=1),

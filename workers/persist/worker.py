@@ -374,7 +374,7 @@ class PersistWorker:
             ):
                 raise PersistLeaseLost("another worker holds the lease")
             failpoint("persist.before_checkpoint")
-            if last and not await self._backlog.checkpoint(self._lease, last, count):
+            if last and not await self._backlog.checkpoint(self._lease, last):
                 raise PersistLeaseLost("another worker holds the lease")
             self._moved.set()
         failpoint("persist.after_checkpoint")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from chatserver.domain.access.caller import CALLER, is_network_key
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.messages import Audience, get_generation_phase
+from chatserver.domain.messages import Audience
 from chatserver.domain.write_restrictions import (
     is_chat_blocked,
     is_session_ended,
@@ -44,6 +44,7 @@ def make_audience(
     users: dict[UserId, Seq] = {}
     joined: dict[UserId, Seq] = {}
     # While a fan-out is pending, `gate` ends with ":p". The audience has `gate` without it.
+    is_pending = head[b"gate"].endswith(b":p")
     gate = head[b"gate"].decode().removesuffix(":p")
     slow_s = parse_slow_s(gate)
     # Members whose write permission the commit has to check.
@@ -76,8 +77,6 @@ def make_audience(
         keys.chat(chat),
         keys.members(chat),
         keys.log(chat),
-        keys.refs_even(chat),
-        keys.refs_odd(chat),
     ]
     if is_large:
         chat_keys.append(keys.watchers(chat))
@@ -92,7 +91,7 @@ def make_audience(
         users=users,
         joined=joined,
         top=Seq(int(head.get(b"seq", 0))),
-        done=Seq(int(head.get(b"done", 0))),
+        done=Seq(int(head.get(b"done" if is_pending else b"seq", 0))),
         receiver_of=receiver_of,
         is_large=is_large,
         transitions=tuple(int(seq) for seq in head.get(b"turns", b"").split(b",") if seq),
@@ -101,9 +100,7 @@ def make_audience(
         retention_s=parse_retention_s(gate),
         keys_packed=pack(*(key.encode() for key in chat_keys)),
         keys_count=len(chat_keys),
-        args_packed=pack(
-            chat.encode(), b"%d" % get_generation_phase(chat), gate.encode(), b"%d" % recipients
-        ),
+        args_packed=pack(chat.encode(), gate.encode(), b"%d" % recipients),
         sender_packed={
             user: pack(user.encode(), b"1") for user in joined if user not in checked_by_commit
         },

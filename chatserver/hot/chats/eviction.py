@@ -3,10 +3,10 @@
 Data: ``{pN}:idle`` (sorted set), chat → time of the last recorded activity (s). Activity is
 recorded when a chat is loaded and when its entries are persisted. After `redis.chat_idle_s`, or
 after `PRESSURE_IDLE_S` while Redis is short of memory (`ServerHealth.is_under_memory_pressure`),
-the chat's hash, members, log and overlay are deleted, unless the chat is in use. Its `ref` digests
-(``refs-even``, ``refs-odd``) expire by TTL. Its fields in the user states and its inbox entries
-stay: a device that was offline reads those messages from the warm tier
-(`chatserver.service.history.sync`).
+the chat's hash, members, log and overlay are deleted, unless the chat is in use. Of the hash, the
+refs of the last day stay until they expire; a chat with thousands of them is kept. The chat's
+fields in the user states and its inbox entries stay: a device that was offline reads those messages
+from the warm tier (`chatserver.service.history.sync`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from chatserver.domain.ids import ChatId
+from chatserver.domain.messages import REF_TTL_S
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
@@ -54,7 +55,7 @@ class Eviction:
         evicted: int = await self._hot.run(
             script,
             keys.of(partition, *script.keys),
-            {"idle_s": idle_s},
+            {"idle_s": idle_s, "ref_ttl_s": REF_TTL_S},
             [keys.of(chat, *script.item_keys) | {"chat_id": chat} for chat in chats],
         )
         return evicted

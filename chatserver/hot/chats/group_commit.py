@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
 from chatserver.domain.messages import (
-    REF_TTL_S,
     Audience,
     ChatNotLoaded,
     CommitOutcome,
@@ -53,6 +52,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Tracer, tracer
 
 BATCH_MAX = 128  # maximum messages in one script call
+BACKLOG_CHECK_S = 1.0
 QUEUE_MAX = 20_000  # maximum drafts of this process that wait for Redis, per partition
 
 # With two calls in flight, the order could change: if the first finds that a chat is not loaded,
@@ -96,22 +96,18 @@ class GroupCommit:
         self._epoch, self._epoch_packed = Epoch(""), b""  # the epoch of the last call
         keys = (
             self._backlog,
-            hot.keys.checkpoint(partition),
             hot.keys.undelivered(partition),
-            hot.keys.seqs(partition),
             hot.keys.where(partition),
         )
-        limits = (
-            gateway,
-            REF_TTL_S,
-            settings.backlog_max,
-            settings.inbox_max,
-            BACKLOG_PER_CHAT_MAX,
-        )
+        limits = pack(str(settings.inbox_max).encode(), str(BACKLOG_PER_CHAT_MAX).encode())
         self._expiring = ExpiringMessages(hot)
-        self._keys_count, self._args_count = len(keys), len(limits) + 2
+        self._keys_count, self._args_count = len(keys), 5
         self._keys = pack(*(key.encode() for key in keys))
-        self._limits = pack(*(str(limit).encode() for limit in limits))
+        self._limits = pack(gateway.encode(), b"") + limits
+        # The script checks the length of the backlog once in `BACKLOG_CHECK_S`, and while it is
+        # full.
+        self._checked_limits = pack(gateway.encode(), str(settings.backlog_max).encode()) + limits
+        self._check_at = 0.0  # monotonic time (s) of the next check
         self._name = pack(b"EVALSHA", self._script.sha.encode())
 
     def submit(self, draft: PendingDraft, audience: Audience) -> None:
@@ -175,7 +171,7 @@ class GroupCommit:
                 self._is_scheduled = True
                 self._loop.call_soon(self._loop.call_soon, self._flush)
 
-        self._hot.commit(on_reply, self._pack(epoch, chats, len(batch)))
+        self._hot.commit(on_reply, self._pack(epoch, chats))
         metrics.COMMIT_BATCH.observe(len(batch))
         first = batch[0][1]
         if not first.is_large:
@@ -195,12 +191,14 @@ class GroupCommit:
         for draft, _ in (*submissions, *waiting):
             self._on_outcome(draft, ChatNotLoaded())
 
-    def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], count: int) -> Packed:
+    def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]]) -> Packed:
         """Encode the call as bytes, with the encoded keys and arguments of each audience."""
         if epoch != self._epoch:
             self._epoch, self._epoch_packed = epoch, pack(epoch.encode())
         keys, keys_count = [self._keys], self._keys_count
-        args = [self._epoch_packed, self._limits, pack_count(count)]
+        args = [self._epoch_packed, self._limits]
+        if self._since >= self._check_at:
+            args[1], self._check_at = self._checked_limits, self._since + BACKLOG_CHECK_S
         args_count = self._args_count
         for submissions in chats.values():
             # Drafts of a chat in one tick may have audiences of two versions. Use the newer
@@ -210,7 +208,7 @@ class GroupCommit:
             args.append(audience.args_packed)
             args.append(pack_count(len(submissions)))
             keys_count += audience.keys_count
-            args_count += 5 + 5 * len(submissions)
+            args_count += 4 + 5 * len(submissions)
             for draft, _ in submissions:
                 sender = draft.sender
                 name = format_name(draft.mid, draft.digest)
@@ -221,7 +219,7 @@ class GroupCommit:
                 if packed is None or draft.reply_to is not None or draft.is_system:
                     packed = _pack_sender(draft, is_listed=packed is not None)
                 args.append(
-                    b"$10\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b%b\r\n"
+                    b"$11\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b%b\r\n"
                     % (
                         reference_key(sender, draft.ref),
                         packed,
@@ -302,7 +300,7 @@ class GroupCommit:
                 self._on_outcome(draft, LargeChatCommit(seq, ts, epoch, gateways))
         elif committed:
             count = len(audience.inline_users)
-            firsts = reply[index : index + count]
+            firsts = [Seq(int(entry_id[2:])) for entry_id in reply[index : index + count]]
             index += count + 1
             remote_users = None
             if reply[index - 1]:
@@ -321,6 +319,7 @@ class GroupCommit:
             self._on_outcome(draft, SenderNotMember())
             return
         if code == _FULL:
+            self._check_at = 0.0
             error = Overloaded("the backlog is full; wait until messages are persisted")
         elif code == _NO_TARGET:
             error = BadRequest("reply_to: the chat has no message with this seq")

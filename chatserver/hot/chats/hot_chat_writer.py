@@ -13,7 +13,6 @@ from chatserver.domain.messages import (
     REF_TTL_S,
     compute_stored_digest,
     format_ref_record,
-    get_generation_phase,
     reference_key,
 )
 from chatserver.domain.write_restrictions import format_member_status
@@ -113,7 +112,6 @@ class HotChatWriter:
             history,
             large,
             REF_TTL_S,
-            get_generation_phase(chat),
             # Newest changes first, because the script keeps only the first ones in the list.
             ",".join(
                 f"{number}:{first}"

@@ -24,9 +24,7 @@ from chatserver.domain.membership_change_types import (
 from chatserver.domain.membership_periods import Periods, Reader
 from chatserver.domain.membership_rules import NOT_A_MEMBER
 from chatserver.domain.messages import (
-    REF_TTL_S,
     format_name,
-    get_generation_phase,
     parse_ref_record,
     reference_key,
 )
@@ -64,12 +62,10 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "version": change.version,
             "title": change.name,
             "history": change.history,
-            "ref_ttl_s": REF_TTL_S,
             "ref": reference_key(change.sender, change.ref),
             "name": format_name(change.mid, change.digest),
             "large": change.large,
             "transition": change.transition,
-            "phase": get_generation_phase(chat),
             "repeat_lost": "1" if change.is_repeat else "",
             "picture": change.picture,
         },
@@ -154,12 +150,7 @@ class HotMembership:
     async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> ReferenceRecord:
         """Return the digest stored for `ref`, and whether Redis has the chat's refs."""
         key = reference_key(sender, ref)
-        gate, *stored = await self._hot.transaction(
-            ("HGET", self._keys.chat(chat), "gate"),
-            ("HGET", self._keys.refs_even(chat), key),
-            ("HGET", self._keys.refs_odd(chat), key),
-        )
-        reference = stored[0] or stored[1]
+        gate, reference = await self._hot.call("HMGET", self._keys.chat(chat), "gate", key)
         digest = None if reference is None else parse_ref_record(reference)[3]
         return ReferenceRecord(self._hot.is_loaded(chat, gate), digest)
 

@@ -21,7 +21,7 @@ from chatserver.domain.message_change_types import (
     Hide,
     MessageChange,
 )
-from chatserver.domain.messages import REF_TTL_S, format_name, get_generation_phase, reference_key
+from chatserver.domain.messages import format_name, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, allow_oom, load_script
@@ -75,7 +75,6 @@ class MessageChangeCommitter:
             {
                 "epoch": self._hot.get_epoch(keys.get_partition(chat)),
                 "gateway": self._gateway,
-                "ref_ttl_s": REF_TTL_S,
                 "backlog_max": settings.backlog_max,
                 "reactions_max": REACTIONS_MAX,
                 "chat_id": chat,
@@ -89,7 +88,6 @@ class MessageChangeCommitter:
                 "asked": base_head,
                 "author": author,
                 "ref": reference_key(sender, change.ref),
-                "phase": get_generation_phase(chat),
                 "readable": "1" if change.is_of_earlier_period else "",
                 "target_ref": change.target_ref,
             },

@@ -26,6 +26,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
+from chatserver.domain.messages import REF_TTL_S
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import parse_entry_id
 from chatserver.hot.redis.scripts import Value, load_script
@@ -274,15 +275,18 @@ class Backlog:
         return parse_entry_id(await self.get_checkpoint()) >= parse_entry_id(entry_id)
 
     async def count_waiting(self) -> int:
-        """Return the number of unpersisted messages and read marks."""
-        key = self._hot.keys.checkpoint(self._partition)
-        return int(await self._hot.call("HGET", key, "waiting") or 0)
+        """Return the number of entries in the backlog; 0 if all of them are persisted.
 
-    async def checkpoint(self, lease: Lease, entry_id: str, count: int) -> bool:
-        """Move the checkpoint to `entry_id` and trim the backlog; False if the lease is lost.
-
-        `count` is the number of messages and read marks by which the checkpoint moves.
+        It includes persisted entries that other readers still need (see ``move_checkpoint.lua``).
         """
+        length, newest = await self._hot.snapshot(
+            ("XLEN", self._key), ("XREVRANGE", self._key, "+", "-", "COUNT", 1)
+        )
+        is_persisted = not newest or await self.is_persisted(newest[0][0].decode())
+        return 0 if is_persisted else int(length)
+
+    async def checkpoint(self, lease: Lease, entry_id: str) -> bool:
+        """Move the checkpoint to `entry_id` and trim the backlog; False if the lease is lost."""
         moved: int = await self._hot.run(
             load_script("move_checkpoint"),
             self._get_keys("checkpoint", "backlog", "progress"),
@@ -290,7 +294,6 @@ class Backlog:
                 "token": lease.token,
                 "id": entry_id,
                 "next": next_entry_id(entry_id),
-                "count": count,
             },
         )
         return bool(moved)
@@ -337,7 +340,7 @@ class Backlog:
         for start in range(0, len(chats), 200):
             await self._hot.run(
                 script,
-                args={"log_max": log_max},
+                args={"log_max": log_max, "ref_ttl_s": REF_TTL_S},
                 items=[
                     keys.of(chat, *script.item_keys)
                     | {"upto": upto, "dead": ",".join(map(str, sorted(dead.get(chat, ()))))}

@@ -11,20 +11,19 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored dead kind name``, ``gate``:            |
 |                         |        | ``epoch:version`` and write policy, with ``:p`` while a     |
 |                         |        | fan-out is pending,                                         |
-|                         |        | ``done``: seq up to which every inbox has the entries,      |
+|                         |        | ``done``: seq up to which every inbox has the entries, if a |
+|                         |        | fan-out is pending,                                         |
 |                         |        | ``large``: version at which it became a large chat,         |
-|                         |        | ``turns``: seqs of large-chat transitions, and              |
-|                         |        | ``s:<sender>``: the newest seq of a sender                  |
+|                         |        | ``turns``: seqs of large-chat transitions,                  |
+|                         |        | ``s:<sender>``: the newest seq of a sender, and             |
+|                         |        | ``#<digest>`` of (sender, ref): the position of the entry   |
+|                         |        | with this ref, for at least a day                           |
 | ``{pN}:members:<chat>`` | hash   | user → ``<role>:<joined seq>``, with ``:<until>m`` appended |
 |                         |        | if muted; joined seq: chat seq at which the user joined     |
 | ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``, |
 |                         |        | ``<version>:+`` → ``up:<seq>``, ``down:<seq>``: pending     |
 |                         |        | notices of joins, leaves and large-chat transitions         |
 | ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message JSON   |
-| ``{pN}:refs-even:<chat>``,                                                                    |
-| ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → position of the entry with this ref. |
-|                         |        | New refs alternate daily between the two keys; each key     |
-|                         |        | expires after two days                                      |
 | ``{pN}:over:<chat>``    | hash   | seq → current state of an entry that was changed or lost    |
 |                         |        | its text                                                    |
 | ``{pN}:revs:<chat>``    | zset   | seq of an entry in ``over`` → seq of its last change        |
@@ -36,8 +35,8 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:undelivered``    | zset   | chat → commit time (ms) of its oldest unfinished fan-out    |
 | ``{pN}:idle``           | zset   | chat → time of its last recorded activity (s)               |
 | ``{pN}:changing``       | zset   | ``<chat>:<id>`` → deadline of a membership change (ms)      |
-| ``{pN}:inbox:<user>``   | stream | ``<seq>-<n>``: chat → chat seq, or ``!`` → event            |
-| ``{pN}:seqs``           | hash   | user → seq of the newest inbox entry                        |
+| ``{pN}:inbox:<user>``   | stream | ``0-<seq>``: chat → chat seq, or ``<first>-<last>`` of      |
+|                         |        | several messages, or ``!`` → event                          |
 | ``{pN}:box:<user>``     | hash   | user state: ``known`` epoch; per chat ``c:`` when listed,   |
 |                         |        | ``r:`` read, ``d:`` received, ``t:`` last seq delivered by  |
 |                         |        | ``append_to_inboxes``, ``m:`` last reported mark of each    |
@@ -65,8 +64,7 @@ script can use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | ``<inbox seq>:<since>:<until>``                             |
 | ``{pN}:lease:<work>``   | hash   | ``owner``, ``token``, ``until_ms``                          |
 | ``{pN}:checkpoint``     | hash   | ``id`` of the last persisted backlog entry, ``token`` of    |
-|                         |        | its writer, ``waiting``: messages and marks in the backlog, |
-|                         |        | and the backlog positions of the other readers              |
+|                         |        | its writer, and the backlog positions of the other readers  |
 | ``{pN}:progress``       | hash   | chat → seq up to which it is persisted past the checkpoint  |
 | ``{gw:<id>}:stream``      | stream | stream of a gateway, bounded                               |
 | ``{pN}:job:<job>``      | hash   | progress of an API job: ``total``, ``done``,                |
@@ -207,7 +205,6 @@ class Keys:
     progress = per_partition("progress")
     gateways = per_partition("gateways")
     changing = per_partition("changing")
-    seqs = per_partition("seqs")
     where = per_partition("where")
 
     def lease(self, partition: int, work: str) -> str:
@@ -222,8 +219,6 @@ class Keys:
     expiring = per_chat("expiring")
     uncounted = per_chat("uncounted")
     watchers = per_chat("watchers")
-    refs_even = per_chat("refs-even")
-    refs_odd = per_chat("refs-odd")
 
     inbox = per_user("inbox")
     box = per_user("box")

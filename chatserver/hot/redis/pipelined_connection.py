@@ -57,6 +57,7 @@ class PipelinedConnection(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
         self._pending: collections.deque[tuple[OnReply, int]] = collections.deque()
         self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []  # calls that are written at the end of the tick
         self._watchdog: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._close_reason = f"redis at {name}: connection lost"
@@ -85,6 +86,7 @@ class PipelinedConnection(asyncio.Protocol):
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._transport = None
+        self._out.clear()
         if not self.closed.done():
             self.closed.set_result(None)
         pending, self._pending = self._pending, collections.deque()
@@ -101,22 +103,33 @@ class PipelinedConnection(asyncio.Protocol):
         """Send a call; `on_reply` receives the reply, an error reply, or `Unavailable`.
 
         Guarantees:
-            Order: calls reach Redis in the order of `send`. uvloop writes all calls of a loop tick
-                together, at the end of the tick.
+            Order: calls reach Redis in the order of `send`.
+            Cost: one write for all calls of a loop tick, at its end. uvloop itself would write each
+                call at once. A commit, of which a tick has one, is written immediately.
             Reply: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():
             self._loop.call_soon(on_reply, Unavailable(self._close_reason, public=REDIS_DOWN))
             return
         self._pending.append((on_reply, self._ticks))
-        first = args[0]
+        out, first = self._out, args[0]
         if type(first) is Packed:
-            self._transport.write(first)
-        else:
-            self._transport.write(hiredis.pack_command(args))  # type: ignore[arg-type]  # wrong stub
+            out.append(first)
+            self._write_out()
+            return
+        if not out:
+            self._loop.call_soon(self._write_out)
+        out.append(hiredis.pack_command(args))  # type: ignore[arg-type]  # wrong stub
+
+    def _write_out(self) -> None:
+        out = self._out
+        if out and self._transport is not None:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            out.clear()
 
     def abort(self, reason: str) -> None:
-        """Close immediately; every pending call fails with `reason`."""
+        """Close immediately; every pending call fails with `reason`, but Redis may run it."""
+        self._write_out()
         self._close_reason = reason
         if not self.closed.done():
             self.closed.set_result(None)

@@ -33,6 +33,7 @@ from chatserver.hot.redis.keys import Keys, get_slot
 from chatserver.hot.redis.sentinels import find_master
 
 KEYS_PER_CALL: Final = 500  # keys per SCAN or UNLINK
+COUNT_MAX: Final = 10_000  # maximum backlog entries that `count_unpersisted` counts
 CALL_TIMEOUT_S: Final = 30.0  # timeout of a call, which can read or delete a page of large keys
 _EPOCH_SUFFIX: Final = b"}:epoch"
 _TENANT, _BLOCKED = b"tenant", b"blocked"
@@ -117,14 +118,15 @@ class TenantRedis:
             await self._get_master(partition).call("HDEL", self._keys.epoch(partition), _BLOCKED)
 
     async def count_unpersisted(self) -> int:
-        """Return the number of messages and read marks that are not in DynamoDB yet."""
+        """Return the number of backlog entries that are not in DynamoDB; `COUNT_MAX` at most."""
         total = 0
         for partition in range(self._settings.partitions):
-            waiting = await self._get_master(partition).call(
-                "HGET", self._keys.checkpoint(partition), "waiting"
+            master, backlog = self._get_master(partition), self._keys.backlog(partition)
+            done = await master.call("HGET", self._keys.checkpoint(partition), "id") or b"0-0"
+            total += len(
+                await master.call("XRANGE", backlog, f"({done.decode()}", "+", "COUNT", COUNT_MAX)
             )
-            total += int(waiting or 0)
-        return total
+        return min(total, COUNT_MAX)
 
     async def measure(self) -> RedisSize:
         keys = size = 0

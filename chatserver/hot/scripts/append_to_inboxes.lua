@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 -- Appends a chat's newest entries to inboxes, except those that an inbox already has. Idempotent.
 --
--- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
 -- item key box     hash    user state: chats and read marks
@@ -12,14 +11,14 @@
 -- item arg upto    integer newest seq of the chat
 -- item arg epoch   string  epoch in which the chat assigned these seqs
 --
--- returns a flat list; for each item the number of appended messages, inbox seq and gateways
+-- returns a flat list; for each item the number of appended messages, the newest inbox seq (0 if
+-- nothing was appended) and the gateways
 local call, format = redis.call, string.format
 local inbox_max = tonumber(ARGV[1])
 local ENTRY_MAX = 16 -- messages per stream entry; trimming removes whole entries
 local out, n, a = {}, 0, 2
-for k = 3, #KEYS, 2 do
+for k = 2, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
-  local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
   -- Field "t:<chat>" has the last chat seq that this script delivered. commit_messages.lua does not
   -- update it. With `after`, the caller excludes the entries that commit_messages.lua delivered.
   local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
@@ -32,23 +31,28 @@ for k = 3, #KEYS, 2 do
     had = 0
   end
   local seq = math.max(tonumber(had), tonumber(ARGV[a + 2]))
-  local appended = math.max(upto - seq, 0)
-  while seq < upto do
-    local messages = math.min(upto - seq, ENTRY_MAX)
-    seq, inbox_seq = seq + messages, inbox_seq + messages
-    call('XADD', KEYS[k + 1], format('%d-%d', inbox_seq, messages - 1), chat_id, format('%d', seq))
-  end
+  local appended, inbox_seq = math.max(upto - seq, 0), 0
   if appended > 0 then
-    call('HSET', KEYS[1], user, format('%d', inbox_seq))
+    -- Redis numbers the first message, so the numbers of the others are known.
+    seq = seq + 1
+    local id = call('XADD', KEYS[k + 1], '0-*', chat_id, format('%d', seq))
+    inbox_seq = tonumber(string.sub(id, 3))
+    while seq < upto do
+      local first = seq + 1
+      seq = math.min(seq + ENTRY_MAX, upto)
+      inbox_seq = inbox_seq + seq - first + 1
+      local value = first == seq and format('%d', seq) or format('%d-%d', first, seq)
+      call('XADD', KEYS[k + 1], format('0-%d', inbox_seq), chat_id, value)
+    end
     call('HSET', KEYS[k], 't:' .. chat_id, format('%d %s', upto, ARGV[a + 4]))
     -- The chat may be missing from the user's list, if its creation failed before the user was
     -- notified.
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, '0') end
     if inbox_seq > inbox_max then
-      call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', inbox_seq - inbox_max + 1))
+      call('XTRIM', KEYS[k + 1], 'MINID', format('0-%d', inbox_seq - inbox_max + 1))
     end
   end
-  out[n + 1], out[n + 2], out[n + 3] = appended, inbox_seq, call('HGET', KEYS[2], user) or ''
+  out[n + 1], out[n + 2], out[n + 3] = appended, inbox_seq, call('HGET', KEYS[1], user) or ''
   n = n + 3
   a = a + 5
 end

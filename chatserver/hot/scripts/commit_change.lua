@@ -11,21 +11,16 @@
 -- tombstone in the overlay. If such an edit is only in the warm tier, the overlay has only
 -- `rev`: the seq of the entry that replaced or deleted it.
 --
--- key chat         hash    the chat's `seq`, `ts`, `gate` and other fields
+-- key chat         hash    the chat's `seq`, `ts`, `gate` and other fields, and its refs
 -- key members      hash    user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
--- key refs_even    hash    digest of sender and `ref` to the entry's seq, ts, mid and request
---                          digest
 -- key over         hash    seq to current state of the entry, JSON
 -- key revs         zset    seq of an entry in `over`, score: seq of its last change
 -- key backlog      stream  entries that are not persisted yet
--- key checkpoint   hash    `waiting`: number of entries in the backlog
 -- key undelivered  zset    chats with an unfinished fan-out
 -- key uncounted zset  seqs of entries that never count as unread, the newest 500
--- key refs_odd     hash    like `refs_even`; see `phase`
 -- arg epoch        string  current epoch of the partition
 -- arg gateway      string  calling gateway
--- arg ref_ttl_s    integer TTL of a `ref`
 -- arg backlog_max  integer maximum number of entries in the backlog
 -- arg reactions_max integer per message
 -- arg chat_id      string
@@ -39,15 +34,15 @@
 -- arg asked        integer the chat's newest seq before `base` was read
 -- arg author       string  the user whose message is erased, even if the message has expired or the
 --                          sender of the entry is not a member; empty: no erasure
--- arg ref          bytes   digest of sender and `ref`
--- arg phase        integer seconds; see commit_messages.lua
+-- arg ref          bytes   field of the ref in `chat`
 -- arg readable     string  "1": the message is from an earlier membership period of the sender
 -- arg target_ref   string  `ref` of the message; empty: change whichever message has the seq
 --
 -- returns {code, ...}
 --   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry,
 --                  0 if the message is unchanged
---   3 place    the ref is known; seq, ts, mid and request digest of its entry (`parse_place`)
+--   3 place    the ref is known; seq, ts, mid and request digest of its entry
+--              (`parse_ref_record`)
 --   4          the chat is not loaded in this epoch: load it
 --   5          the sender is not a member
 --   6          the backlog is full
@@ -59,9 +54,9 @@
 --   11         the chat has no such message, or another one has the seq
 --   12 why     the sender is not allowed to write (`chatserver.domain.write_restrictions`)
 local call, format, sub = redis.call, string.format, string.sub
-local epoch, sender, kind, target = ARGV[1], ARGV[7], ARGV[9], ARGV[10]
-local author, is_erasure = ARGV[15], ARGV[15] ~= ''
-local chat_key, log, over, revs = KEYS[1], KEYS[3], KEYS[5], KEYS[6]
+local epoch, sender, kind, target = ARGV[1], ARGV[6], ARGV[8], ARGV[9]
+local author, is_erasure = ARGV[14], ARGV[14] ~= ''
+local chat_key, log, over, revs = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 
 local first = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'body'}
 local is_first = {}
@@ -103,22 +98,21 @@ local function read_log(seq_text)
 end
 
 local is_pin = kind == 'pin' or kind == 'unpin'
-local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history', 'kind')
+local ref = ARGV[15]
+local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history', 'kind', ref)
 if not h[3] or sub(h[3], 1, #epoch + 1) ~= epoch .. ':' then return {4} end
-local ref, ref_ttl_s, phase = ARGV[16], tonumber(ARGV[3]), tonumber(ARGV[17])
-local known = call('HGET', KEYS[4], ref) or call('HGET', KEYS[11], ref)
 -- A retry is acked even if the sender has left the chat.
-if known then return {3, known} end
+if h[6] then return {3, h[6]} end
 local role = call('HGET', KEYS[2], sender)
 if not role and not is_erasure then return {5} end
 local joined, until_s
 role, joined, until_s = string.match(role or '', '^([^:]*):?(%d*):?(%d*)')
-if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then return {6} end
+if call('XLEN', KEYS[6]) >= tonumber(ARGV[3]) then return {6} end
 
 local head = tonumber(h[1])
 if tonumber(target) > head then return {11} end
 -- The sender joined after this message was sent, so they are not allowed to see it.
-if not is_erasure and ARGV[18] ~= '1' and h[4] ~= 'all'
+if not is_erasure and ARGV[16] ~= '1' and h[4] ~= 'all'
     and tonumber(target) < (tonumber(joined) or 0) then
   return {11}
 end
@@ -128,11 +122,11 @@ if not json then
   -- the log is also in the overlay. So if the log has every entry after `asked`, there was no such
   -- change.
   local oldest = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
-  local asked = tonumber(ARGV[14])
+  local asked = tonumber(ARGV[13])
   local is_base_current = head == asked
     or (oldest and tonumber(string.match(oldest[1], '^%d+')) <= asked + 1)
-  if ARGV[13] == '' or not is_base_current then return {7, head} end
-  json = ARGV[13]
+  if ARGV[12] == '' or not is_base_current then return {7, head} end
+  json = ARGV[12]
 end
 local message = cjson.decode(json)
 -- If the overlay has a number (`rev`), the target is a replaced edit; only messages can be changed.
@@ -142,7 +136,7 @@ if ARGV[19] ~= '' and message.ref ~= ARGV[19] then return {11} end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 -- Users who are not allowed to write can still delete their messages and remove reactions.
-if kind == 'edit' or is_pin or (kind == 'reaction' and ARGV[11] ~= '') then
+if kind == 'edit' or is_pin or (kind == 'reaction' and ARGV[10] ~= '') then
   if string.find(h[3], ':b', #epoch + 2, true) then return {12, 1} end
   if string.find(h[3], ':e', #epoch + 2, true) then return {12, 4} end
   local is_muted = until_s == '0' or (until_s ~= '' and tonumber(until_s) * 1000000 > now)
@@ -164,22 +158,23 @@ elseif kind == 'delete' and message.sender ~= sender and role ~= 'owner' and rol
   return {8}
 elseif is_pin and h[5] == 'group' and role ~= 'owner' and role ~= 'admin' then
   return {8}
-elseif kind == 'reaction' and ARGV[11] ~= '' and not reactions[sender] then
+elseif kind == 'reaction' and ARGV[10] ~= '' and not reactions[sender] then
   local count = 0
   for _ in pairs(reactions) do count = count + 1 end
-  if count >= tonumber(ARGV[5]) then return {10} end
+  if count >= tonumber(ARGV[4]) then return {10} end
 end
 
 local seq, ts = head + 1, tonumber(h[2]) + 1
 if now > ts then ts = now end
 local seq_text, ts_text = format('%d', seq), format('%.0f', ts)
-local generation = math.floor((time[1] + phase) / ref_ttl_s)
-local refs = generation % 2 == 0 and KEYS[4] or KEYS[11]
-call('HSET', refs, ref, struct.pack('>I5I7', seq, ts) .. ARGV[8])
-call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
+local fields = {'seq', seq_text, 'ts', ts_text, ref, struct.pack('>I5I7', seq, ts) .. ARGV[7]}
+if sub(h[3], -2) ~= ':p' then
+  fields[7], fields[8], fields[9], fields[10] = 'gate', h[3] .. ':p', 'done', h[1]
+end
+call('HSET', chat_key, unpack(fields))
 
 -- Write the new state of the message. If it was edited before, write a tombstone for that edit.
-local tail, replaced_ts = ARGV[12], 0
+local tail, replaced_ts = ARGV[11], 0
 local last_edit = (kind == 'edit' or kind == 'delete') and message.edited_seq
 local edit_text = last_edit and format('%d', last_edit)
 local edit = last_edit and read_log(edit_text)
@@ -192,16 +187,16 @@ if last_edit and not is_other then
   call('XDEL', log, edit_text .. '-0')
 end
 if kind == 'edit' then
-  message.body, message.edited_ts, message.edited_seq, message.rev = ARGV[11], ts, seq, seq
+  message.body, message.edited_ts, message.edited_seq, message.rev = ARGV[10], ts, seq, seq
   if message.expires_at then
     tail = sub(tail, 1, -2) .. ',"expires_at":' .. text_of(message.expires_at) .. '}'
   end
 elseif kind == 'delete' then
   message = tombstone_of(message, seq)
   call('XDEL', log, target .. '-0')
-  call('ZADD', KEYS[10], target, target)
+  call('ZADD', KEYS[8], target, target)
 elseif kind == 'reaction' then
-  reactions[sender] = ARGV[11] ~= '' and ARGV[11] or nil
+  reactions[sender] = ARGV[10] ~= '' and ARGV[10] or nil
   message.reactions = next(reactions) and reactions or nil
   message.rev = seq
 end
@@ -216,11 +211,8 @@ call('XADD', log, seq_text .. '-0', ts_text, '\n' .. tail)
 -- The persist worker finds the items of the changed message and of the previous edit by these
 -- timestamps.
 local place = format(' %.0f %.0f\n', message.ts, replaced_ts)
-call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)
-call('HINCRBY', KEYS[8], 'waiting', 1)
-call('HSET', chat_key, 'seq', seq_text, 'ts', ts_text)
-call('ZADD', KEYS[10], seq_text, seq_text)
-call('ZREMRANGEBYRANK', KEYS[10], 0, -501)
-if sub(h[3], -2) ~= ':p' then call('HSET', chat_key, 'gate', h[3] .. ':p') end
-call('ZADD', KEYS[9], 'NX', format('%.0f', now / 1000), ARGV[6])
+call('XADD', KEYS[6], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)
+call('ZADD', KEYS[8], seq_text, seq_text)
+call('ZREMRANGEBYRANK', KEYS[8], 0, -501)
+call('ZADD', KEYS[7], 'NX', format('%.0f', now / 1000), ARGV[5])
 return {1, seq, ts, #changed}

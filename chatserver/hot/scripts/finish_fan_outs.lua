@@ -16,7 +16,7 @@ for k = 2, #KEYS do
     removed = removed + redis.call('ZREM', KEYS[1], ARGV[a])
     -- Nothing is pending: remove ":p", so that commits deliver to inboxes again.
     if is_pending then
-      redis.call('HSET', KEYS[k], 'gate', string.sub(head[2], 1, -3), 'done', head[1])
+      redis.call('HSET', KEYS[k], 'gate', string.sub(head[2], 1, -3))
     end
   elseif is_pending and tonumber(ARGV[a + 1]) > tonumber(head[3] or 0) then
     redis.call('HSET', KEYS[k], 'done', ARGV[a + 1])

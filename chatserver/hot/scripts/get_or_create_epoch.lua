@@ -7,11 +7,10 @@
 -- ms after the previous epoch if that is later. Process clocks are not used, because they may
 -- differ.
 --
--- The hashes `seqs` and `where` get a field with a long name, which no user has. Redis therefore
--- stores them as hash tables. In a listpack of up to 512 entries, a lookup would scan all entries.
+-- The hash `where` gets a field with a long name, which no user has. Redis therefore stores it as a
+-- hash table. In a listpack of up to 512 entries, a lookup would scan all entries.
 --
 -- key epoch       hash    epoch, replid, partitions, tenant; blocked: why it must not be used
--- key seqs        hash    user to newest inbox seq
 -- key where       hash    user to gateways, comma separated
 -- arg replid      string  replication id of this Redis
 -- arg came_from   string  replication id from which the partition moved without loss, or empty
@@ -62,6 +61,5 @@ else
   epoch = format_time(math.max(ms, time_of(had[1] or '') + 1)) .. ARGV[3]
 end
 call('HSET', KEYS[2], LONG_FIELD, '')
-call('HSET', KEYS[3], LONG_FIELD, '')
 call('HSET', KEYS[1], 'epoch', epoch, 'replid', ARGV[1], 'partitions', ARGV[4])
 return {epoch, tonumber(ARGV[4]), tenant, ''}

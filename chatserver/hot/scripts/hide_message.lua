@@ -5,10 +5,9 @@
 -- key hidden      hash    chat to hidden seqs, comma-separated; `!`: the backlog entry
 --                         of the seq that was hidden last
 -- key backlog     stream  entries that are not persisted yet
--- key checkpoint  hash    `waiting`: number of entries in the backlog; `id`: last persisted entry
--- key seqs        hash    user to newest inbox seq
+-- key checkpoint  hash    `id`: last persisted entry of the backlog
 -- key where       hash    user to gateways, comma-separated
--- key inbox       stream  entry id "<seq>-0", field "!"
+-- key inbox       stream  entry id "0-<seq>", field "!"
 -- arg chat_id     string
 -- arg user        string
 -- arg seq         integer
@@ -17,7 +16,7 @@
 -- arg inbox_max   integer events kept per inbox
 -- arg body        bytes   the event, without its inbox seq
 --
--- returns {code, newest inbox seq, gateways}; the code is
+-- returns {code, inbox seq of the event, or 0, and gateways}; the code is
 --   1 if the message is newly hidden
 --   0 if it was already hidden
 --   3 if it was already hidden and all hidden seqs are persisted
@@ -40,23 +39,19 @@ local function is_persisted()
 end
 
 local chat, user, seq = ARGV[1], ARGV[2], ARGV[3]
-local inbox_seq = tonumber(call('HGET', KEYS[4], user) or 0)
-local gateways = call('HGET', KEYS[5], user) or ''
+local gateways = call('HGET', KEYS[4], user) or ''
 local list = call('HGET', KEYS[1], chat)
 if list and string.find(',' .. list .. ',', ',' .. seq .. ',', 1, true) then
-  return {is_persisted() and 3 or 0, inbox_seq, gateways}
+  return {is_persisted() and 3 or 0, 0, gateways}
 end
 local _, commas = string.gsub(list or '', ',', '')
 if list and commas + 1 >= tonumber(ARGV[4]) then return {2} end
-if tonumber(call('HGET', KEYS[3], 'waiting') or 0) >= tonumber(ARGV[5]) then return {6} end
+if call('XLEN', KEYS[2]) >= tonumber(ARGV[5]) then return {6} end
 call('HSET', KEYS[1], chat, list and list .. ',' .. seq or seq)
 call('HSET', KEYS[1], '!', call('XADD', KEYS[2], '*', 'c', chat, 'u', user, 'x', seq))
-call('HINCRBY', KEYS[3], 'waiting', 1)
-inbox_seq = inbox_seq + 1
-call('XADD', KEYS[6], format('%d-0', inbox_seq), '!', ARGV[7])
-call('HSET', KEYS[4], user, format('%d', inbox_seq))
+local inbox_seq = tonumber(string.sub(call('XADD', KEYS[5], '0-*', '!', ARGV[7]), 3))
 local inbox_max = tonumber(ARGV[6])
 if inbox_seq > inbox_max then
-  call('XTRIM', KEYS[6], 'MINID', format('%d-0', inbox_seq - inbox_max + 1))
+  call('XTRIM', KEYS[5], 'MINID', format('0-%d', inbox_seq - inbox_max + 1))
 end
 return {1, inbox_seq, gateways}

@@ -3,16 +3,14 @@
 -- search indexer) do not need; only for the holder of the lease.
 --
 -- key lease       hash    owner, token
--- key checkpoint  hash    id of the last persisted entry; `waiting`: entries in the backlog; told,
---                         told_ms: last entry scanned for pushes, and when; indexed, indexed_ms:
---                         last entry in the search index, and when; removed if the indexer falls
---                         behind
+-- key checkpoint  hash    id of the last persisted entry; told, told_ms: last entry scanned for
+--                         pushes, and when; indexed, indexed_ms: last entry in the search index,
+--                         and when; removed if the indexer falls behind
 -- key backlog     stream  entries that are not persisted yet
 -- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller
 -- arg id          string  last entry that is persisted
 -- arg next        string  id after `id`: first entry to keep, unless a reader needs earlier ones
--- arg count       integer number of messages and marks since the previous checkpoint
 --
 -- returns 1, or 0 if the caller no longer holds the lease
 local call = redis.call
@@ -79,7 +77,4 @@ if call('HGET', KEYS[2], 'id') == ARGV[2] then return 1 end
 call('HSET', KEYS[2], 'id', ARGV[2], 'token', ARGV[1])
 call('XTRIM', KEYS[3], 'MINID', first_kept())
 if is_caught_up() then call('DEL', KEYS[4]) end
-if call('HINCRBY', KEYS[2], 'waiting', -tonumber(ARGV[4])) < 0 then
-  call('HSET', KEYS[2], 'waiting', 0)
-end
 return 1

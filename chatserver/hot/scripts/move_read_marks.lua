@@ -4,7 +4,6 @@
 --
 -- key box      hash    user state: chats and read marks
 -- key backlog  stream  entries that are not persisted yet
--- key checkpoint hash  `waiting`: number of messages and read marks in the backlog
 -- arg chat_id  string
 -- arg user     string
 -- arg read     integer 0: unchanged
@@ -24,5 +23,4 @@ local new_received = math.max(received, new_read, tonumber(ARGV[4]))
 if new_read == read and new_received == received then return {stored_read, received} end
 call('HSET', KEYS[1], 'r:' .. chat, new_read, 'd:' .. chat, new_received)
 call('XADD', KEYS[2], '*', 'c', chat, 'u', ARGV[2], 'r', new_read, 'd', new_received)
-call('HINCRBY', KEYS[3], 'waiting', 1)
 return {new_read, new_received}

@@ -4,7 +4,6 @@
 -- the last one has no effect. Transitions recorded in an earlier epoch are ignored: the chat may
 -- become large again at another seq.
 --
--- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
 -- arg chat_id    string
@@ -12,7 +11,7 @@
 -- arg is_large   string   "1": large from now on; empty: no longer large
 -- arg epoch      string   epoch of the transition
 -- item key box    hash    user state: chats and read marks
--- item key inbox  stream  entry id "<seq>-0"
+-- item key inbox  stream  entry id "0-<seq>"
 -- item key large  hash    large chat to "inbox seq:since", with ":until" appended when the period
 --                         has ended; after ";" up to 8 earlier periods, for devices that were
 --                         offline during several periods
@@ -21,23 +20,22 @@
 -- item arg field  string  field of the inbox entry: "!", or the chat for one of its entries
 -- item arg value  bytes   value of the inbox entry
 --
--- returns a flat list; for each item the number of appended entries, inbox seq and gateways
+-- returns a flat list; for each item the number of appended entries, inbox seq (0 if none
+-- was appended) and gateways
 local call, format = redis.call, string.format
 local inbox_max, chat_id, version, is_large = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
 local epoch = ARGV[5]
 local time = call('TIME')
 local now = format('%.0f', time[1] * 1000000 + time[2])
 local out, n, a = {}, 0, 6
-for k = 3, #KEYS, 3 do
+for k = 2, #KEYS, 3 do
   local user, since = ARGV[a], ARGV[a + 1]
-  local seq = tonumber(call('HGET', KEYS[1], user) or 0)
   local box = call('HMGET', KEYS[k], 'l:' .. chat_id, 'c:' .. chat_id)
-  local appended = 0
+  local appended, seq = 0, 0
   local had_version, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
   if had_epoch < epoch or had_epoch == epoch and tonumber(version) > tonumber(had_version) then
-    seq, appended = seq + 1, 1
-    call('XADD', KEYS[k + 1], format('%d-0', seq), ARGV[a + 2], ARGV[a + 3])
-    call('HSET', KEYS[1], user, format('%d', seq))
+    local id = call('XADD', KEYS[k + 1], '0-*', ARGV[a + 2], ARGV[a + 3])
+    appended, seq = 1, tonumber(string.sub(id, 3))
     call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
     local periods = {}
@@ -55,10 +53,10 @@ for k = 3, #KEYS, 3 do
     table.insert(periods, 1, newest)
     call('HSET', KEYS[k + 2], chat_id, table.concat(periods, ';'))
     if seq > inbox_max then
-      call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', seq - inbox_max + 1))
+      call('XTRIM', KEYS[k + 1], 'MINID', format('0-%d', seq - inbox_max + 1))
     end
   end
-  out[n + 1], out[n + 2], out[n + 3] = appended, seq, call('HGET', KEYS[2], user) or ''
+  out[n + 1], out[n + 2], out[n + 3] = appended, seq, call('HGET', KEYS[1], user) or ''
   n = n + 3
   a = a + 4
 end

@@ -1,8 +1,9 @@
 """User inboxes: ordered event logs, read by all devices of a user.
 
 Data: ``{pN}:inbox:<user>`` (stream) has references to messages, and complete events of other kinds.
-Entry ``<seq>-<n>`` has `n` + 1 messages that are consecutive in the chat and in the inbox; its
-value is the chat seq of the newest message. ``{pN}:seqs`` (hash) has each inbox's newest seq.
+Entry ``0-<seq>`` has one message, whose chat seq is its value, or several messages that are
+consecutive in the chat and in the inbox; its value is then ``<first>-<last>``, and `seq` that of
+the last one. Redis numbers the entries: the stream has the inbox's newest seq, even when empty.
 ``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All of these keys are in the
 user's partition. An inbox has about `inbox_max` events; a device that missed more starts from a
 snapshot.
@@ -52,12 +53,16 @@ def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
 
 def parse_entry(entry_id: bytes, fields: list[bytes]) -> list[InboxEntry]:
     """Return the messages or the event in one inbox stream entry, oldest first."""
-    seq, before = map(int, entry_id.split(b"-"))
+    seq = int(entry_id.partition(b"-")[2])
     field, value = fields
     if field == b"!":
         return [InboxEntry(Seq(seq), None, Seq(0), value)]
-    chat, cs = ChatId(field.decode()), int(value)
-    return [InboxEntry(Seq(seq - n), chat, Seq(cs - n), None) for n in range(before, -1, -1)]
+    chat, (first, _, last) = ChatId(field.decode()), value.partition(b"-")
+    newest = int(last or first)
+    return [
+        InboxEntry(Seq(seq - newest + cs), chat, Seq(cs), None)
+        for cs in range(int(first), newest + 1)
+    ]
 
 
 class Inboxes:
@@ -75,7 +80,7 @@ class Inboxes:
         epoch = self._hot.get_epoch(partition)
         current, reply = await self._hot.snapshot(
             ("HGET", self._keys.epoch(partition), "epoch"),
-            ("XRANGE", self._keys.inbox(user), f"{after + 1}-0", "+", "COUNT", limit),
+            ("XRANGE", self._keys.inbox(user), f"0-{after + 1}", "+", "COUNT", limit),
         )
         if current != epoch.encode():
             self._hot.raise_epoch_lost(partition, epoch)

@@ -13,6 +13,7 @@ import redis.exceptions
 from chatserver import config
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError, ConfigError
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import make_hot
 from chatserver.operations.doctor.model import DoctorFinding, make_finding
@@ -24,6 +25,8 @@ MEMORY_SHARE_MAX: Final = 0.8
 WAITING_MAX: Final = 0.5  # A backlog above this share of its limit (`backlog_max`) is a finding.
 WORKERS: Final = ("persist", "repair")  # workers that every deployment needs
 
+REWRITE_BYTES_MIN: Final = 256_000_000
+_REWRITE_SIZE: Final = "auto-aof-rewrite-min-size"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -77,6 +80,7 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         findings = [*_check_version(name, info), *_check_persistence(name, info)]
         findings += check_replicas(name, info, hot.settings.wait_replicas)
         findings.append(_check_memory(name, info))
+        findings += await _check_rewrites(hot, client, name, info)
         # The server read its clock between `before` and `after`, which may be far apart on a busy
         # machine.
         theirs = seconds + micros / 1e6
@@ -126,6 +130,27 @@ def _check_persistence(name: str, info: dict[str, Any]) -> list[DoctorFinding]:
     return findings
 
 
+async def _check_rewrites(
+    hot: HotClient, client: redis.asyncio.Redis, name: str, info: dict[str, Any]
+) -> list[DoctorFinding]:
+    """Check that the append-only file is not rewritten too often; nothing if that is unknown."""
+    if not int(info.get("aof_enabled", 0)):
+        return []
+    try:
+        settings = await hot.with_deadline(client.config_get(_REWRITE_SIZE))
+    except redis.exceptions.ResponseError:  # the user is not allowed to run CONFIG
+        return []
+    size = int(settings.get(_REWRITE_SIZE, 0))
+    return [
+        _recommend(
+            f"{name}: does not rewrite a small append-only file",
+            is_met=size >= REWRITE_BYTES_MIN,
+            fix=f"set `{_REWRITE_SIZE} 1gb` (now {size / 1e6:,.0f} MB); under load, frequent "
+            "rewrites slow it down",
+        )
+    ]
+
+
 def _check_memory(name: str, info: dict[str, Any]) -> DoctorFinding:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     usage = f"{name}: uses {used / 1e6:,.0f} MB"
@@ -151,8 +176,7 @@ async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[DoctorF
         for worker in workers:
             if not await hot.call("HGET", keys.lease(partition, worker), "owner"):
                 idle[worker].append(partition)
-        waiting = int(await hot.call("HGET", keys.checkpoint(partition), "waiting") or 0)
-        if waiting > most * WAITING_MAX:
+        if await Backlog(hot, partition).count_waiting() > most * WAITING_MAX:
             full.append(partition)
     findings = [
         _require(

@@ -104,9 +104,7 @@ async def claim_redis(hot: HotClient, names: Names) -> bool:
     """Claim Redis for this run if it is empty; return False if Redis already has data."""
     partitions = range(hot.keys.partitions)
     connection_keys = {  # keys that connecting to an empty Redis creates
-        make(number)
-        for make in (hot.keys.epoch, hot.keys.seqs, hot.keys.where)
-        for number in partitions
+        make(number) for make in (hot.keys.epoch, hot.keys.where) for number in partitions
     }
     for server, key in hot.get_keys_by_server().items():
         keys = await _list_keys(hot, key, len(connection_keys) + 1)

@@ -122,17 +122,18 @@ class HotTrace:
         keys = self._keys
         (head, fields, since, entries, watchers) = await asyncio.gather(
             self._log.get_head(chat),
-            self._hot.call("HMGET", keys.chat(chat), "done", "large"),
+            self._hot.call("HMGET", keys.chat(chat), "gate", "done", "large"),
             self._hot.call("ZSCORE", keys.undelivered(keys.get_partition(chat)), chat),
             self._log.list_range(chat, seq, seq),
             self._hot.call("ZCARD", keys.watchers(chat)),
         )
-        done, large = fields
+        gate, done, large = fields
+        is_pending = (gate or b"").endswith(b":p")
         return InHot(
             is_open=head.is_open,
             head=head.seq,
             stored=head.stored,
-            served=int(done or 0),
+            served=int(done or 0) if is_pending else head.seq,
             is_large=int(large or 0) > 0,
             is_in_log=bool(entries),
             undelivered_since_ms=None if since is None else int(float(since)),

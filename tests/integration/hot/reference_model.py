@@ -1,4 +1,4 @@
-"""Reference model of accept, deliver and finish_fan_outs in plain Python."""
+"""Reference model of accept, deliver, finish_fan_outs and evict_chats in plain Python."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ from tests.integration.hot.support import (
 
 @dataclasses.dataclass
 class ChatModel:
-    """A chat: its members with the seqs of their joins, and its state."""
+    """A chat: its members with the seqs of their joins, and its state.
+
+    `stored` is the newest seq that the log had when the chat was evicted. `done` counts only while
+    `is_pending`.
+    """
 
     joined: dict[UserId, int]
     seq: int = 0
     base: int = 0
+    stored: int = 0
     done: int = 0
     epoch: str = ""
     version: int = 1
@@ -72,7 +77,7 @@ class HotModel:
         """Open a chat. Pending entries are not delivered, because devices restart."""
         state = self.chats[chat]
         state.epoch, state.is_pending = self.epoch, False
-        state.base = state.done = state.seq
+        state.base = state.seq
         state.record_audience()
 
     def accept(
@@ -96,9 +101,10 @@ class HotModel:
         chat.seq += 1
         chat.own[sending.sender] = chat.places[sending.sender, sending.ref] = chat.seq
         if not is_current or not to:
+            if not chat.is_pending:
+                chat.done = chat.seq - 1
             chat.is_pending = chat.is_listed = True
             return UNDELIVERED, chat.seq, ()
-        chat.done = chat.seq
         if any(self.users[user].gateway not in ("", GATEWAY) for user in to):
             chat.is_listed = True
         for user in to:
@@ -108,16 +114,16 @@ class HotModel:
     def deliver(
         self, user: UserId, chat: ChatId, after: int, upto: int, epoch: str
     ) -> tuple[int, int]:
-        """Return the number of appended entries, and the head of the inbox."""
+        """Return the number of appended entries, and the seq of the newest of them, or 0."""
         box = self.users[user]
         last, last_epoch = box.delivered.get(chat, (0, ""))
         if last_epoch > epoch:
-            return 0, len(box.inbox)
+            return 0, 0
         missing = range(max(last if last_epoch == epoch else 0, after) + 1, upto + 1)
         for seq in missing:
             box.inbox.append((chat, seq))
             box.delivered[chat] = (seq, epoch)
-        return len(missing), len(box.inbox)
+        return len(missing), len(box.inbox) if missing else 0
 
     def finish_fan_outs(self, chat: ChatId, upto: int) -> int:
         """Return the number of chats removed from the list."""
@@ -127,8 +133,16 @@ class HotModel:
                 state.done = max(state.done, upto)
             return 0
         was_listed, state.is_listed, state.is_pending = state.is_listed, False, False
-        state.done = state.seq
         return int(was_listed)
+
+    def evict(self, chat: ChatId) -> int:
+        """Return the number of evicted chats. Refs stay, so that retries are recognized."""
+        state = self.chats[chat]
+        if state.is_listed or state.is_pending:
+            return 0
+        state.epoch, state.stored = "", state.seq
+        state.own.clear()
+        return 1
 
     def change_members(self, chat: ChatId, user: UserId) -> None:
         """Add a user who is not a member, or remove one who is."""

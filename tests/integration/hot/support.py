@@ -19,7 +19,6 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import (
     format_name,
     format_ref_record,
-    get_generation_phase,
     parse_ref_record,
     reference_key,
 )
@@ -164,8 +163,7 @@ class Scripts:
         *batch: Sending,
         epoch: str = EPOCH,
         gateway: str = GATEWAY,
-        ref_ttl_s: int = 86_400,
-        backlog_max: int = 1000,
+        backlog_max: int | None = 1000,
         chat_backlog_max: int = 100_000,
         inbox_max: int = 1000,
         partition: int = 0,
@@ -177,22 +175,18 @@ class Scripts:
             {
                 "epoch": epoch,
                 "gateway": gateway,
-                "ref_ttl_s": ref_ttl_s,
-                "backlog_max": backlog_max,
+                "backlog_max": "" if backlog_max is None else backlog_max,
                 "inbox_max": inbox_max,
                 "chat_backlog_max": chat_backlog_max,
-                "asked": len(batch),
             },
         )
         chats = group_by_chat(batch)
         for chat, group in chats.items():
             to, is_large = group[-1].to, group[-1].is_large
             key_list += [names.chat(chat), names.members(chat), names.log(chat)]
-            key_list += [names.refs_even(chat), names.refs_odd(chat)]
             key_list += [names.watchers(chat)] if is_large else [names.inbox(user) for user in to]
             arg_list += [
                 chat,
-                get_generation_phase(chat),
                 group[-1].gate,
                 -1 if is_large else len(to),
                 len(group),
@@ -255,7 +249,6 @@ class Scripts:
                 "history": history,
                 "large": large,
                 "ref_ttl_s": 86_400,
-                "phase": get_generation_phase(chat),
                 "changed": changed,
                 "picture": "",
                 "dead": "",
@@ -315,12 +308,28 @@ class Scripts:
         return {name.decode(): value.decode() for name, value in self.redis.hgetall(key).items()}
 
     def head(self, chat: ChatId = CHAT) -> dict[str, str]:
-        """Return the head of a chat."""
-        return self.hash(self.keys.chat(chat))
+        """Return the head of a chat: the fields of its hash that are not refs."""
+        return {
+            name.decode(): value.decode()
+            for name, value in self.redis.hgetall(self.keys.chat(chat)).items()
+            if name[:1] != b"#"
+        }
+
+    def refs(self, chat: ChatId = CHAT) -> dict[bytes, str]:
+        """Return the refs of a chat, with the place ("seq:ts:mid:digest") of each."""
+        return {
+            name: ":".join(map(str, parse_ref_record(value)))
+            for name, value in self.redis.hgetall(self.keys.chat(chat)).items()
+            if name[:1] == b"#"
+        }
 
     def seqs(self) -> dict[str, int]:
         """Return the head of each inbox."""
-        return {user: int(seq) for user, seq in self.hash(self.keys.seqs(0)).items()}
+        prefix, heads = self.keys.inbox(UserId("")), dict[str, int]()
+        for key in self.redis.scan_iter(f"{prefix}*"):
+            info = self.redis.xinfo_stream(key)
+            heads[key.decode().removeprefix(prefix)] = int(info["last-generated-id"].split(b"-")[1])
+        return heads
 
     def box(self, user: UserId) -> dict[str, str]:
         """Return a user's state."""
@@ -330,11 +339,13 @@ class Scripts:
         """Return a user's inbox, one tuple for each message or event: seq, field, value."""
         found = []
         for name, fields in self.redis.xrange(self.keys.inbox(user)):
-            seq, before = map(int, name.split(b"-"))
             ((field, value),) = fields.items()
-            for n in range(before, 0, -1):
-                found.append((seq - n, field.decode(), str(int(value) - n)))
-            found.append((seq, field.decode(), value.decode()))
+            seq, (first, _, last) = int(name.split(b"-")[1]), value.decode().partition("-")
+            if field != b"!" and last:
+                for cs in range(int(first), int(last) + 1):
+                    found.append((seq - int(last) + cs, field.decode(), str(cs)))
+            else:
+                found.append((seq, field.decode(), value.decode()))
         return found
 
     def log(self, chat: ChatId = CHAT) -> list[tuple[int, int, str]]:
@@ -345,9 +356,9 @@ class Scripts:
             for ts, blob in fields.items()
         ]
 
-    def waiting(self) -> int:
-        """Return the number of messages and marks that the backlog reports."""
-        return int(self.redis.hget(self.keys.checkpoint(0), "waiting") or 0)
+    def count_backlog(self) -> int:
+        """Return the number of entries in the backlog; a commit call adds one for all messages."""
+        return int(self.redis.xlen(self.keys.backlog(0)))
 
     def undelivered(self) -> list[str]:
         """Return the chats with an unfinished fan-out."""
@@ -386,7 +397,7 @@ def _parse_answers(
                     for answer in answers
                 ]
                 continue
-            firsts = [next(words) for _ in group[-1].to]
+            firsts = [int(next(words).split(b"-")[1]) for _ in group[-1].to]
             fars = [next(words) or b"" for _ in firsts] if next(words) else [b""] * len(firsts)
             offset = 0
             for number, answer in enumerate(answers):

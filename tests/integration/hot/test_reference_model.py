@@ -1,8 +1,8 @@
-"""Model-based test of accept, deliver and finish_fan_outs in any order.
+"""Model-based test of accept, deliver, finish_fan_outs and evict_chats in any order.
 
 The steps are sends, retries, batches for two chats, membership changes, outdated audiences,
-concurrent fan-outs that are delayed, repeated or stopped at any point, and new epochs. Redis must
-agree with the model, and no inbox may miss, repeat or reorder a message.
+concurrent fan-outs that are delayed, repeated or stopped at any point, evictions, and new epochs.
+Redis must agree with the model, and no inbox may miss, repeat or reorder a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from chatserver.domain.ids import ChatId, Epoch, UserId
-from chatserver.domain.messages import Audience
+from chatserver.domain.messages import REF_TTL_S, Audience, reference_key
 from chatserver.hot.chats.audience_cache import make_audience
 from tests.integration.hot.reference_model import HotModel
 from tests.integration.hot.support import (
@@ -65,7 +65,7 @@ class HotMachine(RuleBasedStateMachine):
         self._scripts = Scripts(client)
         self._model = HotModel(USERS, CHATS)
         self._last_ts = dict.fromkeys(CHATS, 0)
-        self._committed = 0
+        self._backlog_entries = 0
         self._epochs = 1
         self._fan_outs: list[FanOut] = []
         # Results that gateways may use at any later time:
@@ -81,14 +81,17 @@ class HotMachine(RuleBasedStateMachine):
             self._open(chat)
 
     def _open(self, chat: ChatId) -> None:
-        names, joined = self._scripts.keys, self._model.chats[chat].joined
-        self._scripts.open_chat(chat=chat, epoch=self._model.epoch, version=self._version(chat))
-        for user, first in joined.items():
+        names, state = self._scripts.keys, self._model.chats[chat]
+        self._scripts.open_chat(
+            chat=chat,
+            epoch=self._model.epoch,
+            version=state.version,
+            seq=state.stored,
+            ts=self._last_ts[chat] if state.stored else 0,
+        )
+        for user, first in state.joined.items():
             self._scripts.redis.hset(names.members(chat), user, f"member:{first}")
         self._model.open_chat(chat)
-
-    def _version(self, chat: ChatId) -> int:
-        return self._model.chats[chat].version
 
     @rule(data=st.data(), what=st.sampled_from(STEPS), chat=any_chat, user=any_user)
     def step(self, data: st.DataObject, what: str, chat: ChatId, user: UserId) -> None:
@@ -111,6 +114,8 @@ class HotMachine(RuleBasedStateMachine):
         expected = {
             chat: self._model.accept(chat, group) for chat, group in group_by_chat(batch).items()
         }
+        new = {COMMITTED, UNDELIVERED} & {answer.code for answer in answers}
+        self._backlog_entries += bool(new)
         for sending, answer in zip(batch, answers, strict=True):
             chat = sending.chat
             code, seq, places = expected[chat].pop(0)
@@ -122,7 +127,6 @@ class HotMachine(RuleBasedStateMachine):
                 assert answer.seq == seq
                 assert answer.ts > self._last_ts[chat]
                 self._last_ts[chat] = answer.ts
-                self._committed += 1
                 if code == UNDELIVERED:
                     self._undelivered.append((chat, seq))
                 elif any(inboxed.far for inboxed in answer.inboxes):
@@ -161,11 +165,11 @@ class HotMachine(RuleBasedStateMachine):
             if scope == "all" or (scope == "some" and data.draw(st.booleans())):
                 after = max(floor, audience.done)
                 epoch = audience.epoch
-                appended, head, _ = self._scripts.deliver(
+                appended, newest, _ = self._scripts.deliver(
                     user, work.upto, after=after, chat=chat, epoch=epoch
                 )
                 expected = self._model.deliver(user, chat, after, work.upto, epoch)
-                assert (appended, head) == expected
+                assert (appended, newest) == expected
                 work.missing.discard(user)
         if not work.missing and data.draw(st.sampled_from((True, True, False))):
             self._finish_fan_outs(chat, work.upto)
@@ -206,8 +210,8 @@ class HotMachine(RuleBasedStateMachine):
     # other changes
 
     def _change_other_state(self, data: st.DataObject, chat: ChatId, user: UserId) -> None:
-        """Change members, move a user to another gateway, settle, or begin a new epoch."""
-        what = data.draw(st.sampled_from(("members", "move", "settle", "settle", "epoch")))
+        """Change members, move a user to another gateway, settle, evict, or begin a new epoch."""
+        what = data.draw(st.sampled_from(("members", "move", "settle", "settle", "evict", "epoch")))
         if what == "members" and self._model.is_open(chat):
             self._change_members(chat, user)
         elif what == "move":
@@ -215,6 +219,8 @@ class HotMachine(RuleBasedStateMachine):
         elif what == "settle" and self._notified:
             # The committing gateway may have notified the others long ago.
             self._finish_fan_outs(*data.draw(st.sampled_from(self._notified[-3:])))
+        elif what == "evict" and self._scripts.head(chat):
+            self._evict(chat)
         elif what == "epoch" and data.draw(st.integers(0, 4)) == 0:
             # The data is the same, but pending calls have failed.
             self._epochs += 1
@@ -233,6 +239,15 @@ class HotMachine(RuleBasedStateMachine):
             self._scripts.redis.hdel(names.members(chat), user)
         self._scripts.redis.hset(names.chat(chat), "gate", state.gate)
 
+    def _evict(self, chat: ChatId) -> None:
+        """Persist the chat, and evict it if nothing is pending. Its inbox entries stay."""
+        names, state = self._scripts.keys, self._model.chats[chat]
+        self._scripts.redis.hset(names.chat(chat), "stored", state.seq)
+        evicted = self._scripts.run(
+            "evict_chats", {"idle_s": 0, "ref_ttl_s": REF_TTL_S}, [{"chat_id": chat}]
+        )
+        assert evicted == self._model.evict(chat)
+
     def _move(self, user: UserId, gateway: str) -> None:
         self._model.users[user].gateway = gateway
         if gateway:
@@ -244,20 +259,26 @@ class HotMachine(RuleBasedStateMachine):
 
     @invariant()
     def chats_are_as_in_the_model(self) -> None:
-        """Compare heads, logs, the list of unfinished fan-outs and the count of the backlog."""
+        """Compare heads, refs, logs, the list of unfinished fan-outs and the backlog."""
         listed = {chat for chat, state in self._model.chats.items() if state.is_listed}
         assert set(self._scripts.undelivered()) == listed
-        assert self._scripts.waiting() == self._committed
+        assert self._scripts.count_backlog() == self._backlog_entries
         for chat, state in self._model.chats.items():
-            head = self._scripts.head(chat)
-            if head:  # absent before it is opened
+            head, refs = self._scripts.head(chat), self._scripts.refs(chat)
+            assert {ref: int(place.split(":")[0]) for ref, place in refs.items()} == {
+                reference_key(sender, ref): seq for (sender, ref), seq in state.places.items()
+            }
+            assert (self._scripts.redis.ttl(self._scripts.keys.chat(chat)) > 0) == (
+                not head and bool(refs)
+            )
+            if head:  # absent before it is opened, and after an eviction
                 assert (int(head["seq"]), head["gate"]) == (state.seq, state.gate)
-                assert int(head["done"]) == state.done
-                assert state.is_pending or state.done == state.seq
+                if state.is_pending:
+                    assert int(head["done"]) == state.done
                 own = {name[2:]: int(seq) for name, seq in head.items() if name[:2] == "s:"}
                 assert own == state.own
                 assert [seq for seq, _, _ in self._scripts.log(chat)] == list(
-                    range(1, state.seq + 1)
+                    range(state.stored + 1, state.seq + 1)
                 )
 
     @invariant()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chatserver.domain.ids import UserId
-from chatserver.domain.messages import format_name, get_generation_phase, reference_key
+from chatserver.domain.messages import REF_TTL_S, format_name, reference_key
 from chatserver.protocol import codec, frames
 from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, EPOCH, Scripts, Sending
 
@@ -63,7 +63,6 @@ class Chat:
             {
                 "epoch": epoch,
                 "gateway": "gw-here",
-                "ref_ttl_s": 100,
                 "backlog_max": backlog_max,
                 "reactions_max": reactions_max,
                 "chat_id": CHAT,
@@ -77,7 +76,6 @@ class Chat:
                 "asked": asked,
                 "author": author,
                 "ref": reference_key(sender, ref),
-                "phase": get_generation_phase(CHAT),
                 "readable": "",
                 "target_ref": target_ref,
             },
@@ -98,4 +96,5 @@ class Chat:
 
     def trim(self, upto: int, log_max: int) -> None:
         """Mark the chat as persisted up to a seq and trim it."""
-        self.scripts.run("trim_persisted", {"log_max": log_max}, [{"upto": upto, "dead": ""}])
+        args = {"log_max": log_max, "ref_ttl_s": REF_TTL_S}
+        self.scripts.run("trim_persisted", args, [{"upto": upto, "dead": ""}])

@@ -33,6 +33,7 @@ from chatserver.domain.messages import (
 from chatserver.hot.bus.gateway_stream import AnyRecord, CallResult, GatewayStream
 from chatserver.hot.bus.rpc_client import RpcClient
 from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.user_gateways import UserGateways
 from chatserver.protocol import codec, frames
@@ -255,15 +256,16 @@ async def stored_of(container: StorageContainer, chat: ChatId) -> list[frames.Me
 
 
 async def count_backlog(container: StorageContainer) -> int:
-    """Return the number of messages and marks in the backlog."""
-    value = await container.hot.call("HGET", container.hot.keys.checkpoint(0), "waiting")
-    return int(value or 0)
+    """Return the number of messages and marks in the backlog that are not persisted."""
+    backlog = Backlog(container.hot, 0)
+    entries = await backlog.list_after(await backlog.get_checkpoint(), 1_000_000)
+    return sum(entry.size for entry in entries)
 
 
 async def is_drained(container: StorageContainer) -> bool:
     """Return whether everything is persisted."""
-    left = await container.hot.call("XLEN", container.hot.keys.backlog(0))
-    return left == 0 and await count_backlog(container) == 0
+    left: int = await container.hot.call("XLEN", container.hot.keys.backlog(0))
+    return left == 0
 
 
 async def empty_redis(container: StorageContainer) -> None:

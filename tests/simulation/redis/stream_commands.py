@@ -106,6 +106,22 @@ def _xlen(db: Keyspace, args: list[bytes]) -> int:
     return len(db.read(args[0], Stream) or ())
 
 
+@command("XINFO", 2)
+def _xinfo(db: Keyspace, args: list[bytes]) -> list[Any]:
+    if args[0].upper() != b"STREAM":
+        raise RedisError("ERR not simulated: XINFO " + args[0].decode())
+    stream = db.read(args[1], Stream)
+    if stream is None:
+        raise RedisError("ERR no such key")
+    last = len(stream) - 1
+    return [
+        b"length", len(stream),
+        b"last-generated-id", format_id(stream.last),
+        b"first-entry", _format(stream, 0) if stream.ids else None,
+        b"last-entry", _format(stream, last) if stream.ids else None,
+    ]  # fmt: skip
+
+
 @command("XRANGE", 3)
 def _xrange(db: Keyspace, args: list[bytes]) -> list[Any]:
     return _list(db, args[0], args[1], args[2], args[3:], is_reversed=False)

@@ -18,7 +18,7 @@ def _names(text: str) -> frozenset[str]:
 # Keys of each tag that always have a TTL, that never have one, and that may have one.
 _EXPIRING: Final = {
     "p": _names(
-        "watchers refs-even refs-odd online seen watched pushed limit room login-attempts guesses"
+        "watchers online seen watched pushed limit room login-attempts guesses"
         " tokens answer answers preview job file"
     ),
     "gw": _names("stream"),
@@ -28,8 +28,8 @@ _EXPIRING: Final = {
 }
 _PERMANENT: Final = {
     "p": _names(
-        "chat members turnover log over revs uncounted expiring asking blocks inbox box hidden"
-        " large epoch backlog checkpoint progress asked due since dead undelivered seqs where idle"
+        "members turnover log over revs uncounted expiring asking blocks inbox box hidden"
+        " large epoch backlog checkpoint progress asked due since dead undelivered where idle"
         " gateways changing hooks hooks-late hooks-dead lease counts"
     ),
     "rpc": _names("calls"),
@@ -37,7 +37,7 @@ _PERMANENT: Final = {
     "media": _names("jobs slow held images turns"),
     "social": _names("wake"),
 }
-_EITHER: Final = {"p": {"deltas", "revoked", "pushing"}}
+_EITHER: Final = {"p": {"deltas", "revoked", "pushing", "chat"}}  # an evicted chat has one
 # Keys that exist only together with another key of the same chat or user.
 _OWNERS: Final = {
     **dict.fromkeys(
@@ -71,7 +71,7 @@ def find_keys_without_owner(stores: Stores) -> Iterator[str]:
 
 
 def find_waiting_entries(stores: Stores) -> Iterator[str]:
-    """Nothing waits: backlog, fan-outs, notices, and the counter of the backlog."""
+    """Nothing waits: backlog, fan-outs and notices."""
     for partition in stores.names_of("backlog"):
         if stores.stream_of("backlog", partition):
             yield f"backlog of {partition} has entries"
@@ -79,10 +79,6 @@ def find_waiting_entries(stores: Stores) -> Iterator[str]:
         yield f"undelivered of {partition}: {sorted(stores.zset_of('undelivered', partition))}"
     for chat in stores.names_of("turnover"):
         yield f"notices of {chat} wait: {stores.hash_of('turnover', chat)}"
-    for partition in stores.names_of("checkpoint"):
-        waiting = stores.hash_of("checkpoint", partition).get("waiting", "0")
-        if waiting != "0":
-            yield f"{waiting} entries of {partition} are counted as waiting"
 
 
 def find_leftover_progress(stores: Stores) -> Iterator[str]:
@@ -106,13 +102,25 @@ def find_wrong_heads(stores: Stores) -> Iterator[str]:
     """A loaded chat has the newest stored entry, and all its entries are delivered and stored."""
     for chat in _iter_loaded(stores):
         head, newest = chat.head, chat.newest
-        for field in ("seq", "stored", "done"):
+        for field in ("seq", "stored"):
             if int(head.get(field, 0)) != newest:
                 yield f"{field} of {chat.name} is {head.get(field)}, its newest entry is {newest}"
         if newest and int(head["ts"]) != chat.entries[newest]["ts"]:
             yield f"ts of {chat.name} is {head['ts']}, its newest {chat.entries[newest]['ts']}"
         if head["gate"].endswith(":p"):
             yield f"{chat.name} has a pending fan-out"
+
+
+def find_wrong_refs(stores: Stores) -> Iterator[str]:
+    """The refs of a loaded chat have the positions of its entries; only an evicted chat expires."""
+    for chat in _iter_loaded(stores):
+        for seq, ts in stores.list_refs(chat.name):
+            if chat.entries.get(seq, {}).get("ts") != ts:
+                yield f"a ref of {chat.name} has the position {seq}:{ts}, which no entry has"
+    for name in stores.names_of("chat"):
+        is_evicted = not stores.hash_of("chat", name)
+        if is_evicted != stores.has_expiry("chat", name):
+            yield f"{name} is {'' if is_evicted else 'not '}evicted; its TTL is wrong"
 
 
 def find_wrong_logs(stores: Stores) -> Iterator[str]:
@@ -171,15 +179,14 @@ def find_wrong_members(stores: Stores) -> Iterator[str]:
 
 
 def find_inbox_gaps(stores: Stores) -> Iterator[str]:
-    """The positions of an inbox are contiguous, end at its counter, and are at most `inbox_max`."""
+    """The positions of an inbox are contiguous, and are at most `inbox_max`."""
     for inbox in stores.iter_inboxes():
-        counter = stores.count_inbox(inbox.user)
-        if inbox.last != counter:
-            yield f"the inbox of {inbox.user} ends at {inbox.last}, its counter is {counter}"
         for (_, before, *_), (first, *_) in zip(inbox.events, inbox.events[1:], strict=False):
             if first != before + 1:
                 yield f"the inbox of {inbox.user} has {first} after {before}"
-        size = counter - inbox.events[0][0] + 1 if inbox.events else 0
+        size = inbox.last - inbox.events[0][0] + 1 if inbox.events else 0
+        if inbox.events and inbox.events[-1][1] != inbox.last:
+            yield f"the inbox of {inbox.user} lacks its newest event {inbox.last}"
         if size > stores.limits.inbox_max + _INBOX_SLACK:
             yield f"the inbox of {inbox.user} has {size} events, the limit is exceeded"
 

@@ -181,15 +181,21 @@ class Stores:
     def iter_inboxes(self) -> Iterator[Inbox]:
         for user in self.names_of("inbox"):
             stream = self.stream_of("inbox", user)
-            events = [
-                (seq - more, seq, chat.decode(), value.decode())
-                for (seq, more), (chat, value) in zip(stream.ids, stream.entries, strict=True)
-            ]
-            yield Inbox(user, events, stream.last[0])
+            events = []
+            for (_, seq), (chat, value) in zip(stream.ids, stream.entries, strict=True):
+                first, _, last = value.decode().partition("-") if chat != b"!" else (value, "", "")
+                more = int(last) - int(first) if last else 0
+                events.append((seq - more, seq, chat.decode(), last or str(first)))
+            yield Inbox(user, events, stream.last[1])
 
-    def count_inbox(self, user: str) -> int:
-        """Return the counter of a user's inbox."""
-        return int(self.hash_of("seqs", self.partition_of("inbox", user)).get(user, 0))
+    def list_refs(self, chat: str) -> list[tuple[int, int]]:
+        """Return the positions (seq, ts) of a chat's refs."""
+        fields = self._value_of("chat", chat) or {}
+        records = [record for name, record in fields.items() if name[:1] == b"#"]
+        return [(int.from_bytes(r[:5]), int.from_bytes(r[5:12])) for r in records]
+
+    def has_expiry(self, kind: str, name: str) -> bool:
+        return self._of_kind[kind][name] in self.keyspace.expiries
 
     # DynamoDB and S3
 
@@ -256,8 +262,11 @@ def read_segment(content: bytes) -> list[Row]:
 
 
 def _decode_hash(found: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the fields of a hash but the refs of a chat, which are binary."""
     return {
-        field.decode(errors="replace"): v.decode(errors="replace") for field, v in found.items()
+        field.decode(errors="replace"): v.decode(errors="replace")
+        for field, v in found.items()
+        if field[:1] != b"#"
     }
 
 

@@ -64,9 +64,7 @@ class SearchStack(NamedTuple):
     def has_waiting(self) -> bool:
         """Return whether the backlog has entries that are not stored yet."""
         with redis_client(self.vault.stack.redis_url) as client:
-            return any(
-                int(client.hget(key, "waiting") or 0) for key in client.scan_iter("*checkpoint")
-            )
+            return any(client.xlen(key) for key in client.scan_iter("*backlog"))
 
     def start_indexer(self, failpoint: str = "") -> Server:
         """Start an indexer; if `failpoint` is given, it kills itself there."""

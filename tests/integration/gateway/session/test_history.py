@@ -200,7 +200,7 @@ async def wait_until_evicted(stack: Stack, chat: str) -> None:
 
     async def is_evicted() -> bool:
         await evict_all(stack)
-        return not redis.exists(f"{{p0}}:chat:{chat}")
+        return not redis.hexists(f"{{p0}}:chat:{chat}", "gate")
 
     await eventually(is_evicted)  # type: ignore[arg-type]  # mypy loses the type variable
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chatserver.domain.ids import ChatId
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
 
@@ -25,9 +27,10 @@ def test_append_to_inboxes_repeat_appends_nothing(scripts: Scripts) -> None:
     scripts.deliver(ALICE, 3)
     before = scripts.box(ALICE)
 
-    assert scripts.deliver(ALICE, 3) == (0, 3, "")
-    assert scripts.deliver(ALICE, 1) == (0, 3, "")
+    assert scripts.deliver(ALICE, 3) == (0, 0, "")
+    assert scripts.deliver(ALICE, 1) == (0, 0, "")
     assert scripts.box(ALICE) == before
+    assert scripts.seqs() == {ALICE: 3}
 
 
 def test_append_to_inboxes_continues_after_the_delivery_of_the_commit(scripts: Scripts) -> None:
@@ -35,8 +38,7 @@ def test_append_to_inboxes_continues_after_the_delivery_of_the_commit(scripts: S
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"), Sending(BOB, "r2"))
 
-    done = int(scripts.head()["done"])
-    assert scripts.deliver(BOB, 4, after=done) == (2, 4, "")
+    assert scripts.deliver(BOB, 4, after=2) == (2, 4, "")
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3", "4"]
 
 
@@ -61,7 +63,7 @@ def test_append_to_inboxes_after_a_later_commit_appends_nothing(scripts: Scripts
     scripts.finish_fan_outs((CHAT, 1))
     scripts.accept(Sending(ALICE, "r2"))
 
-    assert scripts.deliver(BOB, 1, after=0) == (0, 2, "")
+    assert scripts.deliver(BOB, 1, after=0) == (0, 0, "")
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2"]
 
 
@@ -100,7 +102,33 @@ def test_append_to_inboxes_returns_the_gateways_of_the_user(scripts: Scripts) ->
 def test_append_to_inboxes_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
     """The newest events stay, plus the other messages of the oldest entry."""
     assert scripts.deliver(ALICE, 50, inbox_max=20) == (50, 50, "")
-    assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(17, 51))
+    assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(18, 51))
+
+
+def test_append_to_inboxes_divides_a_long_run_into_entries(scripts: Scripts) -> None:
+    """Trimming removes whole entries, so an entry has at most 16 messages."""
+    scripts.deliver(ALICE, 3, chat=OTHER)
+
+    scripts.deliver(ALICE, 40, after=5)
+
+    entries = scripts.redis.xrange(scripts.keys.inbox(ALICE))
+    assert [(name, *fields.values()) for name, fields in entries] == [
+        (b"0-1", b"1"), (b"0-3", b"2-3"),
+        (b"0-4", b"6"), (b"0-20", b"7-22"), (b"0-36", b"23-38"), (b"0-38", b"39-40"),
+    ]  # fmt: skip
+    assert scripts.inbox(ALICE)[3:] == [(4 + n, CHAT, str(6 + n)) for n in range(35)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 17, 18, 33, 34])
+def test_append_to_inboxes_of_any_number_appends_each_once(scripts: Scripts, count: int) -> None:
+    """The last entry may have one message; its value is then not a range."""
+    assert scripts.deliver(ALICE, 7 + count, after=7) == (count, count, "")
+
+    assert scripts.inbox(ALICE) == [(n, CHAT, str(7 + n)) for n in range(1, count + 1)]
+    for _, fields in scripts.redis.xrange(scripts.keys.inbox(ALICE)):
+        first, *last = fields[CHAT.encode()].split(b"-")
+        assert last != [first]
+    assert scripts.deliver(ALICE, 8 + count, after=7) == (1, count + 1, "")
 
 
 def test_append_to_inboxes_to_several_inboxes_in_one_call_returns_each_result(

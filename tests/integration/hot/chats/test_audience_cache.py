@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.messages import get_generation_phase
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats import audience_cache as audience
 from chatserver.hot.chats.audience_cache import Audiences
@@ -53,12 +52,11 @@ async def test_audience_has_encoded_keys_and_arguments_of_a_commit(hot: HotClien
     """Keys and arguments that all messages of the chat share are encoded once."""
     found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
-    names = ["chat:c1", "members:c1", "log:c1", "refs-even:c1", "refs-odd:c1"]
+    names = ["chat:c1", "members:c1", "log:c1"]
     names += ["inbox:alice", "inbox:bob"]
     keys = [f"{{p0}}:{name}".encode() for name in names]
-    assert (found.keys_packed, found.keys_count) == (pack(*keys), 7)
-    phase = b"%d" % get_generation_phase(CHAT)
-    assert found.args_packed == pack(b"c1", phase, found.gate.encode(), b"2")
+    assert (found.keys_packed, found.keys_count) == (pack(*keys), 5)
+    assert found.args_packed == pack(b"c1", found.gate.encode(), b"2")
     assert found.sender_packed == {ALICE: pack(b"alice", b"1"), BOB: pack(b"bob", b"1")}
 
 
@@ -162,7 +160,7 @@ async def test_audience_with_members_in_other_partitions_has_no_inline_users(
         found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
         assert found.inline_users == ()
-        assert found.keys_count == 5
+        assert found.keys_count == 3
         assert found.args_packed.endswith(pack(b"0"))
         assert set(found.users) == {ALICE, BOB}
 

@@ -17,12 +17,12 @@ def entries(scripts: Scripts) -> list[str]:
     return [name.decode() for name, _ in scripts.redis.xrange(scripts.keys.backlog(0))]
 
 
-def checkpoint(scripts: Scripts, entry_id: str, count: int, token: int = 3) -> int:
+def checkpoint(scripts: Scripts, entry_id: str, token: int = 3) -> int:
     """Move the checkpoint; a result of 0 means that the lease is lost."""
     ms, _, number = entry_id.partition("-")
     moved: int = scripts.run(
         "move_checkpoint",
-        {"token": token, "id": entry_id, "next": f"{ms}-{int(number) + 1}", "count": count},
+        {"token": token, "id": entry_id, "next": f"{ms}-{int(number) + 1}"},
     )
     return moved
 
@@ -32,11 +32,10 @@ def backlog_ids(scripts: Scripts) -> list[str]:
     return [name.decode() for name, _ in scripts.redis.xrange(scripts.keys.backlog(0))]
 
 
-def test_checkpoint_moves_trims_and_counts(scripts: Scripts, entries: list[str]) -> None:
+def test_checkpoint_moves_and_trims(scripts: Scripts, entries: list[str]) -> None:
     """Exactly the persisted entries are removed from the backlog."""
-    assert checkpoint(scripts, entries[1], 6) == 1
+    assert checkpoint(scripts, entries[1]) == 1
     assert backlog_ids(scripts) == entries[2:]
-    assert scripts.waiting() == 6
     assert scripts.hash(scripts.keys.checkpoint(0))["id"] == entries[1]
 
 
@@ -47,7 +46,7 @@ def test_checkpoint_with_another_token_changes_nothing(
     """A holder that paused beyond the end of its lease is fenced."""
     before = scripts.hash(scripts.keys.checkpoint(0))
 
-    assert checkpoint(scripts, entries[1], 6, token=token) == 0
+    assert checkpoint(scripts, entries[1], token=token) == 0
     assert backlog_ids(scripts) == entries
     assert scripts.hash(scripts.keys.checkpoint(0)) == before
 
@@ -56,23 +55,18 @@ def test_checkpoint_without_a_lease_changes_nothing(scripts: Scripts, entries: l
     """Without the lease in Redis, no checkpoint is accepted."""
     scripts.redis.delete(scripts.keys.lease(0, "persist"))
 
-    assert checkpoint(scripts, entries[1], 6) == 0
+    assert checkpoint(scripts, entries[1]) == 0
     assert backlog_ids(scripts) == entries
 
 
-def test_checkpoint_repeated_counts_once(scripts: Scripts, entries: list[str]) -> None:
+def test_checkpoint_repeated_changes_nothing(scripts: Scripts, entries: list[str]) -> None:
     """A call whose reply was lost may be retried."""
-    checkpoint(scripts, entries[1], 6)
+    checkpoint(scripts, entries[1])
+    before = scripts.hash(scripts.keys.checkpoint(0))
 
-    assert checkpoint(scripts, entries[1], 6) == 1
-    assert scripts.waiting() == 6
-
-
-def test_checkpoint_count_never_falls_below_zero(scripts: Scripts, entries: list[str]) -> None:
-    """A wrong count corrects itself when the backlog is empty."""
-    checkpoint(scripts, entries[3], 100)
-
-    assert scripts.waiting() == 0
+    assert checkpoint(scripts, entries[1]) == 1
+    assert scripts.hash(scripts.keys.checkpoint(0)) == before
+    assert backlog_ids(scripts) == entries[2:]
 
 
 def test_checkpoint_deletes_the_progress_of_chats_that_it_has_passed(
@@ -85,7 +79,7 @@ def test_checkpoint_deletes_the_progress_of_chats_that_it_has_passed(
     assert scripts.run("record_persisted_seqs", {"token": 3}, [{**chat, "upto": 9}]) == 1
     assert scripts.run("record_persisted_seqs", {"token": 2}, [{**chat, "upto": 12}]) == 0
 
-    assert checkpoint(scripts, entries[1], 6) == 1
+    assert checkpoint(scripts, entries[1]) == 1
     assert scripts.hash(keys.progress(0)) == {"c": "9"}
-    assert checkpoint(scripts, entries[2], 3) == 1
+    assert checkpoint(scripts, entries[2]) == 1
     assert scripts.hash(keys.progress(0)) == {}

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import reference_key
 from tests.integration.hot.support import (
     ALICE,
     BOB,
@@ -25,6 +26,7 @@ from tests.integration.hot.support import (
     Answer,
     Scripts,
     Sending,
+    packed,
     sends,
 )
 
@@ -60,7 +62,6 @@ def test_commit_batch_of_two_chats_numbers_each_separately(scripts: Scripts) -> 
 
     assert [answer.seq for answer in answers] == [1, 42, 2, 43]
     assert (scripts.head()["seq"], scripts.head(OTHER)["seq"]) == ("2", "43")
-    assert (scripts.head()["done"], scripts.head(OTHER)["done"]) == ("2", "43")
 
 
 def test_commit_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
@@ -112,7 +113,6 @@ def test_commit_batch_adds_one_backlog_entry_of_its_committed_messages(scripts: 
         (b"2:%d" % answers[0].ts, b"\ntwo"),
         (b"3:%d" % answers[2].ts, b"\nthree"),
     ]
-    assert scripts.waiting() == 3
 
 
 # refs
@@ -126,8 +126,8 @@ def test_commit_same_ref_in_later_batch_returns_the_first_message(scripts: Scrip
     (again,) = scripts.accept(Sending(ALICE, "r", mid="M2", digest="abcd"))
 
     assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:abcd")
-    assert len(scripts.log()) == len(scripts.inbox(BOB)) == 1
-    assert scripts.waiting() == 1
+    assert len(scripts.log()) == len(scripts.inbox(BOB)) == scripts.count_backlog() == 1
+    assert list(scripts.refs().values()) == [f"1:{first.ts}:M1:abcd"]
 
 
 def test_commit_same_ref_twice_in_one_batch_commits_once(scripts: Scripts) -> None:
@@ -166,28 +166,32 @@ def test_commit_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scr
     assert [answer.code for answer in answers] == [COMMITTED, COMMITTED]
 
 
-def test_commit_ref_of_the_previous_generation_is_known(scripts: Scripts) -> None:
-    """A retry is recognized in the next generation of refs too."""
+def test_commit_known_refs_among_new_ones_keep_the_codes_in_order(scripts: Scripts) -> None:
+    """A batch may have refs from before, refs of its own messages, and new ones, in any order."""
     scripts.open_chat(ALICE, BOB)
-    (first,) = scripts.accept(Sending(ALICE, "r"))
-    (refs,) = [key.decode() for key in scripts.redis.keys("{p0}:refs-*:c1")]
-    other = {scripts.keys.refs_even(CHAT), scripts.keys.refs_odd(CHAT)} - {refs}
+    old = scripts.accept(*sends(3, stem="old"))
+    batch = ["new1", "old2", "new1", "new2", "old1", "new2", "old3", "new3"]
 
-    scripts.redis.rename(refs, other.pop())
+    answers = scripts.accept(*[Sending(ALICE, ref, mid=f"M-{ref}") for ref in batch])
 
-    (again,) = scripts.accept(Sending(ALICE, "r", mid="M2"))
-    assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:d1")
+    new = [answers[0], answers[3], answers[7]]
+    assert [(answer.code, answer.seq) for answer in new] == [(COMMITTED, n) for n in (4, 5, 6)]
+    assert [answer.place for answer in answers if answer.code == KNOWN] == [
+        f"2:{old[1].ts}:M2:d1",
+        f"4:{new[0].ts}:M-new1:d1",
+        f"1:{old[0].ts}:M1:d1",
+        f"5:{new[1].ts}:M-new2:d1",
+        f"3:{old[2].ts}:M3:d1",
+    ]
+    assert [answer.inboxes[1].seq for answer in new] == [4, 5, 6]
+    assert len(scripts.refs()) == 6
 
 
-def test_commit_ref_expires_after_its_time(scripts: Scripts) -> None:
-    """Refs expire together, after at least their TTL and at most twice that."""
-    scripts.open_chat(ALICE, BOB)
+def test_commit_in_an_evicted_chat_with_refs_is_closed(scripts: Scripts) -> None:
+    """Only a load knows the chat's seq; the refs alone do not."""
+    scripts.redis.hset(scripts.keys.chat(CHAT), reference_key(ALICE, "old"), packed("1:5:M0:d0"))
 
-    scripts.accept(Sending(ALICE, "r"), ref_ttl_s=500)
-
-    ttls = [scripts.redis.ttl(key) for key in scripts.redis.keys("{p0}:refs-*:c1")]
-    assert all(500 < ttl <= 1000 for ttl in ttls), ttls
-    assert len(ttls) == 1
+    assert scripts.accept(Sending(ALICE, "old")) == [Answer(CLOSED)]
 
 
 # refusals
@@ -198,8 +202,7 @@ def test_commit_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
     answers = scripts.accept(*sends(2))
 
     assert answers == [Answer(CLOSED), Answer(CLOSED)]
-    assert scripts.waiting() == 0
-    assert set(scripts.redis.keys()) == {scripts.keys.checkpoint(0).encode()}
+    assert scripts.redis.keys() == []
 
 
 @pytest.mark.parametrize("gate", [GATE, "E2:1"])
@@ -247,7 +250,8 @@ def test_commit_non_member_with_stale_audience_is_refused(
 
     assert answer == Answer(NOT_MEMBER)
     assert scripts.log() == []
-    assert scripts.waiting() == 0
+    assert scripts.refs() == {}
+    assert scripts.count_backlog() == 0
 
 
 def test_commit_sender_outside_the_audience_is_checked(scripts: Scripts) -> None:
@@ -274,18 +278,43 @@ def test_commit_retry_of_a_former_member_finds_the_committed_message(scripts: Sc
     assert len(scripts.log()) == 1
 
 
-def test_commit_full_backlog_refuses_and_counts_correctly_afterwards(scripts: Scripts) -> None:
-    """Refused messages are not counted; sends continue when there is space."""
+def test_commit_full_backlog_refuses_until_there_is_space(scripts: Scripts) -> None:
+    """The limit counts calls, not messages. A refused message changes nothing."""
     scripts.open_chat(ALICE, BOB)
-    scripts.accept(*sends(3), backlog_max=5)
+    scripts.accept(*sends(3), backlog_max=2)
+    scripts.accept(*sends(1, BOB), backlog_max=2)
+    before = scripts.redis.hgetall(scripts.keys.chat(CHAT))
 
-    refused = scripts.accept(*sends(3, BOB), backlog_max=5)
-    accepted = scripts.accept(*sends(2, BOB), backlog_max=5)
+    refused = scripts.accept(*sends(3, CAROL), *sends(2, BOB, "x"), backlog_max=2)
+    unchanged = scripts.redis.hgetall(scripts.keys.chat(CHAT))
+    scripts.redis.xtrim(scripts.keys.backlog(0), maxlen=1, approximate=False)
+    accepted = scripts.accept(*sends(2, BOB, "x"), backlog_max=2)
 
-    assert refused == [Answer(FULL)] * 3
-    assert [answer.code for answer in accepted] == [COMMITTED, COMMITTED]
-    assert [answer.seq for answer in accepted] == [4, 5]
-    assert scripts.waiting() == 5
+    assert refused == [Answer(FULL)] * 5
+    assert unchanged == before
+    assert [(answer.code, answer.seq) for answer in accepted] == [(COMMITTED, 5), (COMMITTED, 6)]
+    assert scripts.count_backlog() == 2
+
+
+def test_commit_with_a_full_backlog_still_acks_known_refs(scripts: Scripts) -> None:
+    """The message is in Redis, and refusing its retry would deny it (P2)."""
+    scripts.open_chat(ALICE, BOB)
+    (first,) = scripts.accept(Sending(ALICE, "r"))
+
+    again, other = scripts.accept(Sending(ALICE, "r"), Sending(ALICE, "r2"), backlog_max=1)
+
+    assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:d1")
+    assert other == Answer(FULL)
+
+
+def test_commit_without_a_limit_does_not_check_the_backlog(scripts: Scripts) -> None:
+    """The caller leaves the check out of most calls."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(*sends(1), backlog_max=1)
+
+    (answer,) = scripts.accept(*sends(1, BOB), backlog_max=None)
+
+    assert (answer.code, scripts.count_backlog()) == (COMMITTED, 2)
 
 
 def test_commit_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
@@ -302,11 +331,10 @@ def test_commit_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
     assert [answer.code for answer in other] == [COMMITTED]
     assert [answer.code for answer in later] == [COMMITTED, CHAT_FULL]
     assert [answer.seq for answer in later[:1]] == [4]
-    assert scripts.waiting() == 5
 
 
-def test_commit_mixed_batch_counts_only_committed_messages(scripts: Scripts) -> None:
-    """Retries, non-members and closed chats do not change the count of the backlog."""
+def test_commit_mixed_batch_adds_only_committed_messages(scripts: Scripts) -> None:
+    """Retries, non-members and closed chats add nothing to the backlog."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r"))
 
@@ -318,4 +346,15 @@ def test_commit_mixed_batch_counts_only_committed_messages(scripts: Scripts) -> 
     )
 
     assert [answer.code for answer in answers] == [KNOWN, NOT_MEMBER, CLOSED, COMMITTED]
-    assert scripts.waiting() == 2
+    _, (_, last) = scripts.redis.xrange(scripts.keys.backlog(0))
+    assert list(last) == [b"g", b"2:%d" % answers[3].ts]
+
+
+def test_commit_without_a_new_message_adds_no_backlog_entry(scripts: Scripts) -> None:
+    """A call may have only retries, non-members and closed chats."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r"))
+
+    scripts.accept(Sending(ALICE, "r"), Sending(CAROL, "x"), Sending(ALICE, "y", chat=OTHER))
+
+    assert scripts.count_backlog() == 1

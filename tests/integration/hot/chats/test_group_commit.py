@@ -13,6 +13,7 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.messages import Audience, ChatNotLoaded, CommitOutcome, PendingDraft
 from chatserver.errors import Overloaded, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.resp_encoding import pack
 from chatserver.hot.users.inbox import Inboxes
@@ -29,6 +30,14 @@ from tests.integration.hot.chats.group_commit_support import (
 from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, redis_settings
 from tests.support.servers.processes import Server, StartRedis, eventually, redis_url_of
 from tests.support.servers.tcp_proxy import TcpProxy
+
+
+async def fill_backlog(hot: HotClient, count: int) -> None:
+    """Add entries to the backlog, as gateways do while the persist worker is down."""
+    await hot.transaction(
+        *[("XADD", hot.keys.backlog(0), "*", "c", CHAT, "u", ALICE, "r", 1, "d", 1)] * count
+    )
+
 
 # batches
 
@@ -132,12 +141,12 @@ async def test_group_commit_has_an_outcome_for_each_draft_of_a_mixed_batch(redis
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         third = await open_chat(sender.hot, ChatId("c3"), ALICE, BOB)
         old_gate = f"{third.epoch}:0".encode()
-        stale = dataclasses.replace(third, args_packed=pack(b"c3", b"0", old_gate, b"2"))
+        stale = dataclasses.replace(third, args_packed=pack(b"c3", old_gate, b"2"))
         closed = dataclasses.replace(
             team,
             chat=OTHER,
             keys_packed=team.keys_packed.replace(b":c1", b":c2"),
-            args_packed=pack(OTHER.encode(), b"0", team.gate.encode(), b"2"),
+            args_packed=pack(OTHER.encode(), team.gate.encode(), b"2"),
         )
         sender.send("first", team)
         await sender.wait_for_outcomes(1)
@@ -175,7 +184,7 @@ async def test_group_commit_with_audiences_of_two_versions_uses_the_newest(redis
         fresh = await open_chat(sender.hot, CHAT, ALICE, BOB)
         stale = dataclasses.replace(
             fresh,
-            args_packed=pack(CHAT.encode(), b"0", b"old:1", b"2"),
+            args_packed=pack(CHAT.encode(), b"old:1", b"2"),
             sender_packed={CAROL: pack(CAROL.encode(), b"1")},
         )
 
@@ -228,13 +237,70 @@ async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) ->
     """While the warm tier is down, messages wait up to a limit; then sends are refused."""
     async with open_sender(redis_url, backlog_max=1000) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
-        await sender.hot.call("HSET", sender.hot.keys.checkpoint(0), "waiting", 1000)
+        await fill_backlog(sender.hot, 1000)
 
         sender.send("r1", team)
         (outcome,) = await sender.wait_for_outcomes(1)
 
         assert isinstance(outcome.error, Overloaded)
         assert "backlog is full" in outcome.error.message
+
+
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.BACKLOG_CHECK_S": 0.05})
+async def test_group_commit_notices_a_full_backlog_after_the_check_interval(redis_url: str) -> None:
+    """Most calls do not ask for the length of the backlog; at least one per interval does."""
+    async with open_sender(redis_url, backlog_max=1000) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        sender.send("first", team)
+        await sender.wait_for_outcomes(1)
+        await fill_backlog(sender.hot, 1000)
+
+        async def is_refused() -> bool:
+            count = len(sender.outcomes)
+            sender.send(f"r{count}", team)
+            return isinstance((await sender.wait_for_outcomes(count + 1))[-1].error, Overloaded)
+
+        await eventually(is_refused)
+
+
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.BACKLOG_CHECK_S": 3600.0})
+async def test_group_commit_checks_the_backlog_once_per_interval_and_while_it_is_full(
+    redis_url: str,
+) -> None:
+    """Sends continue with the first call after there is space, without waiting for an interval."""
+    async with open_sender(redis_url, backlog_max=1000) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        await fill_backlog(sender.hot, 1000)
+        sender.send("r1", team)
+        await sender.wait_for_outcomes(1)
+        sender.send("r2", team)
+        await sender.wait_for_outcomes(2)
+        await sender.hot.call("DEL", sender.hot.keys.backlog(0))
+        sender.send("r3", team)
+        await sender.wait_for_outcomes(3)
+        await fill_backlog(sender.hot, 1000)
+        sender.send("r4", team)
+        outcomes = await sender.wait_for_outcomes(4)
+
+        assert [each.kind for each in outcomes] == ["failed", "failed", "committed", "committed"]
+        assert [each.seq for each in outcomes] == [0, 0, 1, 2]
+
+
+async def test_group_commit_with_a_full_backlog_acks_a_known_ref(redis_url: str) -> None:
+    """The message of a retry is committed; the retry adds nothing."""
+    async with open_sender(redis_url, backlog_max=1000) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        sender.send("r1", team)
+        await sender.wait_for_outcomes(1)
+        await fill_backlog(sender.hot, 1000)
+        other = Sender(sender.hot)  # as on another gateway, which checks in its first call
+
+        other.send("r1", team)
+        other.send("r2", team)
+        outcomes = await other.wait_for_outcomes(2)
+
+        assert [(each.kind, each.seq) for each in outcomes] == [("known", 1), ("failed", 0)]
+        assert isinstance(outcomes[1].error, Overloaded)
 
 
 async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed(

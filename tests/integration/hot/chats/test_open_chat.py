@@ -31,7 +31,6 @@ def test_open_chat_has_head_and_members_of_the_warm_tier(scripts: Scripts) -> No
         "seq": "7",
         "ts": "700",
         "base": "7",
-        "done": "7",
         "stored": "7",
         "kind": "group",
         "name": "Ümlaut",
@@ -110,8 +109,6 @@ def test_open_chat_recognizes_refs_of_its_newest_messages(scripts: Scripts) -> N
 
     assert again == Answer(KNOWN, place=place)
     assert (other.code, other.seq) == (COMMITTED, 8)
-    (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
-    assert 86_400 < scripts.redis.ttl(refs) <= 2 * 86_400
 
 
 def test_open_chat_skips_refs_that_are_older_than_their_ttl(
@@ -121,7 +118,7 @@ def test_open_chat_skips_refs_that_are_older_than_their_ttl(
     day_ago = int((time.time() - 86_400 - 60) * 1e6)
     scripts.open_chat(ALICE, BOB, seq=7, ts=day_ago, newest={(ALICE, "r"): f"7:{day_ago}:M7:abcd"})
 
-    assert scripts.redis.keys("{p0}:refs-*") == []
+    assert scripts.refs() == {}
     assert scripts.redis.hget(scripts.keys.chat(CHAT), f"s:{ALICE}") == b"7"
 
 
@@ -136,6 +133,31 @@ def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
     assert again.place == f"1:{first.ts}:M1:d1"
 
 
+def test_open_chat_keeps_a_hash_that_expires(scripts: Scripts) -> None:
+    """The refs of an evicted chat expire; a loaded chat does not, and its refs are recognized."""
+    key, place = scripts.keys.chat(CHAT), "3:5:M0:d0"
+    scripts.redis.hset(key, reference_key(BOB, "old"), packed(place))
+    scripts.redis.expire(key, 60)
+
+    assert scripts.open_chat(ALICE, BOB, seq=3, ts=5) == 1
+
+    assert scripts.redis.ttl(key) == -1
+    known, new = scripts.accept(Sending(BOB, "old"), Sending(ALICE, "new"))
+    assert known == Answer(KNOWN, place=place)
+    assert (new.code, new.seq) == (COMMITTED, 4)
+
+
+def test_open_chat_that_is_refused_leaves_the_expiry_of_refs(scripts: Scripts) -> None:
+    """A call of another epoch changes nothing."""
+    key = scripts.keys.chat(CHAT)
+    scripts.redis.hset(key, reference_key(BOB, "old"), packed("3:5:M0:d0"))
+    scripts.redis.expire(key, 60)
+
+    assert scripts.open_chat(ALICE, BOB, redis_epoch="E2") == OTHER_EPOCH
+
+    assert 0 < scripts.redis.ttl(key) <= 60
+
+
 def test_open_chat_clears_a_pending_gate_of_the_previous_epoch(scripts: Scripts) -> None:
     """Inboxes restart at `base`, so no earlier entry is pending."""
     scripts.open_chat(ALICE, BOB)
@@ -145,6 +167,8 @@ def test_open_chat_clears_a_pending_gate_of_the_previous_epoch(scripts: Scripts)
 
     assert scripts.head()["gate"] == "E2:1"
     assert scripts.head()["base"] == "1"
+    scripts.accept(Sending(ALICE, "r2", to=(), gate="E2:1"), epoch="E2")
+    assert (scripts.head()["gate"], scripts.head()["done"]) == ("E2:1:p", "1")
 
 
 def test_open_chat_without_members_or_messages_opens(scripts: Scripts) -> None:
@@ -162,8 +186,8 @@ def test_open_chat_with_the_largest_number_of_members_succeeds(scripts: Scripts)
     scripts.open_chat(*members, seq=100, ts=100, newest=newest)  # type: ignore[arg-type]  # plain names
 
     assert scripts.redis.hlen(scripts.keys.members(CHAT)) == 256
-    (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
-    assert scripts.redis.hget(refs, reference_key(ALICE, "r100")) == packed(f"100:{now + 100}:m:dd")
+    assert len(scripts.refs()) == 100
+    assert scripts.refs()[reference_key(ALICE, "r100")] == f"100:{now + 100}:m:dd"
 
 
 def test_open_chat_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:

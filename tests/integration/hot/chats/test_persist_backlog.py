@@ -89,14 +89,32 @@ async def test_backlog_checkpoint_of_the_lease_holder_trims_and_counts(
     await new.claim()
     entries = await backlog.list_after("0-0", 10)
 
-    assert not await backlog.checkpoint(old, entries[2].id, 3)
+    assert not await backlog.checkpoint(old, entries[2].id)
     assert await backlog.get_checkpoint() == "0-0"
     assert await backlog.count_waiting() == 3
 
-    assert await backlog.checkpoint(new, entries[1].id, 2)
+    assert await backlog.checkpoint(new, entries[1].id)
     assert await backlog.get_checkpoint() == entries[1].id
     assert await backlog.count_waiting() == 1
     assert await backlog.list_after("0-0", 10) == entries[2:]
+    assert await backlog.checkpoint(new, entries[2].id)
+    assert await backlog.count_waiting() == 0
+
+
+async def test_backlog_that_is_kept_for_other_readers_has_nothing_waiting(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """Persisted entries wait for nothing; with a new one, the whole stream counts."""
+    for ref in ("r1", "r2"):
+        commit(scripts, gate, ref)
+    backlog = Backlog(hot, 0)
+    entries = await backlog.list_after("0-0", 10)
+    scripts.redis.hset(scripts.keys.checkpoint(0), "id", entries[-1].id)
+
+    persisted = await backlog.count_waiting()
+    commit(scripts, gate, "r3")
+
+    assert (persisted, await backlog.count_waiting()) == (0, 3)
 
 
 async def test_backlog_dead_letters_keep_the_message_and_the_reason(

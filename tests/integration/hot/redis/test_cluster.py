@@ -82,7 +82,7 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
 
     sizes = [node.request("DBSIZE") for node in empty.masters()]
     # Each partition has an epoch, a lease, and the hashes of inbox seqs and of gateways.
-    assert sum(sizes) == 4 * PARTITIONS
+    assert sum(sizes) == 3 * PARTITIONS
     assert all(sizes)
     sha = load_script("commit_messages").sha
     assert all(node.request("SCRIPT", "EXISTS", sha) == [1] for node in empty.masters())

@@ -15,6 +15,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.pipelined_connection import PipelinedConnection, Reply
+from chatserver.hot.redis.scripts import Packed
 from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import Server, eventually
 from tests.support.servers.tcp_proxy import TcpProxy
@@ -103,6 +104,41 @@ def test_connection_on_uvloop_behaves_the_same(redis_server: Server, redis_url: 
         await eventually(lambda: isinstance(answers.by_call.get(-1), Unavailable))
 
     uvloop.run(main())
+
+
+class RecordingTransport(asyncio.Transport):
+    """Records each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+async def test_connection_writes_the_calls_of_a_tick_once() -> None:
+    """Each write is a system call. A commit is written at once, with the calls before it."""
+    transport, wire = RecordingTransport(), PipelinedConnection("test", 60.0)
+    wire.connection_made(transport)
+    ping = b"*1\r\n$4\r\nPING\r\n"
+
+    for _ in range(3):
+        wire.send(lambda _: None, "PING")
+    assert transport.written == []
+    await asyncio.sleep(0)
+    assert transport.written == [ping * 3]
+    wire.send(lambda _: None, "PING")
+    wire.send(lambda _: None, Packed(ping))
+    assert transport.written[1:] == [ping * 2]
+    wire.send(lambda _: None, "PING")
+    wire.abort("done")
+
+    assert transport.written[2:] == [ping]
+    wire.connection_lost(None)
 
 
 async def test_connection_calls_over_many_ticks_keep_their_order(

@@ -62,7 +62,7 @@ class Monitor:
                 name = names.get(args[1]) or by_source[args[1]]
                 runs.append(Run(name, args[3 : 3 + int(args[2])], set()))
             elif b" lua] " in line[:60] and len(args) > 1 and args[0] != b"INFO":
-                runs[-1].used.add(args[2 if args[0] == b"XGROUP" else 1])
+                runs[-1].used.add(args[2 if args[0] in (b"XGROUP", b"XINFO") else 1])
         return runs
 
 

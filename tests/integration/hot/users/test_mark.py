@@ -29,7 +29,7 @@ def test_mark_forward_moves_and_is_in_the_backlog(scripts: Scripts) -> None:
     assert scripts.box(ALICE)[f"d:{CHAT}"] == "6"
     ((_, fields),) = scripts.redis.xrange(scripts.keys.backlog(0))
     assert list(fields.items()) == [(b"c", b"c1"), (b"u", b"alice"), (b"r", b"4"), (b"d", b"6")]
-    assert scripts.waiting() == 1
+    assert scripts.count_backlog() == 1
 
 
 @pytest.mark.parametrize(("read", "received"), [(4, 6), (3, 0), (0, 6), (0, 0), (0, 5)])
@@ -42,7 +42,7 @@ def test_mark_at_or_below_the_position_moves_nothing(
 
     assert mark(scripts, read=read, received=received) == [4, 6]
     assert scripts.box(ALICE) == before
-    assert scripts.waiting() == scripts.redis.xlen(scripts.keys.backlog(0)) == 1
+    assert scripts.count_backlog() == 1
 
 
 def test_mark_behind_an_own_message_returns_its_seq(scripts: Scripts) -> None:
@@ -56,7 +56,7 @@ def test_mark_that_only_follows_an_own_message_moves_nothing(scripts: Scripts) -
     mark(scripts, read=4, received=9, own=4)
 
     assert mark(scripts, read=5, received=9, own=6) == [4, 9]
-    assert scripts.waiting() == 1
+    assert scripts.count_backlog() == 1
 
 
 def test_mark_is_written_with_all_digits(scripts: Scripts) -> None:
@@ -84,4 +84,4 @@ def test_mark_in_chat_that_the_user_does_not_have_is_refused(scripts: Scripts) -
 
     assert mark(scripts, read=1) is None
     assert scripts.box(ALICE) == {}
-    assert scripts.waiting() == 0
+    assert scripts.count_backlog() == 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from chatserver.domain.ids import GatewayId, UserId
+import dataclasses
+
+import pytest
+
+from chatserver.domain.ids import GatewayId, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.user_gateways import REFRESH_BATCH_MAX, UserGateways
-from tests.integration.hot.support import ALICE, BOB, Scripts
+from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, sends
 from tests.support.servers.processes import eventually
 
 ONE, TWO = GatewayId("gw1"), GatewayId("gw2")
@@ -22,6 +26,13 @@ async def gateways_of(hot: HotClient, user: UserId) -> set[str]:
     """Return the gateways where the user is online."""
     (found,) = await Inboxes(hot).list_gateways([user])
     return set(found)
+
+
+def commit(hot: HotClient, scripts: Scripts, count: int, stem: str = "r") -> None:
+    """Commit messages in one call."""
+    gate = f"{hot.epochs[0]}:1"
+    batch = [dataclasses.replace(each, gate=gate) for each in sends(count, stem=stem)]
+    scripts.accept(*batch, epoch=hot.epochs[0])
 
 
 async def test_presence_of_announced_user_is_on_that_gateway(hot: HotClient) -> None:
@@ -131,18 +142,62 @@ async def test_presence_returns_the_inbox_state(hot: HotClient, scripts: Scripts
 
     states = await presence(hot, ONE).set_online([ALICE, BOB])
 
-    assert states == [InboxState(epoch, 30, 17, True), InboxState(epoch, 0, 1, False)]  # type: ignore[arg-type]  # plain numbers
+    assert states == [InboxState(epoch, 30, 18, True), InboxState(epoch, 0, 1, False)]  # type: ignore[arg-type]  # plain numbers
 
 
 async def test_presence_of_empty_inbox_starts_after_its_head(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """The first seq of an empty inbox is above its head."""
-    scripts.redis.hset(scripts.keys.seqs(0), ALICE, 7)
+    """The first seq of an inbox without entries is above its head, also before the first event."""
+    inbox = scripts.keys.inbox(ALICE)
+    scripts.redis.xadd(inbox, {CHAT: "7"}, id="0-7")
+    scripts.redis.xdel(inbox, "0-7")
 
-    (state,) = await presence(hot, ONE).set_online([ALICE])
+    states = await presence(hot, ONE).set_online([ALICE, BOB])
 
-    assert (state.head, state.first) == (7, 8)
+    assert [(state.head, state.first) for state in states] == [(7, 8), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("count", "upto", "first"),
+    [(1, 1, 1), (2, 2, 1), (3, 3, 1), (128, 128, 1), (128, 129, 1)],
+)
+async def test_presence_of_an_inbox_of_one_run_starts_at_its_first_message(
+    hot: HotClient, scripts: Scripts, count: int, upto: int, first: int
+) -> None:
+    """The oldest entry of the stream may have several messages."""
+    scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0])
+    commit(hot, scripts, count)
+    if upto > count:
+        commit(hot, scripts, upto - count, "later")
+
+    (state,) = await presence(hot, ONE).set_online([BOB])
+
+    assert (state.head, state.first) == (upto, first)
+    entries = await Inboxes(hot).list_after(BOB, Seq(state.first - 1), 1_000)
+    assert [entry.seq for entry in entries] == list(range(first, upto + 1))
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3])
+async def test_presence_of_a_trimmed_inbox_starts_at_a_message_that_it_has(
+    hot: HotClient, scripts: Scripts, missing: int
+) -> None:
+    """Whatever entry is the oldest: a single message, a run, or an event."""
+    scripts.open_chat(ALICE, BOB, seq=40, epoch=hot.epochs[0])
+    commit(hot, scripts, 5)  # 1, 2-5
+    event = {"chat_id": CHAT, "body": "3-9", "is_listed": "", "mark": "", "level": 0}
+    scripts.run("append_event", {**event, "inbox_max": 1000}, [{"user": BOB}])  # 6
+    commit(hot, scripts, 3, "later")  # 7, 8-9
+    inbox = scripts.keys.inbox(BOB)
+    names = [name for name, _ in scripts.redis.xrange(inbox)]
+    scripts.redis.xtrim(inbox, minid=names[missing], approximate=False)
+
+    (state,) = await presence(hot, ONE).set_online([BOB])
+
+    assert (state.head, state.first) == (9, {1: 2, 2: 6, 3: 7}[missing])
+    entries = await Inboxes(hot).list_after(BOB, Seq(0), 1_000)
+    assert [entry.seq for entry in entries] == list(range(state.first, 10))
+    assert [seq for seq, _, _ in scripts.inbox(BOB)] == [entry.seq for entry in entries]
 
 
 async def test_presence_of_user_state_of_earlier_epoch_is_not_known(
@@ -156,12 +211,14 @@ async def test_presence_of_user_state_of_earlier_epoch_is_not_known(
     assert not state.is_known
 
 
-async def test_presence_of_many_users_is_returned_in_their_order(hot: HotClient) -> None:
+async def test_presence_of_many_users_is_returned_in_their_order(
+    hot: HotClient, scripts: Scripts
+) -> None:
     """Users who do not fit into one call are announced in several."""
     users = [UserId(f"u{n}") for n in range(REFRESH_BATCH_MAX + 20)]
     inboxes = Inboxes(hot)
     for n in (0, REFRESH_BATCH_MAX - 1, REFRESH_BATCH_MAX, len(users) - 1):
-        await hot.call("HSET", hot.keys.seqs(0), users[n], n + 1)
+        scripts.deliver(users[n], n + 1)
 
     states = await presence(hot, ONE).set_online(users)
 

@@ -16,6 +16,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Cold, Redis
 from chatserver.domain.clock import SystemClock
+from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.worker_leases import Lease
 from chatserver.operations.doctor.dynamodb_checks import check_dynamodb
@@ -60,16 +61,19 @@ async def test_redis_that_is_down_is_a_problem_with_its_address() -> None:
 
 async def test_redis_without_workers_replica_and_memory_limit_is_reported(redis_url: str) -> None:
     """Missing workers and a full backlog are problems; a missing replica or limit is a note."""
-    settings, clock = Redis(url=redis_url), SystemClock()
+    settings, clock = Redis(url=redis_url, backlog_max=1000), SystemClock()
     before = await check_redis(settings, clock)
     async with open_hot(settings) as hot:
         for work in ("persist", "repair"):
             assert await Lease(
                 hot=hot, partition=0, work=work, owner="w1", ttl_s=60, clock=clock
             ).claim()
-        waiting = settings.backlog_max * 3 // 4
-        await hot.call("HSET", hot.keys.checkpoint(0), "waiting", waiting)
+        backlog = hot.keys.backlog(0)
+        await hot.transaction(*[("XADD", backlog, "*", "g", "gw")] * 750)
         after = await check_redis(settings, clock, ["search"])
+        newest = await Backlog(hot, 0).get_newest()
+        await hot.call("HSET", hot.keys.checkpoint(0), "id", newest)
+        persisted = await check_redis(settings, clock)
 
     problems, notes = text_of(before, "problem"), text_of(before, "note")
     assert "chatserver worker persist" in problems
@@ -80,6 +84,7 @@ async def test_redis_without_workers_replica_and_memory_limit_is_reported(redis_
     assert "has a replica" in notes
     assert "a worker `persist` serves each partition" in text_of(after, "ok")
     assert "unpersisted messages" in text_of(after, "problem")
+    assert "unpersisted messages" not in text_of(persisted, "problem")  # kept for other readers
 
 
 async def test_redis_that_evicts_keys_or_has_clock_skew_is_reported(
@@ -209,3 +214,18 @@ async def test_doctor_reports_all_findings_of_all_stores(
         assert "PROBLEM s3: " in text
         assert "cold.endpoint" in text
         assert "is long enough" not in text
+
+
+async def test_redis_that_rewrites_a_small_append_only_file_is_reported(
+    start_redis: StartRedis,
+) -> None:
+    """Redis's own default rewrites the file every few seconds under load; ours does not."""
+    url = redis_url_of(start_redis(appendonly="everysec"))
+    shipped = await check_redis(Redis(url=url), SystemClock())
+    with redis_client(url) as client:
+        client.config_set("auto-aof-rewrite-min-size", "64mb")
+
+    findings = await check_redis(Redis(url=url), SystemClock())
+
+    assert "auto-aof-rewrite-min-size 1gb` (now 67 MB)" in text_of(findings, "note")
+    assert "small append-only file" in text_of(shipped, "ok")

@@ -201,9 +201,10 @@ async def test_export_with_messages_that_are_only_in_redis_is_refused(
 ) -> None:
     """The export would lack acked messages, unless a partial export is allowed."""
     with redis_client(settings.redis.url) as redis:
-        redis.hset("{p0}:checkpoint", "waiting", "3")
+        ids = [redis.xadd("{p0}:backlog", {"g": "gw", f"{n}:1": "\n"}) for n in range(1, 5)]
+        redis.hset("{p0}:checkpoint", "id", ids[0])
 
-    with pytest.raises(Conflict, match="3 messages and read marks are not in DynamoDB yet"):
+    with pytest.raises(Conflict, match="3 commits and read marks are not in DynamoDB yet"):
         await run(work, target)
     manifest = await TenantExport(work, target, ignore).run(is_partial_allowed=True)
 

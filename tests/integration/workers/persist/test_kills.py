@@ -148,7 +148,9 @@ async def test_persist_worker_killed_before_any_call_leaves_nothing_behind(
         await eviction.evict_idle(0, container.clock.time())
         hot.settings = old_settings
         for chat in chats:
-            assert not await hot.call("EXISTS", hot.keys.chat(chat.chat)), where
+            assert not await hot.call("EXISTS", hot.keys.log(chat.chat)), where
+            left = await hot.call("HKEYS", hot.keys.chat(chat.chat))
+            assert left and all(field.startswith(b"#") for field in left), where
         if code is None:
             break
     assert number > 30

@@ -76,8 +76,6 @@ async def list_backlog(container: StorageContainer) -> list[Entry]:
 
 async def restore_backlog(container: StorageContainer, entries: list[Entry]) -> None:
     """Add persisted entries to the backlog again, as if the checkpoint had not moved."""
-    # Increase the counter first, so that a fast worker does not decrement it below 0.
-    await container.hot.call("HINCRBY", container.hot.keys.checkpoint(0), "waiting", len(entries))
     for _, fields in entries:
         await container.hot.call("XADD", container.hot.keys.backlog(0), "*", *fields)
 

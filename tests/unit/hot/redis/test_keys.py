@@ -24,7 +24,6 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
     "undelivered": lambda keys, names: keys.undelivered(len(names[0])),
     "idle": lambda keys, names: keys.idle(len(names[0])),
     "checkpoint": lambda keys, names: keys.checkpoint(len(names[0])),
-    "seqs": lambda keys, names: keys.seqs(len(names[0])),
     "where": lambda keys, names: keys.where(len(names[0])),
     "lease": lambda keys, names: keys.lease(len(names[0]), names[1]),
     "chat": lambda keys, names: keys.chat(ChatId(names[0])),
@@ -32,8 +31,6 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
     "large": lambda keys, names: keys.large(UserId(names[0])),
     "members": lambda keys, names: keys.members(ChatId(names[0])),
     "log": lambda keys, names: keys.log(ChatId(names[0])),
-    "refs_even": lambda keys, names: keys.refs_even(ChatId(names[0])),
-    "refs_odd": lambda keys, names: keys.refs_odd(ChatId(names[0])),
     "inbox": lambda keys, names: keys.inbox(UserId(names[0])),
     "box": lambda keys, names: keys.box(UserId(names[0])),
     "online": lambda keys, names: keys.online(UserId(names[0])),
@@ -48,8 +45,7 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
 }
 NAMES_USED = {"lease": 2, "limit": 2, "login_attempts": 2, "rpc_calls": 0}
 COUNTED = (
-    "epoch", "backlog", "dead", "undelivered", "idle", "checkpoint", "seqs", "where", "lease",
-    "gateways",
+    "epoch", "backlog", "dead", "undelivered", "idle", "checkpoint", "where", "lease", "gateways",
 )  # fmt: skip
 
 
@@ -79,7 +75,7 @@ def test_keys_of_different_entities_differ(
 
 @given(partitions, ids)
 def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
-    """One script can access head, members, log and refs of a chat, and keys of its partition."""
+    """One script can access head, members and log of a chat, and keys of its partition."""
     keys, name = Keys(count), ChatId(chat)
     partition = keys.get_partition(name)
 
@@ -90,13 +86,10 @@ def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
             keys.members(name),
             keys.log(name),
             keys.watchers(name),
-            keys.refs_even(name),
-            keys.refs_odd(name),
             keys.backlog(partition),
             keys.checkpoint(partition),
             keys.undelivered(partition),
             keys.idle(partition),
-            keys.seqs(partition),
             keys.where(partition),
             keys.dead(partition),
             keys.epoch(partition),
@@ -123,7 +116,6 @@ def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
             keys.seen(name),
             keys.watched(name),
             keys.gateways(partition),
-            keys.seqs(partition),
             keys.where(partition),
             keys.backlog(partition),
         )
@@ -134,10 +126,10 @@ def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
 
 @given(partitions, ids)
 def test_keys_of_inboxes_have_the_user_at_a_fixed_offset(count: int, user: str) -> None:
-    """commit_messages.lua cuts the user id out of the inbox key to access `seqs` and `where`."""
+    """commit_messages.lua cuts the user id out of the inbox key to access `where`."""
     keys, name = Keys(count), UserId(user)
 
-    prefix_length = len(keys.seqs(keys.get_partition(name))) + 2
+    prefix_length = len(keys.where(keys.get_partition(name))) + 1
 
     assert keys.inbox(name)[prefix_length:] == user
 

@@ -18,11 +18,11 @@ def test_load_script_parses_keys_and_arguments_of_the_header() -> None:
     """Keys, arguments, item fields and trailing parameters, each in order."""
     script = load_script("commit_messages")
 
-    assert script.keys == ("backlog", "checkpoint", "undelivered", "seqs", "where")
-    limits = ("ref_ttl_s", "backlog_max", "inbox_max", "chat_backlog_max")
-    assert script.args == ("epoch", "gateway", *limits, "asked")
-    assert script.item_keys == ("chat", "members", "log", "refs_even", "refs_odd")
-    assert script.item_args == ("chat_id", "phase", "gate", "recipients", "messages")
+    assert script.keys == ("backlog", "undelivered", "where")
+    limits = ("backlog_max", "inbox_max", "chat_backlog_max")
+    assert script.args == ("epoch", "gateway", *limits)
+    assert script.item_keys == ("chat", "members", "log")
+    assert script.item_args == ("chat_id", "gate", "recipients", "messages")
     assert script.more_keys == ("inbox", "watchers")
     assert script.more_args == ("ref", "sender", "listed", "name", "blob")
     assert script.sha == hashlib.sha1(script.source.encode()).hexdigest()
@@ -30,6 +30,17 @@ def test_load_script_parses_keys_and_arguments_of_the_header() -> None:
 
 def test_bind_returns_keys_and_arguments_in_the_order_of_the_script() -> None:
     """The order in which the caller names them does not matter."""
+    script = load_script("record_persisted_seqs")
+    items: list[dict[str, Value]] = [{"upto": 9, "chat": "c"}, {"chat": "d", "upto": 4}]
+
+    keys, args = script.bind({"progress": "p", "lease": "l"}, {"token": 10}, items)
+
+    assert keys == ["l", "p"]
+    assert args == [10, "c", 9, "d", 4]
+
+
+def test_bind_returns_keys_of_items_in_the_order_of_the_script() -> None:
+    """They follow the keys of the partition."""
     script = load_script("append_to_inboxes")
     items: list[dict[str, Value]] = [
         {"upto": 9, "after": 3, "chat_id": "c", "user": "u1", "inbox": "i1", "box": "b1"},
@@ -37,9 +48,9 @@ def test_bind_returns_keys_and_arguments_in_the_order_of_the_script() -> None:
     ]
     items = [{"epoch": "E", **item} for item in items]
 
-    keys, args = script.bind({"where": "w", "seqs": "s"}, {"inbox_max": 10}, items)
+    keys, args = script.bind({"where": "w"}, {"inbox_max": 10}, items)
 
-    assert keys == ["s", "w", "b1", "i1", "b2", "i2"]
+    assert keys == ["w", "b1", "i1", "b2", "i2"]
     assert args == [10, "u1", "c", 3, 9, "E", "u2", "d", 0, 4, "E"]
 
 

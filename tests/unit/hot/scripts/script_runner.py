@@ -7,7 +7,6 @@ from typing import Any
 
 import fakeredis
 
-from chatserver.domain.ids import UserId
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.scripts import Value, load_script
 
@@ -62,17 +61,6 @@ class ScriptRunner:
     def lease(self) -> str:
         """Return the key of that lease."""
         return self.keys.lease(0, "persist")
-
-    def inbox(self, user: UserId) -> list[tuple[int, str, str]]:
-        """Return the messages and events of an inbox: seq, field, value."""
-        found = []
-        for entry, fields in self.redis.xrange(self.keys.inbox(user)):
-            seq, before = map(int, entry.split("-"))
-            ((field, value),) = fields.items()
-            for n in range(before, 0, -1):
-                found.append((seq - n, field, str(int(value) - n)))
-            found.append((seq, field, value))
-        return found
 
     def entry_ids(self, stream: str) -> list[str]:
         """Return the entry ids of a stream."""

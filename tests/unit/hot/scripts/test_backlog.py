@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import ChatId
+from chatserver.domain.messages import REF_TTL_S
 from chatserver.features.companions.keys import CompanionKeys
 from chatserver.hot.chats.chat_log import parse_stored
 from tests.unit.hot.scripts.script_runner import START_MS, ScriptRunner
@@ -15,7 +16,7 @@ LATE_MS = 60_000
 ENTRIES = [f"{START_MS}-{number}" for number in range(5)]
 
 
-def move(scripts: ScriptRunner, upto: str, *, count: int = 1, token: int = TOKEN) -> int:
+def move(scripts: ScriptRunner, upto: str, *, token: int = TOKEN) -> int:
     """Move the checkpoint to a backlog entry."""
     ms, number = upto.split("-")
     moved: int = scripts.run(
@@ -26,7 +27,7 @@ def move(scripts: ScriptRunner, upto: str, *, count: int = 1, token: int = TOKEN
             "backlog": scripts.keys.backlog(0),
             "progress": scripts.keys.progress(0),
         },
-        {"token": token, "id": upto, "next": f"{ms}-{int(number) + 1}", "count": count},
+        {"token": token, "id": upto, "next": f"{ms}-{int(number) + 1}"},
     )
     return moved
 
@@ -54,7 +55,6 @@ def fill(scripts: ScriptRunner) -> None:
     scripts.hold_lease(TOKEN)
     for entry in ENTRIES:
         scripts.redis.xadd(scripts.keys.backlog(0), {"c": CHAT}, id=entry)
-    scripts.redis.hset(scripts.keys.checkpoint(0), "waiting", len(ENTRIES))
 
 
 def scan(scripts: ScriptRunner, upto: str) -> None:
@@ -172,7 +172,7 @@ def trim(scripts: ScriptRunner, upto: int, log_max: int, dead: str = "") -> int:
     """Record that the chat is persisted up to a seq, and trim its log."""
     gone: int = scripts.run(
         "trim_persisted",
-        args={"log_max": log_max},
+        args={"log_max": log_max, "ref_ttl_s": REF_TTL_S},
         items=[
             {
                 "chat": scripts.keys.chat(CHAT),

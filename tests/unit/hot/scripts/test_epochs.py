@@ -38,7 +38,6 @@ def run_script(scripts: ScriptRunner, args: dict[str, Any]) -> Any:
         "get_or_create_epoch",
         {
             "epoch": scripts.keys.epoch(0),
-            "seqs": scripts.keys.seqs(0),
             "where": scripts.keys.where(0),
         },
         args,

@@ -66,7 +66,6 @@ def hide(scripts: ScriptRunner, seq: int, *, hidden_max: int = 100, backlog_max:
             "hidden": scripts.keys.hidden(ALICE),
             "backlog": scripts.keys.backlog(0),
             "checkpoint": scripts.keys.checkpoint(0),
-            "seqs": scripts.keys.seqs(0),
             "where": scripts.keys.where(0),
             "inbox": scripts.keys.inbox(ALICE),
         },
