@@ -131,7 +131,7 @@ end
 local message = cjson.decode(json)
 -- If the overlay has a number (`rev`), the target is a replaced edit; only messages can be changed.
 if type(message) == 'number' then return {11} end
-if ARGV[19] ~= '' and message.ref ~= ARGV[19] then return {11} end
+if ARGV[17] ~= '' and message.ref ~= ARGV[17] then return {11} end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
