@@ -61,7 +61,7 @@ local now = time[1] * 1000000 + time[2]
 local is_full = ARGV[3] ~= '' and call('XLEN', KEYS[1]) >= tonumber(ARGV[3])
 local out, o, committed, c = {}, 0, {'g', gateway}, 2
 local READ_MAX = 4000 -- maximum number of values for unpack
-local name_at = #KEYS[3] + 2 -- "{pN}:where" is two characters shorter than "{pN}:inbox:"
+local name_at = #KEYS[3] + 2 -- "{pN}:where" is one character shorter than "{pN}:inbox:"
 
 local k, a = 4, 6
 while a <= #ARGV do
