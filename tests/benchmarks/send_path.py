@@ -37,7 +37,7 @@ def make_ticks(world: World, round_: int, count: int) -> list[tuple[list[bytes],
             )  # fmt: skip
             frames.append(mask(text))
             seq, ts = pair.place()
-            reply += [1, 1, seq, ts, seq, seq, 0]
+            reply += [1, 1, seq, ts, b"0-%d" % seq, b"0-%d" % seq, 0]
         ticks.append((frames, reply))
     return ticks
 

@@ -166,7 +166,7 @@ MUTANTS: Final = (
         "checkpoint_before_write",
         f"{_PERSIST}._enqueue",
         "self._open.append(batch)",
-        "self._open.append(batch); await self._backlog.checkpoint(self._lease, batch.last, count)",
+        "self._open.append(batch); await self._backlog.checkpoint(self._lease, batch.last)",
     ),
     Mutant(
         "stored_before_write",

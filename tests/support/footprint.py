@@ -50,7 +50,7 @@ def body_of(number: int, size: int) -> str:
 
 @dataclasses.dataclass
 class RedisUsage:
-    """Bytes, keys, and entries of streams and references in Redis, by kind of key."""
+    """Bytes, keys, and entries of streams in Redis, by kind of key."""
 
     bytes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -59,10 +59,10 @@ class RedisUsage:
 
 
 async def measure_redis(container: StorageContainer) -> RedisUsage:
-    """Count the keys of the whole server. References of both generations have the kind `refs`."""
+    """Count the keys of the whole server."""
     usage, hot = RedisUsage(), container.hot
     for key in await hot.call("KEYS", "{p0}:*"):
-        kind = key.decode().split(":")[1].removesuffix("-even").removesuffix("-odd")
+        kind = key.decode().split(":")[1]
         usage.bytes[kind] += int(await hot.call("MEMORY", "USAGE", key, "SAMPLES", 0))
         usage.keys[kind] += 1
         if kind == "inbox":  # an entry may have several messages
@@ -71,8 +71,6 @@ async def measure_redis(container: StorageContainer) -> RedisUsage:
             )
         elif kind in ("log", "backlog"):
             usage.entries[kind] += int(await hot.call("XLEN", key))
-        elif kind == "refs":
-            usage.entries[kind] += int(await hot.call("HLEN", key))
     info: bytes = await hot.call("INFO", "memory")
     usage.used = int(dict(_lines(info))["used_memory"])
     return usage

@@ -281,7 +281,7 @@ def make_reply(world: World, rng: random.Random, call: bytes) -> list[Any]:
         reply.append(1)
         first = pair.seq + 1
         count = 0
-        for _ in range(int(values[at + 4])):
+        for _ in range(int(values[at + 3])):
             match rng.choice(_OUTCOMES):
                 case "committed":
                     count += 1
@@ -297,7 +297,7 @@ def make_reply(world: World, rng: random.Random, call: bytes) -> list[Any]:
                 case _:
                     reply.append(9)
         if count:
-            reply += [first, first, 0]
+            reply += [b"0-%d" % first, b"0-%d" % first, 0]
     return reply
 
 

@@ -20,7 +20,8 @@ local now_ms, expiry_ms = string.format('%.0f', now), string.format('%.0f', now 
 -- returns the newest seq of an inbox, and the first that it still has
 local function read_inbox(key)
   local newest, first = 0, nil
-  local info = redis.pcall('XINFO', 'STREAM', key) -- an error if the inbox does not exist
+  if call('EXISTS', key) == 0 then return 0, 1 end
+  local info = call('XINFO', 'STREAM', key)
   for i = 1, #info, 2 do
     if info[i] == 'last-generated-id' then
       newest = tonumber(string.match(info[i + 1], '%d+$'))

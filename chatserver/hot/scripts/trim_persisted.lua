@@ -3,15 +3,16 @@
 -- after this seq. Ignores a chat that is not in Redis, or whose newest seq is lower: `upto` is then
 -- from an earlier epoch.
 --
--- Also removes refs that are older than `ref_ttl_s`: of a chat with many fields, each call scans a
--- few more than it got messages, so that all are scanned again and again.
+-- Also removes refs that are older than `ref_ttl_s`. In a chat with many fields, each call scans a few
+-- more than it got messages. When all are scanned, it pauses.
 --
 -- An entry is removed from the overlay when the log no longer has its last change. The warm tier
 -- then has the entry with this change applied.
 --
 -- arg log_max  integer  entries kept per log
 -- arg ref_ttl_s integer
--- item key chat  hash    the chat's `seq`, `ts`, `gate` and other fields, and its refs; `scan`: cursor
+-- item key chat  hash    the chat's `seq`, `ts`, `gate` and other fields, and its refs; `scan`: the
+--                cursor, or "@" and the time (s) at which all fields were scanned
 -- item key log   stream  committed entries
 -- item key over  hash    seq to current state of the entry
 -- item key revs  zset    seq of an entry in `over`, score: seq of its last change
@@ -22,30 +23,34 @@
 -- returns the number of entries trimmed from the logs
 local call = redis.call
 local log_max, trimmed, a = tonumber(ARGV[1]), 0, 3
-local FIELDS_MIN = 500 -- fields of a chat whose refs are scanned
-local oldest = (call('TIME')[1] - ARGV[2]) * 1000000
+local FIELDS_MIN, PAUSE_S = 40, 21600 -- fields of a chat whose refs are scanned; time between scans
+local now_s = call('TIME')[1]
+local oldest = (now_s - ARGV[2]) * 1000000
 
--- Scans about four fields per new message, so a hash with a day's refs has at most half a day's
--- outdated ones.
-local function remove_refs(key, messages)
-  local cursor = call('HGET', key, 'scan') or '0'
-  local reply = call('HSCAN', key, cursor, 'MATCH', '#*', 'COUNT', 4 * math.min(messages, 250))
+-- With a pause of six hours and four fields per new message, refs stay for at most 1.5 days or so.
+local function remove_refs(key, messages, cursor)
+  local count = math.max(20, 4 * math.min(messages, 250))
+  local reply = call('HSCAN', key, cursor, 'MATCH', '#*', 'COUNT', count)
   local outdated = {}
   for i = 1, #reply[2], 2 do
     local _, ts = struct.unpack('>I5I7', reply[2][i + 1])
     if ts < oldest then outdated[#outdated + 1] = reply[2][i] end
   end
   if #outdated > 0 then call('HDEL', key, unpack(outdated)) end
-  call('HSET', key, 'scan', reply[1])
+  call('HSET', key, 'scan', reply[1] == '0' and '@' .. now_s or reply[1])
 end
 
 for k = 1, #KEYS, 4 do
   local upto = tonumber(ARGV[a])
-  local head = call('HMGET', KEYS[k], 'seq', 'stored')
+  local head = call('HMGET', KEYS[k], 'seq', 'stored', 'scan')
   local seq, stored = tonumber(head[1]) or 0, tonumber(head[2]) or 0
   if upto <= seq and upto > stored then
     call('HSET', KEYS[k], 'stored', upto)
-    if call('HLEN', KEYS[k]) > FIELDS_MIN then remove_refs(KEYS[k], upto - stored) end
+    local cursor, scanned_s = head[3] or '0', string.match(head[3] or '', '^@(%d+)')
+    if scanned_s then cursor = now_s - scanned_s >= PAUSE_S and '0' end
+    if cursor and call('HLEN', KEYS[k]) > FIELDS_MIN then
+      remove_refs(KEYS[k], upto - stored, cursor)
+    end
     if ARGV[a + 1] ~= '' then
       local dead = (call('HGET', KEYS[k], 'dead') or '') .. ',' .. ARGV[a + 1]
       -- The text before the first comma is empty, or the rest of a number that was cut.

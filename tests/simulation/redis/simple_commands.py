@@ -282,7 +282,14 @@ def _hincrbyfloat(db: Keyspace, args: list[bytes]) -> bytes:
 
 @command("HSCAN", 2)
 def _hscan(db: Keyspace, args: list[bytes]) -> list[Any]:
-    return [b"0", _hgetall(db, args[:1])]
+    """Return a page; unlike in Redis, a deletion between two calls can hide a field."""
+    options = _parse_options(args[2:])
+    fields = list((db.read(args[0], dict) or {}).items())
+    start, count = parse_int(args[1]), parse_int(options.get(b"COUNT", b"10"))
+    pattern, page = options.get(b"MATCH", b"*"), fields[start : start + count]
+    flat = [part for pair in page if fnmatch.fnmatchcase(pair[0], pattern) for part in pair]
+    stop = start + count
+    return [b"%d" % (stop if stop < len(fields) else 0), flat]
 
 
 # Sets and lists
