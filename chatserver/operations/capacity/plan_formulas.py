@@ -115,8 +115,8 @@ REDIS = (
     Row(
         "refs_bytes",
         "idempotency keys of 1.5 days",
-        "active_chats * max(min(40, messages_per_chat_day * chat_days), 1.5 * messages_per_chat_day)"
-        " * redis_bytes_per_ref",
+        "active_chats * max(min(40, messages_per_chat_day * chat_days),"
+        " 1.5 * messages_per_chat_day) * redis_bytes_per_ref",
         "B",
     ),
     Row(
