@@ -74,7 +74,7 @@ class AppendResult:
 
     user: UserId
     appended: int  # number of appended entries
-    seq: Seq  # of the newest appended entry; 0 if none was appended
+    seq: Seq  # newest seq of the inbox
     gateways: tuple[GatewayId, ...]  # gateways to which the user is connected
 
 

@@ -32,26 +32,26 @@ MUTANTS: Final = (
     Mutant(
         "commit_without_dedupe",
         "lua",
-        "if known then\n          out[o + 1]",
-        "if false then\n          out[o + 1]",
+        "local known, reply_to = head[4 + m] or (new_refs and new_refs[ref]), 0",
+        "local known, reply_to = nil, 0",
     ),
     Mutant(
         "commit_seq_twice",
         "lua",
-        "local new_seq, new_ts = seq + 1, ts + 1",
-        "local new_seq, new_ts = (seq % 7 == 6 and seq or seq + 1), ts + 1",
+        "seq, ts = seq + 1, ts + 1\n        if now > ts",
+        "seq, ts = (seq % 7 == 6 and seq or seq + 1), ts + 1\n        if now > ts",
     ),
     Mutant(
         "commit_for_strangers",
         "lua",
-        "elseif not (is_listed or status) then\n        -- A retry",
-        "elseif false then\n        -- A retry",
+        "elseif not (is_listed or status) then",
+        "elseif false then",
     ),
     Mutant(
         "commit_without_backlog",
         "lua",
-        "if c > 2 then\n  call('XADD', KEYS[1], '*', unpack(committed))",
-        "if c > 2 then\n  if c < 6 then call('XADD', KEYS[1], '*', unpack(committed)) end",
+        "if c > 2 then call('XADD', KEYS[1], '*', unpack(committed)) end",
+        "if c > 2 and c < 6 then call('XADD', KEYS[1], '*', unpack(committed)) end",
     ),
     Mutant(
         "epoch_survives_restart",
@@ -80,8 +80,8 @@ MUTANTS: Final = (
     Mutant(
         "fan_out_forgotten",
         "lua",
-        "if is_far or pending > 0 then call('ZADD', KEYS[3], 'NX'",
-        "if is_far then call('ZADD', KEYS[3], 'NX'",
+        "if is_far or not is_inline then",
+        "if is_far then",
     ),
     Mutant(
         "read_mark_moves_back",
@@ -109,12 +109,12 @@ MUTANTS: Final = (
         "if seq % 5 ~= 0 then call('XADD', KEYS[k + 2], seq_text .. '-0', ts_text,"
         " ARGV[at + 4]) end",
     ),
-    Mutant("commit_overtakes_fan_out", "lua", "= head[3] .. ':p'", "= head[3]"),
+    Mutant("commit_overtakes_fan_out", "lua", "'gate', head[3] .. ':p'", "'gate', head[3]"),
     Mutant(
         "change_without_backlog",
         "lua",
-        "call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)",
-        "if seq % 3 ~= 0 then call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text,"
+        "call('XADD', KEYS[6], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)",
+        "if seq % 3 ~= 0 then call('XADD', KEYS[6], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text,"
         " place .. tail) end",
     ),
     Mutant(
@@ -126,7 +126,7 @@ MUTANTS: Final = (
     Mutant(
         "change_of_any_message",
         "lua",
-        "if ARGV[19] ~= '' and message.ref ~= ARGV[19] then return {11} end",
+        "if ARGV[17] ~= '' and message.ref ~= ARGV[17] then return {11} end",
         "",
     ),
     Mutant(
@@ -139,7 +139,7 @@ MUTANTS: Final = (
         "deleted_text_stays",
         "lua",
         "message = tombstone_of(message, seq)\n  call('XDEL', log, target .. '-0')",
-        "message = tombstone_of(message, seq)\n  message.body = ARGV[12]",
+        "message = tombstone_of(message, seq)\n  message.body = ARGV[11]",
     ),
     Mutant("removed_member_stays", "lua", "call('HDEL', KEYS[2], user)", "local _ = user"),
     Mutant("lease_for_everyone", "lua", "if not is_free then return 0 end", ""),
@@ -209,16 +209,30 @@ BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}
 def install(name: str) -> None:
     """Plant a fault in this operating system process."""
     mutant = BY_NAME[name]
+    found = prepare(mutant)
+    if found is None:
+        scripting.MUTATIONS.append((mutant.old.encode(), mutant.new.encode()))
+    else:
+        owner, method, function = found
+        setattr(owner, method, function)
+
+
+def prepare(mutant: Mutant) -> tuple[Any, str, Any] | None:
+    """Return a class, the name of a method and its replacement; None for a script.
+
+    Raises:
+        AssertionError: the target does not have the text.
+    """
     if mutant.target == "lua":
         scripts = Path(chatserver.__file__).parent.rglob("*.lua")
-        assert any(mutant.old in path.read_text() for path in scripts), f"{name}: in no script"
-        scripting.MUTATIONS.append((mutant.old.encode(), mutant.new.encode()))
-        return
+        is_found = any(mutant.old in path.read_text() for path in scripts)
+        assert is_found, f"{mutant.name}: in no script"
+        return None
     module_name, _, path = mutant.target.partition(":")
     owner_name, _, method = path.partition(".")
     module = importlib.import_module(module_name)
     owner = getattr(module, owner_name)
-    setattr(owner, method, _rewrite(module, getattr(owner, method), mutant))
+    return owner, method, _rewrite(module, getattr(owner, method), mutant)
 
 
 def _rewrite(module: Any, function: Any, mutant: Mutant) -> Any:

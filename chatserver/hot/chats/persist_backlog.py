@@ -279,11 +279,13 @@ class Backlog:
 
         It includes persisted entries that other readers still need (see ``move_checkpoint.lua``).
         """
-        length, newest = await self._hot.snapshot(
-            ("XLEN", self._key), ("XREVRANGE", self._key, "+", "-", "COUNT", 1)
+        script = load_script("read_persisted")
+        _, done, newest = await self._hot.run(
+            script, self._hot.keys.of(self._partition, *script.keys)
         )
-        is_persisted = not newest or await self.is_persisted(newest[0][0].decode())
-        return 0 if is_persisted else int(length)
+        if parse_entry_id(done.decode()) >= parse_entry_id(newest.decode()):
+            return 0
+        return int(await self._hot.call("XLEN", self._key))
 
     async def checkpoint(self, lease: Lease, entry_id: str) -> bool:
         """Move the checkpoint to `entry_id` and trim the backlog; False if the lease is lost."""

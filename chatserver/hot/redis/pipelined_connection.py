@@ -105,7 +105,7 @@ class PipelinedConnection(asyncio.Protocol):
         Guarantees:
             Order: calls reach Redis in the order of `send`.
             Cost: one write for all calls of a loop tick, at its end. uvloop itself would write each
-                call at once. A commit, of which a tick has one, is written immediately.
+                call at once. A commit is written immediately: a tick has one per partition.
             Reply: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():

@@ -33,7 +33,6 @@ from chatserver.hot.redis.keys import Keys, get_slot
 from chatserver.hot.redis.sentinels import find_master
 
 KEYS_PER_CALL: Final = 500  # keys per SCAN or UNLINK
-COUNT_MAX: Final = 10_000  # maximum backlog entries that `count_unpersisted` counts
 CALL_TIMEOUT_S: Final = 30.0  # timeout of a call, which can read or delete a page of large keys
 _EPOCH_SUFFIX: Final = b"}:epoch"
 _TENANT, _BLOCKED = b"tenant", b"blocked"
@@ -118,15 +117,14 @@ class TenantRedis:
             await self._get_master(partition).call("HDEL", self._keys.epoch(partition), _BLOCKED)
 
     async def count_unpersisted(self) -> int:
-        """Return the number of backlog entries that are not in DynamoDB; `COUNT_MAX` at most."""
+        """Return the number of entries in the backlogs that are not completely in DynamoDB."""
         total = 0
         for partition in range(self._settings.partitions):
             master, backlog = self._get_master(partition), self._keys.backlog(partition)
             done = await master.call("HGET", self._keys.checkpoint(partition), "id") or b"0-0"
-            total += len(
-                await master.call("XRANGE", backlog, f"({done.decode()}", "+", "COUNT", COUNT_MAX)
-            )
-        return min(total, COUNT_MAX)
+            if await master.call("XRANGE", backlog, f"({done.decode()}", "+", "COUNT", 1):
+                total += await master.call("XLEN", backlog)
+        return total
 
     async def measure(self) -> RedisSize:
         keys = size = 0

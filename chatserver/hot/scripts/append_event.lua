@@ -14,8 +14,7 @@
 -- item key inbox  stream  entry id "0-<seq>", field "!"
 -- item arg user   string
 --
--- returns a flat list; for each item the number of appended events, inbox seq (0 if none
--- was appended) and gateways
+-- returns a flat list; for each item the number of appended events, newest inbox seq and gateways
 local call, format = redis.call, string.format
 local inbox_max, chat_id = tonumber(ARGV[1]), ARGV[2]
 local mark, level = ARGV[5], tonumber(ARGV[6])
@@ -34,6 +33,11 @@ for k = 2, #KEYS, 2 do
     if seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('0-%d', seq - inbox_max + 1))
     end
+  end
+  if appended == 0 then
+    -- The caller may notify the gateways again: the previous call may not have.
+    local newest = call('XREVRANGE', KEYS[k + 1], '+', '-', 'COUNT', 1)[1]
+    seq = newest and tonumber(string.sub(newest[1], 3)) or 0
   end
   out[n + 1], out[n + 2], out[n + 3] = appended, seq, call('HGET', KEYS[1], user) or ''
   n = n + 3

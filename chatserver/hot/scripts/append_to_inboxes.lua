@@ -11,8 +11,8 @@
 -- item arg upto    integer newest seq of the chat
 -- item arg epoch   string  epoch in which the chat assigned these seqs
 --
--- returns a flat list; for each item the number of appended messages, the newest inbox seq (0 if
--- nothing was appended) and the gateways
+-- returns a flat list; for each item the number of appended messages, the newest inbox seq and the
+-- gateways
 local call, format = redis.call, string.format
 local inbox_max = tonumber(ARGV[1])
 local ENTRY_MAX = 16 -- messages per stream entry; trimming removes whole entries
@@ -51,6 +51,11 @@ for k = 2, #KEYS, 2 do
     if inbox_seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('0-%d', inbox_seq - inbox_max + 1))
     end
+  end
+  if appended == 0 then
+    -- The caller notifies the gateways again: the previous call may not have.
+    local newest = call('XREVRANGE', KEYS[k + 1], '+', '-', 'COUNT', 1)[1]
+    inbox_seq = newest and tonumber(string.sub(newest[1], 3)) or 0
   end
   out[n + 1], out[n + 2], out[n + 3] = appended, inbox_seq, call('HGET', KEYS[1], user) or ''
   n = n + 3

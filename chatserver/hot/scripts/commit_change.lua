@@ -171,7 +171,6 @@ local fields = {'seq', seq_text, 'ts', ts_text, ref, struct.pack('>I5I7', seq, t
 if sub(h[3], -2) ~= ':p' then
   fields[7], fields[8], fields[9], fields[10] = 'gate', h[3] .. ':p', 'done', h[1]
 end
-call('HSET', chat_key, unpack(fields))
 
 -- Write the new state of the message. If it was edited before, write a tombstone for that edit.
 local tail, replaced_ts = ARGV[11], 0
@@ -214,5 +213,6 @@ local place = format(' %.0f %.0f\n', message.ts, replaced_ts)
 call('XADD', KEYS[6], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)
 call('ZADD', KEYS[8], seq_text, seq_text)
 call('ZREMRANGEBYRANK', KEYS[8], 0, -501)
+call('HSET', chat_key, unpack(fields))
 call('ZADD', KEYS[7], 'NX', format('%.0f', now / 1000), ARGV[5])
 return {1, seq, ts, #changed}

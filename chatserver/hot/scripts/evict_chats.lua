@@ -3,7 +3,8 @@
 --
 -- A chat is evicted only if it has no pending fan-out or notice, and its last entry is older than
 -- `idle_s`. The next access loads it again. A chat that is not evicted is checked again later.
--- Refs that are younger than `ref_ttl_s` stay until then; a chat with very many of them stays whole.
+-- Refs that are younger than `ref_ttl_s` stay until then; of a chat with very many fields, all fields
+-- stay that do not say that it is loaded.
 --
 -- key idle         zset  chat to the time (s) of its last recorded activity
 -- key undelivered  zset  chats with an unfinished fan-out
@@ -22,12 +23,21 @@
 -- returns the number of evicted chats
 local call = redis.call
 local idle_s, ref_ttl_s = tonumber(ARGV[1]), tonumber(ARGV[2])
-local FIELDS_MAX = 4000 -- of a chat whose refs are kept
+local FIELDS_MAX = 1000 -- of a chat whose fields are removed one by one
+local HEAD = {
+  'gate', 'seq', 'ts', 'base', 'done', 'stored', 'dead', 'kind', 'name', 'large', 'turns', 'picture',
+  'history', 'changed', 'scan',
+}
 local now = tonumber(call('TIME')[1])
 local evicted, a = 0, 3
 
 -- Removes a chat's fields but the refs, which expire; without refs, removes the chat.
 local function remove_head(key)
+  if call('HLEN', key) > FIELDS_MAX then
+    call('HDEL', key, unpack(HEAD))
+    call('EXPIRE', key, ref_ttl_s)
+    return
+  end
   local flat, fields, has_refs = call('HGETALL', key), {}, false
   local oldest = (now - ref_ttl_s) * 1000000
   for i = 1, #flat, 2 do
@@ -58,20 +68,15 @@ for k = 3, #KEYS, 8 do
   elseif head[1] and since > now - idle_s then
     call('ZADD', KEYS[1], since, chat_id)
   else
-    local is_young = since > now - ref_ttl_s
-    if is_young and call('HLEN', KEYS[k]) > FIELDS_MAX then
-      call('ZADD', KEYS[1], now, chat_id)
-    else
-      -- Without a head, the chat is already evicted, and only its refs may be left.
-      if is_young then
-        remove_head(KEYS[k])
-      elseif head[1] then
-        call('UNLINK', KEYS[k])
-      end
-      for i = 1, 6 do call('UNLINK', KEYS[k + i]) end
-      call('ZREM', KEYS[1], chat_id)
-      evicted = evicted + 1
+    -- Without a head, the chat is already evicted, and only its refs may be left.
+    if since >= now - ref_ttl_s then
+      remove_head(KEYS[k])
+    elseif head[1] then
+      call('UNLINK', KEYS[k])
     end
+    for i = 1, 6 do call('UNLINK', KEYS[k + i]) end
+    call('ZREM', KEYS[1], chat_id)
+    evicted = evicted + 1
   end
   a = a + 1
 end

@@ -16,7 +16,7 @@
 -- arg inbox_max   integer events kept per inbox
 -- arg body        bytes   the event, without its inbox seq
 --
--- returns {code, inbox seq of the event, or 0, and gateways}; the code is
+-- returns {code, newest inbox seq, gateways}; the code is
 --   1 if the message is newly hidden
 --   0 if it was already hidden
 --   3 if it was already hidden and all hidden seqs are persisted
@@ -42,7 +42,9 @@ local chat, user, seq = ARGV[1], ARGV[2], ARGV[3]
 local gateways = call('HGET', KEYS[4], user) or ''
 local list = call('HGET', KEYS[1], chat)
 if list and string.find(',' .. list .. ',', ',' .. seq .. ',', 1, true) then
-  return {is_persisted() and 3 or 0, 0, gateways}
+  local newest = call('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 1)[1]
+  local inbox_seq = newest and tonumber(string.sub(newest[1], 3)) or 0
+  return {is_persisted() and 3 or 0, inbox_seq, gateways}
 end
 local _, commas = string.gsub(list or '', ',', '')
 if list and commas + 1 >= tonumber(ARGV[4]) then return {2} end

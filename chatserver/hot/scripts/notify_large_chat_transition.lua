@@ -20,8 +20,7 @@
 -- item arg field  string  field of the inbox entry: "!", or the chat for one of its entries
 -- item arg value  bytes   value of the inbox entry
 --
--- returns a flat list; for each item the number of appended entries, inbox seq (0 if none
--- was appended) and gateways
+-- returns a flat list; for each item the number of appended entries, newest inbox seq and gateways
 local call, format = redis.call, string.format
 local inbox_max, chat_id, version, is_large = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
 local epoch = ARGV[5]
@@ -55,6 +54,10 @@ for k = 2, #KEYS, 3 do
     if seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('0-%d', seq - inbox_max + 1))
     end
+  end
+  if appended == 0 then
+    local newest = call('XREVRANGE', KEYS[k + 1], '+', '-', 'COUNT', 1)[1]
+    seq = newest and tonumber(string.sub(newest[1], 3)) or 0
   end
   out[n + 1], out[n + 2], out[n + 3] = appended, seq, call('HGET', KEYS[1], user) or ''
   n = n + 3

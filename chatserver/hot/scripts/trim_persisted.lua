@@ -27,7 +27,8 @@ local FIELDS_MIN, PAUSE_S = 40, 21600 -- fields of a chat whose refs are scanned
 local now_s = call('TIME')[1]
 local oldest = (now_s - ARGV[2]) * 1000000
 
--- With a pause of six hours and four fields per new message, refs stay for at most 1.5 days or so.
+-- With a pause of six hours and four fields per new message, refs stay for at most 1.5 days or so, while
+-- the chat gets messages.
 local function remove_refs(key, messages, cursor)
   local count = math.max(20, 4 * math.min(messages, 250))
   local reply = call('HSCAN', key, cursor, 'MATCH', '#*', 'COUNT', count)

@@ -34,8 +34,8 @@ def compute_constants(
     for role in ("gateway", "redis"):
         basis = f"{role} CPU over {messages} acked messages"
         put(f"{role}_cpu_us_per_message", "us", cpu_us(role, messages), basis, why_not)
-    # Do not count messages in the backlog: they have not cost the workers anything yet.
-    persisted = messages + (before.backlog or 0) - (after.backlog or 0) if messages else 0
+    # While commits wait in the backlog, it is unknown how many messages the workers have persisted.
+    persisted = 0 if before.backlog or after.backlog else messages
     for role in ("worker", "dynamodb"):
         basis = f"{role} CPU over {persisted} messages that left the backlog during the run"
         put(f"{role}_cpu_us_per_message", "us", cpu_us(role, max(0, persisted)), basis, why_not)

@@ -188,7 +188,7 @@ async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[DoctorF
     ]
     findings.append(
         _require(
-            f"each partition has fewer than {most * WAITING_MAX:,.0f} unpersisted messages",
+            f"each partition has fewer than {most * WAITING_MAX:,.0f} unpersisted commits",
             is_met=not full,
             fix=f"{_join(full)}: check the log of `worker persist`; at {most:,}, sends are refused",
         )

@@ -110,7 +110,7 @@ class BacklogStats:
         """Measure up to `MEASURED_MAX` partitions; return the latest results for all partitions.
 
         Guarantees:
-            Cost: one small call per measured partition, or two if the partition has a backlog.
+            Cost: one small call per measured partition, or four if the partition has a backlog.
 
         Raises:
             Unavailable: Redis does not respond.

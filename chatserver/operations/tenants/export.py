@@ -80,7 +80,7 @@ class TenantExport:
             unpersisted = await self._work.redis.count_unpersisted()
         if unpersisted and not is_partial_allowed:
             raise Conflict(
-                f"{unpersisted} commits and read marks are not in DynamoDB yet; let `chatserver "
+                f"{unpersisted} commits and read marks may not be in DynamoDB yet; let `chatserver "
                 "worker persist` finish, or use --allow-unpersisted"
             )
         await self._load()

@@ -207,7 +207,9 @@ async def test_repair_notifies_every_gateway_with_a_member(container: StorageCon
         worker = RepairWorker(container, 0, "w1")
 
         assert await worker.repair_once() == 1
-        await eventually(lambda: {m.user for m in gateway.received(NewSeq)} == {BOB, CAROL})
+        states = await gateway.announce(BOB, CAROL)
+        heads = {(BOB, states[0].head), (CAROL, states[1].head)}
+        await eventually(lambda: {(m.user, m.seq) for m in gateway.received(NewSeq)} == heads)
         assert await worker.repair_once() == 0
 
     assert await list_undelivered(container) == []

@@ -16,7 +16,7 @@ def append(
     mark: str = "",
     level: int = 0,
 ) -> list[tuple[int, int, str]]:
-    """Append an event; return (appended, seq, gateways) for each user."""
+    """Append an event; return (appended, head, gateways) for each user."""
     reply = scripts.run(
         "append_event",
         {
@@ -56,7 +56,7 @@ def test_append_event_of_new_chat_lists_it_once(scripts: Scripts) -> None:
     again = append(scripts, ALICE, BOB, listed=True)
 
     assert first == [(1, 1, ""), (1, 1, "")]
-    assert again == [(0, 0, ""), (0, 0, "")]
+    assert again == [(0, 1, ""), (0, 1, "")]
     assert scripts.box(ALICE) == listed
     assert before_us - 1e6 < int(listed[f"c:{CHAT}"]) < after_us + 1e6
 
@@ -68,7 +68,7 @@ def test_append_event_of_a_listed_chat_reaches_the_others(scripts: Scripts) -> N
 
     results = append(scripts, ALICE, BOB, listed=True)
 
-    assert results == [(0, 0, ""), (1, 1, "")]
+    assert results == [(0, 1, ""), (1, 1, "")]
     assert scripts.box(ALICE) == listed
     assert f"c:{CHAT}" in scripts.box(BOB)
 
@@ -77,7 +77,7 @@ def test_append_event_of_chat_with_messages_does_not_list_it_again(scripts: Scri
     """A fan-out has already listed the chat, and its position is kept."""
     scripts.deliver(ALICE, 4)
 
-    assert append(scripts, ALICE, listed=True) == [(0, 0, "")]
+    assert append(scripts, ALICE, listed=True) == [(0, 4, "")]
     assert scripts.box(ALICE)[f"t:{CHAT}"] == "4 E1"
 
 
@@ -94,7 +94,7 @@ def test_append_event_returns_the_gateways_of_the_user(scripts: Scripts) -> None
     scripts.place(ALICE, "gw1,gw2")
 
     assert append(scripts, ALICE, listed=True) == [(1, 1, "gw1,gw2")]
-    assert append(scripts, ALICE, listed=True) == [(0, 0, "gw1,gw2")]
+    assert append(scripts, ALICE, listed=True) == [(0, 1, "gw1,gw2")]
 
 
 def test_append_event_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:

@@ -75,6 +75,16 @@ def test_hide_repeated_reports_whether_the_first_one_is_persisted(scripts: Scrip
     assert hide(scripts, 1) == 3
 
 
+async def test_hide_repeated_names_the_newest_inbox_seq(hot: HotClient, scripts: Scripts) -> None:
+    """The first call may not have notified the gateways, so the second one does."""
+    hidden = HiddenMessages(hot)
+    _, first = await hidden.hide(ALICE, CHAT, Seq(1))
+    _, again = await hidden.hide(ALICE, CHAT, Seq(1))
+
+    assert (first.appended, first.seq) == (1, 1)
+    assert (again.appended, again.seq) == (0, 1)
+
+
 async def test_hidden_messages_are_read_by_chat(hot: HotClient, scripts: Scripts) -> None:
     """The result has those loaded from the directory and newer ones, of this user only."""
     hidden = HiddenMessages(hot)

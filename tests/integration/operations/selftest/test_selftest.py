@@ -83,7 +83,7 @@ async def list_left(aws: tuple[Any, Any], redis_url: str) -> list[str]:
     ]
     with redis_client(redis_url) as client:
         names += [key.decode() for key in client.scan_iter()]
-    epochs = ("{p0}:epoch", "{p0}:seqs", "{p0}:where")
+    epochs = ("{p0}:epoch", "{p0}:where")
     return [
         name
         for name in names
