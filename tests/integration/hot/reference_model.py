@@ -114,16 +114,16 @@ class HotModel:
     def deliver(
         self, user: UserId, chat: ChatId, after: int, upto: int, epoch: str
     ) -> tuple[int, int]:
-        """Return the number of appended entries, and the seq of the newest of them, or 0."""
+        """Return the number of appended entries, and the newest inbox seq."""
         box = self.users[user]
         last, last_epoch = box.delivered.get(chat, (0, ""))
         if last_epoch > epoch:
-            return 0, 0
+            return 0, len(box.inbox)
         missing = range(max(last if last_epoch == epoch else 0, after) + 1, upto + 1)
         for seq in missing:
             box.inbox.append((chat, seq))
             box.delivered[chat] = (seq, epoch)
-        return len(missing), len(box.inbox) if missing else 0
+        return len(missing), len(box.inbox)
 
     def finish_fan_outs(self, chat: ChatId, upto: int) -> int:
         """Return the number of chats removed from the list."""

@@ -83,7 +83,7 @@ async def test_redis_without_workers_replica_and_memory_limit_is_reported(redis_
     assert "maxmemory" in notes
     assert "has a replica" in notes
     assert "a worker `persist` serves each partition" in text_of(after, "ok")
-    assert "unpersisted messages" in text_of(after, "problem")
+    assert "unpersisted commits" in text_of(after, "problem")
     assert "unpersisted messages" not in text_of(persisted, "problem")  # kept for other readers
 
 
