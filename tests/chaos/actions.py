@@ -42,11 +42,15 @@ class Actions:
         ref = f"{kind}-{next(self._simulation.refs)}"
         names = (self._simulation.users[user], self._simulation.chats[chat])
         asked = Requested(self._simulation.now(), *names, ref, kind, **more)
-        chosen = self._simulation.devices[user][device]
+        chosen = self._get_device(user, device)
         if isinstance(chosen, RawDevice) and (kind != "send" or not chosen.is_online):
             chosen = self._simulation.first(user)
         self._simulation.history.events.append(asked)
         self._simulation.spawn(chosen.perform(asked), f"{ref} of {chosen.name}")
+
+    def _get_device(self, user: int, number: int) -> SdkDevice | RawDevice:
+        devices = self._simulation.devices[user]
+        return devices[number % len(devices)]
 
     # user actions
 
@@ -148,7 +152,7 @@ class Actions:
         self._simulation.client_link.reset()
 
     async def _do_restart_device(self, user: int, device: int) -> None:
-        found = self._simulation.devices[user][device]
+        found = self._get_device(user, device)
         if isinstance(found, SdkDevice):
             self._simulation.spawn(found.restart(), f"restart of {found.name}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -44,9 +45,12 @@ PAGE = 100
 TEMPORARY = {"unavailable", "overloaded", "rate_limited"}
 
 
+_get_shown = operator.attrgetter(*LogEntry.__struct_fields__)
+
+
 def shown_of(entry: Entry) -> LogEntry:
     """Convert an entry to the history format."""
-    return LogEntry(*(getattr(entry, name) for name in LogEntry.__struct_fields__))
+    return LogEntry(*_get_shown(entry))
 
 
 class EventRecorder(Protocol):

@@ -103,7 +103,6 @@ def main() -> int:
         script = msgspec.json.decode(args.script.read_bytes(), type=tuple[Action, ...])
         options = msgspec.structs.replace(options, script=script)
     if args.shrink is not None:
-        warm_up()
         shortest = shrink(args.seed, options, _print)
         args.shrink.write_bytes(msgspec.json.encode(shortest.script))
         _print(shortest.problem[:20_000] or "the seed does not fail")

@@ -1,8 +1,7 @@
 """Time, randomness and logs under control of the simulation.
 
 The product reads the modules `time`, `random`, `secrets` and `os.urandom`, so their functions are
-replaced for the duration of a run. A run has its own operating system process, so nothing has to be
-restored.
+replaced for the duration of a run.
 """
 
 from __future__ import annotations
@@ -38,17 +37,31 @@ def get_wall_time(loop: SimulatedLoop) -> float:
     return START_S + loop.now + PROCESS.get(WORLD).skew_s
 
 
+_originals: list[tuple[Any, str, Any]] = []  # owner, name and value of what was replaced
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    _originals.append((owner, name, getattr(owner, name)))
+    setattr(owner, name, value)
+
+
+def restore() -> None:
+    """Restore what `install` has replaced, except logs, hashes and `sys.unraisablehook`."""
+    while _originals:
+        setattr(*_originals.pop())
+
+
 def install(loop: SimulatedLoop, seed: int) -> None:
-    """Replace time, randomness and logs for the rest of this operating system process."""
+    """Replace time, randomness and logs until `restore`."""
     _install_time(loop)
     _install_randomness(seed)
     _install_hashes(Connection, SessionAuth, _Flush)
     _install_logs(loop)
     # Collections would run at times that depend on memory, and finalize what a killed process left.
     gc.disable()
-    gc.collect = lambda generation=2: 0
-    gc.freeze = lambda: None
-    gc.enable = lambda: None
+    _replace(gc, "collect", lambda generation=2: 0)
+    _replace(gc, "freeze", lambda: None)
+    _replace(gc, "enable", lambda: None)
     sys.unraisablehook = lambda _: None
 
 
@@ -59,30 +72,29 @@ def _install_time(loop: SimulatedLoop) -> None:
     def wall() -> float:
         return get_wall_time(loop)
 
-    time.time = wall
-    time.time_ns = lambda: int(wall() * 1_000_000) * 1000
-    time.monotonic = monotonic
-    time.monotonic_ns = lambda: int(monotonic() * 1e9)
-    time.perf_counter = monotonic
-    time.perf_counter_ns = lambda: int(monotonic() * 1e9)
-    time.process_time = monotonic
-    time.thread_time = monotonic
+    _replace(time, "time", wall)
+    _replace(time, "time_ns", lambda: int(wall() * 1_000_000) * 1000)
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
+        _replace(time, name, monotonic)
+    for name in ("monotonic_ns", "perf_counter_ns"):
+        _replace(time, name, lambda: int(monotonic() * 1e9))
 
 
 def _install_randomness(seed: int) -> None:
     source = random.Random(f"bytes {seed}")
-    os.urandom = source.randbytes
-    random._urandom = source.randbytes  # type: ignore[attr-defined]  # of SystemRandom and secrets
+    _replace(os, "urandom", source.randbytes)
+    _replace(random, "_urandom", source.randbytes)  # of SystemRandom and secrets
     random.seed(f"product {seed}")
-    random.Random = _make_seeded_random(source)  # type: ignore[assignment, misc]
+    _replace(random, "Random", _make_seeded_random(source))
     # Processes have the same id and host; their names also have a random part.
-    os.getpid = lambda: 1
-    socket.gethostname = lambda: "simulated"
+    _replace(os, "getpid", lambda: 1)
+    _replace(socket, "gethostname", lambda: "simulated")
     # What another worker does after a crash must happen within a run.
-    job_worker.POLL_S = 0.5  # type: ignore[misc]
-    ttl_stream_reader.STREAM_POLL_S = 0.5  # type: ignore[misc]
-    push_worker.CHAT_S_MAX, push_worker.CLAIM_S = 3.0, 4.0
-    aligned_sleep._PHASE_S = random.random() * 60  # type: ignore[misc]  # drawn when it was imported
+    _replace(job_worker, "POLL_S", 0.5)
+    _replace(ttl_stream_reader, "STREAM_POLL_S", 0.5)
+    _replace(push_worker, "CHAT_S_MAX", 3.0)
+    _replace(push_worker, "CLAIM_S", 4.0)
+    _replace(aligned_sleep, "_PHASE_S", random.random() * 60)  # drawn when it was imported
 
 
 def _make_seeded_random(source: random.Random) -> type[random.Random]:

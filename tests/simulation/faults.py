@@ -1,12 +1,13 @@
 """Faults of the simulated servers and processes as actions of a script, one method each.
 
-A fault that lasts ends after the milliseconds of its action. A target that is already broken is
-skipped, so that the faults of one target never overlap.
+A fault that lasts ends after the milliseconds of its action, or soon after the last user action. A
+target that is already broken is skipped, so that the faults of one target never overlap.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def _draw(*bounds: tuple[int, int]) -> Draw:
 
 _LINK = (0, len(LINKS) - 1)
 _ANY = (0, 40)
+LAST_S = 1.0  # how long faults last after the last user action, at most
 # The function that draws the arguments of each kind of fault.
 FAULTS: dict[str, Draw] = {
     "kill_redis": _draw((0, 2_000)),
@@ -72,6 +74,7 @@ class SimulatedFaults(Actions):
         play.faults = FAULTS
         self._cluster = play.cluster
         self._broken: set[str] = set()
+        self._end = asyncio.Event()  # of all faults
 
     async def perform(self, action: Action) -> None:
         """Start an action."""
@@ -90,7 +93,9 @@ class SimulatedFaults(Actions):
         start()
 
         async def wait() -> None:
-            await asyncio.sleep(pause_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._end.wait()
             end()
             self._broken.discard(target)
 
@@ -286,6 +291,7 @@ class SimulatedFaults(Actions):
 
     async def _do_quiesce(self) -> None:
         """Wait until all faults are over and the system is idle."""
+        asyncio.get_running_loop().call_later(LAST_S, self._end.set)
         await self._play.quiesce()
 
     async def _do_list(self, user: int) -> None:

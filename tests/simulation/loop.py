@@ -19,7 +19,7 @@ import itertools
 import random
 import threading
 from asyncio import events
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tests.simulation.process import PROCESS, WORLD, Process
@@ -33,25 +33,54 @@ _numbers = itertools.count()
 
 
 class _Future(asyncio.Future[Any]):
-    """A future that is hashed by its number."""
-
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._number = next(_numbers)
+    """A future that is hashed by the number it gets when it is first hashed."""
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            self._number: int = next(_numbers)
+            return self._number
 
 
 class _Task(asyncio.Task[Any]):
-    """A task that is hashed by its number."""
-
-    def __init__(self, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
-        self._number = next(_numbers)
-        super().__init__(coro, **options)
+    """A task that is hashed by the number it gets when it is first hashed."""
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            self._number: int = next(_numbers)
+            return self._number
+
+
+class _Handle(asyncio.TimerHandle):
+    """A callback or timer, without what only the debug mode of asyncio needs."""
+
+    __slots__ = ()
+    _when: float
+    _callback: Callable[..., object] | None
+    _args: Sequence[Any]
+    _context: contextvars.Context
+    _cancelled: bool
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        context: contextvars.Context,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = None
+        self._args = ()
 
 
 class Deadlock(Exception):
@@ -69,10 +98,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.ticks = 0
         self.failures: list[tuple[Process, str]] = []  # unhandled exceptions
         self._runnable: list[Process] = []
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, Process]] = []
+        self._timers: list[tuple[float, int, _Handle, Process]] = []
         self._timer_numbers = itertools.count()
-        self.set_task_factory(_make_task)
-        self.set_exception_handler(_record_failure)
+        self._draw = self.rng.random
+        self.set_exception_handler(_handle_exception)
         self.network: Any = None  # set by Network
         self._is_stopping = False
 
@@ -88,8 +117,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        process = handle._context.get(PROCESS, WORLD)  # type: ignore[attr-defined]
+        if context is None:
+            context = contextvars.copy_context()
+        handle = _Handle(0.0, callback, args, context)
+        process = context.get(PROCESS, WORLD)
         if not process.is_dead:
             process.ready.append(handle)
             if not process.is_queued:
@@ -106,7 +137,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._add_timer(self.now + max(0.0, delay), callback, args, context)
+        when = self.now + delay if delay > 0.0 else self.now
+        return self.add_timer(when, callback, args, context or contextvars.copy_context())
 
     def call_at(  # type: ignore[override]
         self,
@@ -116,34 +148,37 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         offset_s = PROCESS.get(WORLD).monotonic_s
-        return self._add_timer(when - offset_s, callback, args, context)
+        return self.add_timer(
+            when - offset_s, callback, args, context or contextvars.copy_context()
+        )
 
-    def _add_timer(
+    def add_timer(
         self,
         when: float,
         callback: Callable[..., object],
-        args: Any,
-        context: contextvars.Context | None,
+        args: Sequence[Any],
+        context: contextvars.Context,
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        process = timer._context.get(PROCESS, WORLD)  # type: ignore[attr-defined]
+        """Call a function at a virtual time, without the offset of a process."""
+        process = context.get(PROCESS, WORLD)
+        # `when` of the handle is in the process's time; the heap is in virtual time.
+        timer = _Handle(when + process.monotonic_s, callback, args, context)
         if not process.is_dead:
-            # `when` of the handle is in the process's time; the heap is in virtual time.
-            timer._when = when + process.monotonic_s  # type: ignore[attr-defined]
             heapq.heappush(self._timers, (when, next(self._timer_numbers), timer, process))
         return timer
 
-    def call_at_time(
-        self, when: float, callback: Callable[..., object], context: contextvars.Context
-    ) -> None:
-        """Call a function at a virtual time, without the offset of a process."""
-        self._add_timer(when, callback, (), context)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass  # dropped when it is due
+    def sleep(self, delay_s: float) -> asyncio.Future[None]:
+        """Return a future that is done after a delay; faster than `asyncio.sleep`."""
+        future = _Future(loop=self)
+        context = contextvars.copy_context()
+        self.add_timer(self.now + delay_s, _complete, (future,), context)
+        return future
 
     def create_future(self) -> asyncio.Future[Any]:
         return _Future(loop=self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        return _Task(coro, loop=self, **options)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -191,7 +226,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._is_stopping = False
         try:
             while not self._is_stopping:
-                self._run_tick()
+                self._run_tick(self._choose())
         finally:
             self._thread_id = None
             events._set_running_loop(None)
@@ -199,8 +234,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def stop(self) -> None:
         self._is_stopping = True
 
-    def _run_tick(self) -> None:
-        process = self._choose()
+    def _run_tick(self, process: Process) -> None:
         ready = process.ready
         count = len(ready)
         self.ticks += 1
@@ -209,8 +243,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         while count and not process.is_dead:
             handle = ready.popleft()
             count -= 1
-            if not handle._cancelled:  # type: ignore[attr-defined]
-                handle._run()  # type: ignore[attr-defined]
+            if not handle._cancelled:
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as exc:
+                    self._record_failure(process, f"{handle._callback}: {exc!r}")
             if process.handles_left is not None:
                 process.handles_left -= 1
                 if process.handles_left < 0:
@@ -221,17 +260,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _choose(self) -> Process:
         """Remove a process from the runnable ones and return it; advance time if there is none."""
-        runnable = self._runnable
+        runnable, timers = self._runnable, self._timers
         while True:
             if not runnable:
                 self._advance()
-            elif self._timers and self._timers[0][0] <= self.now:
+            elif timers and timers[0][0] <= self.now:
                 self._collect_due()
-            count = len(runnable)
-            at = int(self.rng.random() * count) if count > 1 else 0
-            process = runnable[at]
-            runnable[at] = runnable[-1]
-            runnable.pop()
+            if len(runnable) > 1:
+                at = int(self._draw() * len(runnable))
+                process, runnable[at] = runnable[at], runnable[-1]
+                runnable.pop()
+            else:
+                process = runnable.pop()
             process.is_queued = False
             if process.ready and not process.is_paused and not process.is_dead:
                 return process
@@ -247,12 +287,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         timers, now = self._timers, self.now
         while timers and timers[0][0] <= now:
             _, _, timer, process = heapq.heappop(timers)
-            if timer._cancelled or process.is_dead:  # type: ignore[attr-defined]
+            if timer._cancelled or process.is_dead:
                 continue
             process.ready.append(timer)
             if not process.is_queued and not process.is_paused:
                 process.is_queued = True
                 self._runnable.append(process)
+
+    def _record_failure(self, process: Process, text: str) -> None:
+        self.trace.add(f"failure in {process.name}: {text}")
+        self.failures.append((process, text))
 
     # network
 
@@ -287,16 +331,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
 
-def _make_task(
-    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
-) -> asyncio.Task[Any]:
-    return _Task(coro, loop=loop, **options)
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
-def _record_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimulatedLoop)
-    process = PROCESS.get(WORLD)
-    exception = context.get("exception")
-    text = f"{context['message']}: {exception!r}"
-    loop.trace.add(f"failure in {process.name}: {text}")
-    loop.failures.append((process, text))
+    text = f"{context['message']}: {context.get('exception')!r}"
+    loop._record_failure(PROCESS.get(WORLD), text)

@@ -63,6 +63,7 @@ class Endpoint(asyncio.Transport):
         self.peer: Endpoint
         self.peer_address = ("", 0)
         self._protocol: Any = None
+        self._is_buffered = False
         self._context: contextvars.Context = make_context(process)
         # received
         self._received: deque[bytes] = deque()  # data, or b"" for the end of the stream
@@ -82,7 +83,7 @@ class Endpoint(asyncio.Transport):
 
     def start(self, protocol: Any) -> None:
         """Attach a protocol, in its process's context."""
-        self._protocol = protocol
+        self.set_protocol(protocol)
         self._loop.call_soon(self._connect, context=self._context)
 
     def _connect(self) -> None:
@@ -105,6 +106,7 @@ class Endpoint(asyncio.Transport):
 
     def set_protocol(self, protocol: Any) -> None:
         self._protocol = protocol
+        self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_protocol(self) -> Any:
         return self._protocol
@@ -164,9 +166,9 @@ class Endpoint(asyncio.Transport):
 
     def _transmit(self, data: bytes) -> None:
         """Send data, or the end of the stream if it is empty."""
-        network, link, loop = self._network, self.link, self._loop
-        network.trace.data(self.process.name, self.peer.process.name, data)
-        if self.peer.process.is_dead:
+        network, link, loop, peer = self._network, self.link, self._loop, self.peer
+        network.trace.data(self.process.name, peer.process.name, data)
+        if peer.process.is_dead:
             self._in_transit.clear()
             if data:
                 network.call_at(loop.now + DELAY_S[1], self.reset)
@@ -175,9 +177,10 @@ class Endpoint(asyncio.Transport):
             self._last_arrival += len(data) / link.bytes_per_s
         earliest = loop.now + DELAY_S[0] + link.latency_s
         if self._last_arrival < earliest or not self._in_transit:
-            delay_s = DELAY_S[0] + network.rng.random() * (DELAY_S[1] - DELAY_S[0])
-            self._last_arrival = max(self._last_arrival, loop.now + delay_s + link.latency_s)
-            loop.call_at_time(self._last_arrival, self.peer._arrive, self.peer._context)
+            arrival = earliest + network.draw() * (DELAY_S[1] - DELAY_S[0])
+            if arrival > self._last_arrival:
+                self._last_arrival = arrival
+            loop.add_timer(self._last_arrival, peer._arrive, (), peer._context)
         # Otherwise, it arrives together with the data before it.
         self._in_transit.append((self._last_arrival, data))
 
@@ -186,19 +189,18 @@ class Endpoint(asyncio.Transport):
         sender = self.peer
         if sender.link.is_deaf:
             # Try again when the link may have been repaired: TCP repeats lost packets.
-            self._loop.call_at_time(self._loop.now + 0.2, self._arrive, self._context)
+            self._loop.add_timer(self._loop.now + 0.2, self._arrive, (), self._context)
             return
-        now, in_transit = self._loop.now, sender._in_transit
+        now, in_transit, received = self._loop.now, sender._in_transit, self._received
         while in_transit and in_transit[0][0] <= now:
-            _, data = in_transit.popleft()
-            if self._is_lost or self._is_closing:
-                if data and self._is_lost:
-                    in_transit.clear()
-                    self._network.call_at(now + DELAY_S[1], sender.reset)
-                    return
-            else:
-                self._received.append(data)
-        if self._received and self._protocol is not None and not self._is_delivery_scheduled:
+            data = in_transit.popleft()[1]
+            if not self._is_closing:
+                received.append(data)
+            elif data and self._is_lost:
+                in_transit.clear()
+                self._network.call_at(now + DELAY_S[1], sender.reset)
+                return
+        if received and self._protocol is not None and not self._is_delivery_scheduled:
             self._deliver()
 
     def _deliver_soon(self) -> None:
@@ -208,37 +210,33 @@ class Endpoint(asyncio.Transport):
 
     def _deliver(self) -> None:
         self._is_delivery_scheduled = False
-        if self._is_lost or self._is_closing:
-            self._received.clear()
+        received = self._received
+        if self._is_closing:
+            received.clear()
+        if self._is_reading_paused or not received:
             return
-        received, parts = self._received, []
-        if self._is_reading_paused:
-            return
-        while received and received[0]:
-            parts.append(received.popleft())
-        if parts:
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-            if len(data) > 1 and self._network.rng.random() < SPLIT_SHARE:
-                at = 1 + int(self._network.rng.random() * (len(data) - 1))
+        data = received.popleft()
+        if data:
+            if received and received[0]:
+                parts = [data]
+                while received and received[0]:
+                    parts.append(received.popleft())
+                data = b"".join(parts)
+            if len(data) > 1 and self._network.draw() < SPLIT_SHARE:
+                at = 1 + int(self._network.draw() * (len(data) - 1))
                 received.appendleft(data[at:])
                 data = data[:at]
             self.peer._acknowledge(len(data))
-            self._receive(data)
-        else:
-            received.popleft()
-            if not self._protocol.eof_received():
-                self.close()
+            if self._is_buffered:
+                buffer = self._protocol.get_buffer(len(data))
+                buffer[: len(data)] = data
+                self._protocol.buffer_updated(len(data))
+            else:
+                self._protocol.data_received(data)
+        elif not self._protocol.eof_received():
+            self.close()
         if received and not self._is_reading_paused:
             self._deliver_soon()
-
-    def _receive(self, data: bytes) -> None:
-        protocol = self._protocol
-        if isinstance(protocol, asyncio.BufferedProtocol):
-            buffer = protocol.get_buffer(len(data))
-            buffer[: len(data)] = data
-            protocol.buffer_updated(len(data))
-        else:
-            protocol.data_received(data)
 
     def _acknowledge(self, size: int) -> None:
         self._outstanding -= size
@@ -275,6 +273,7 @@ class Network:
         self.loop = loop
         loop.network = self
         self.rng = loop.rng
+        self.draw = loop.rng.random
         self.trace = loop.trace
         self._listeners: dict[int, list[Any]] = {}
         self._links: dict[tuple[str, str], Link] = {}
@@ -284,7 +283,7 @@ class Network:
 
     def call_at(self, when: float, callback: Callable[..., object]) -> None:
         """Call a function at a virtual time, outside of any process."""
-        self.loop._add_timer(when, callback, (), self._context)
+        self.loop.add_timer(when, callback, (), self._context)
 
     def link(self, source: str, target: str) -> Link:
         """Return the link from processes of one kind to those of another."""

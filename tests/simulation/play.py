@@ -40,6 +40,8 @@ from tests.support.recorder import Recorder
 from tests.support.servers.tcp_proxy import TcpProxy
 
 USERS = 5
+DEVICES = 8  # the first users have two; all use the SDK, except the second device of one user
+RAW_USER = 2
 GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
 PAIRS = ((0, 1), (2, 3), (4, 0))
 CHATS = len(GROUPS) + len(PAIRS)
@@ -112,13 +114,17 @@ class Play(FullSimulation):
             self._stored[event.chat] = event.upto
 
     async def __aenter__(self) -> Play:
+        # Users who are older than the epoch would wait for the index (`UserLoader`).
+        await self._wait(self._are_all_gateways_running, "all gateways are running")
         await self.stack.add_users(self.users)
         for number, user in enumerate(self.users):
-            is_raw = number % 3 == 2
-            first = self._new_sdk(user, 0, None)
-            second = self._new_raw(user, number) if is_raw else self._new_sdk(user, 1, None)
-            self.devices.append([first, second])
-            self.history.devices[user] = [first.name, second.name]
+            devices: list[SdkDevice | RawDevice] = [self._new_sdk(user, 0, None)]
+            if number == RAW_USER:
+                devices.append(self._new_raw(user, number))
+            elif number < DEVICES - USERS:
+                devices.append(self._new_sdk(user, 1, None))
+            self.devices.append(devices)
+            self.history.devices[user] = [device.name for device in devices]
         opening = [self._run_as(device, device.open()) for device in self.sdk()]
         await asyncio.gather(*opening)
         await self._wait(self._are_all_online, "all devices are online")

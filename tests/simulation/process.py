@@ -7,11 +7,10 @@ process's own event loop would. Between processes there is no order: the seed ch
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 
 class Process:
@@ -20,7 +19,7 @@ class Process:
     def __init__(self, name: str, kind: str) -> None:
         self.name = name
         self.kind = kind
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[Any] = deque()  # handles of `SimulatedLoop`
         self.is_queued = False  # in the loop's list of processes with ready callbacks
         self.is_dead = False
         self.is_paused = False

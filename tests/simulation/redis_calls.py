@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
+from chatserver.hot.redis.scripts import load_script
+
 Words = list[bytes]
 
 _FIELDS = [b"a", b"b", b"c", b"d"]
@@ -131,4 +133,13 @@ class Calls:
             ]
         )
         key = self._key_of(b"hash")
+        if self._rng.random() < 0.2:
+            return self._transaction(key)
         return [b"EVAL", source, b"1", key, b'{"a":"x","b":[1,"two",3]}']
+
+    def _transaction(self, key: bytes) -> Words:
+        """Draw a script of the product that runs other calls; some of them fail."""
+        kinds = (self._string, self._hash, self._zset)
+        calls = [self._rng.choice(kinds)() for _ in range(self._rng.randint(0, 4))]
+        words = [word for call in calls for word in (b"%d" % len(call), *call)]
+        return [b"EVAL", load_script("transaction").source.encode(), b"1", key, *words]

@@ -1,15 +1,15 @@
 """Runs one seed: the cluster, the users, the script and the checks.
 
-`run_seed` replaces time and randomness for the rest of the operating system process, so call it in
-a process of its own (`fork_seed`).
+`run_seed` replaces time and randomness, so call it in a process of its own (`fork_seed`), after
+`warm_up`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
-import importlib
 import os
 import random
 import select
@@ -48,7 +48,6 @@ class Options(msgspec.Struct, frozen=True):
     faults: int = FAULTS_PER_SCRIPT
     is_mixed: bool = False  # draw the numbers of steps and faults from the seed
     is_whole_trace: bool = False
-    lists_modules: bool = False  # return the names of the loaded modules instead of the trace
     mutant: str = ""
     swarm: str = ""
     has_coverage: bool = False
@@ -116,8 +115,6 @@ def run_seed(seed: int, options: Options) -> Result:
     if loop.failures and not result.problem:
         result.problem = "\n".join(f"{process.name}: {text}" for process, text in loop.failures)
     result.digest, result.lines = trace.hexdigest(), trace.lines
-    if options.lists_modules:
-        result.lines = sorted(sys.modules)
     result.virtual_s, result.ticks = loop.now - 1000, loop.ticks
     result.redis_calls = cluster.redis.calls
     result.dynamodb_requests = cluster.dynamodb.server.requests
@@ -162,8 +159,8 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
     rng = random.Random(f"settings {seed}")
     inbox_max = rng.choice((10, 30, 80, 1000))
     archive = {
-        "retention_s": rng.choice((0, 0, 1, 3)),
-        "sweep_interval_s": 0.5,
+        "retention_s": rng.choice((0, 0, 0, 1, 3)),
+        "sweep_interval_s": rng.choice((0.5, 1, 2)),
         "segment_entries_min": 1,
         "segment_entries_max": rng.choice((2, 5, 50)),
         "wait_s": 0,
@@ -171,10 +168,11 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
     return {
         "archive": archive,
         "redis": {
-            "partitions": rng.choice((1, 2, 3)),
+            "partitions": rng.choice((1, 1, 2, 3)),
             "log_max": max(inbox_max, rng.choice((10, 80, 1000))),
             "inbox_max": inbox_max,
-            "chat_idle_s": rng.choice((1, 604_800)),  # idle chats are evicted, and loaded again
+            # Idle chats are evicted, and loaded again.
+            "chat_idle_s": rng.choice((1, 604_800, 604_800)),
         },
         "notify": {"delay_s": rng.choice((0.05, 0.5, 3.0))},
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
@@ -186,6 +184,7 @@ def draw_ttl_settings(seed: int, settings: dict[str, dict[str, Any]]) -> dict[st
     rng = random.Random(f"ttl {seed}")
     archive = {
         "retention_s": rng.choice((1, 3)),
+        "sweep_interval_s": 0.5,
         "removal": "ttl",
         "ttl_margin_s": rng.choice((2, 3, 6)),
     }
@@ -211,21 +210,21 @@ def draw_limits(seed: int) -> AwsLimits | None:
     )
 
 
+@functools.cache
 def warm_up() -> None:
-    """Load all modules that a run needs, so that no run loads them again.
+    """Load all modules and fill all caches, so that no run has to.
 
-    The product loads its features when they are used, so a short run tells which they are.
+    A short run in this process does it. What it leaves behind is the same for each seed.
     """
-    options = Options(steps=30, faults=0, lists_modules=True, features=tuple(FEATURES))
-    for name in fork_seed(0, options).lines:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    run_seed(0, Options(steps=40, faults=3, features=tuple(FEATURES)))
+    environment.restore()
+    gc.freeze()  # the tasks of the run must not be collected
+    gc.enable()
 
 
 def fork_seed(seed: int, options: Options) -> Result:
     """Run a seed in a child of this operating system process."""
+    warm_up()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -10,7 +10,8 @@ import pytest
 
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
-from tests.simulation.redis.server import RedisServer, encode
+from tests.simulation.redis.encoding import encode
+from tests.simulation.redis.server import RedisServer
 from tests.simulation.redis_calls import Calls
 from tests.simulation.trace import Trace
 from tests.support.servers.processes import redis_client

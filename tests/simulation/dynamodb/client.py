@@ -62,7 +62,7 @@ class DynamoDb:
             aiohttp.ClientError: there is no response.
         """
         rng, request = self.loop.rng, _decode(body)
-        await asyncio.sleep(rng.uniform(*DELAY_S) + self.latency_s)
+        await self._delay()
         failure = ""
         if self.is_down:
             raise self._fail("refused", aiohttp.ClientConnectionError("connection refused"))
@@ -87,8 +87,12 @@ class DynamoDb:
         if failure == "lost_response":
             await asyncio.sleep(READ_TIMEOUT_S)
             raise self._fail(failure, aiohttp.ServerTimeoutError("timed out"))
-        await asyncio.sleep(rng.uniform(*DELAY_S) + self.latency_s)
+        await self._delay()
         return status, payload
+
+    def _delay(self) -> asyncio.Future[None]:
+        """Return a future that is done when a message has arrived."""
+        return self.loop.sleep(self.loop.rng.uniform(*DELAY_S) + self.latency_s)
 
     def exchange_now(self, name: str, body: bytes) -> tuple[int, bytes]:
         """Run a request without delays and faults."""

@@ -6,13 +6,13 @@ object is shared with the product.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from chatserver.dev.aws_limits.expressions import Unsupported, compile_condition, to_sortable
+from chatserver.dev.aws_limits.expressions import Unsupported, compile_condition
 from chatserver.dev.aws_limits.item_sizes import Item
 from tests.simulation.dynamodb.expressions import compile_update, parse_projection, project
+from tests.simulation.dynamodb.key_conditions import split
 from tests.simulation.dynamodb.tables import Table
 
 Body = dict[str, Any]
@@ -20,7 +20,7 @@ Response = tuple[int, Body]
 _PREFIX: Final = "com.amazonaws.dynamodb.v20120810#"
 _BATCH_WRITES_MAX: Final = 25
 _TRANSACTION_MAX: Final = 100
-_PAGE_BYTES: Final = 1_048_576
+_PAGE_ITEMS: Final = 100  # in place of 1 MB, so that some reads need several pages
 
 
 class Failure(Exception):
@@ -137,7 +137,7 @@ class DynamoDbServer:
         if kind == "Put":
             item: Item = body["Item"]
             return item
-        new = copy.deepcopy(old) if old is not None else dict(body["Key"])
+        new = _copy(old) if old is not None else dict(body["Key"])
         names = body.get("ExpressionAttributeNames") or {}
         values = body.get("ExpressionAttributeValues") or {}
         before = {} if old is None else old
@@ -179,15 +179,12 @@ class DynamoDbServer:
         names = body.get("ExpressionAttributeNames") or {}
         values = body.get("ExpressionAttributeValues") or {}
         condition = body["KeyConditionExpression"]
-        partition = _find_partition(condition, names, values, source.partition)
-        test = compile_condition(condition)
-        found = source.iter_partition(partition, is_forward=body.get("ScanIndexForward", True))
+        partition, operator, bounds = split(condition, names, values, source.partition)
+        is_forward = body.get("ScanIndexForward", True)
         start = body.get("ExclusiveStartKey")
-        matching = (item for _, item in found if test(item, names, values))
-        if start is not None:
-            is_forward = body.get("ScanIndexForward", True)
-            matching = _skip(matching, table, source, start, is_forward=is_forward)
-        return self._page(body, table, source, matching)
+        after = None if start is None else (source.get_sort_value(start), table.get_place(start))
+        items = source.list(partition, operator, bounds, after=after, is_forward=is_forward)
+        return self._page(body, table, source, items)
 
     def _scan(self, body: Body) -> Body:
         table = self.get_table(body["TableName"])
@@ -212,12 +209,11 @@ class DynamoDbServer:
         test = None if text is None else compile_condition(text)
         names = body.get("ExpressionAttributeNames") or {}
         values = body.get("ExpressionAttributeValues") or {}
-        found, scanned, size, last = [], 0, 0, None
+        found, scanned, last = [], 0, None
         for item in items:
-            if scanned == limit or size > _PAGE_BYTES:
+            if scanned in (limit, _PAGE_ITEMS):
                 break
             scanned, last = scanned + 1, item
-            size += _measure(item)
             if test is None or test(item, names, values):
                 found.append(item)
         else:
@@ -351,25 +347,12 @@ class DynamoDbServer:
         return {"TimeToLiveDescription": status}
 
 
-def _find_partition(condition: str, names: Any, values: Any, partition: str) -> Any:
-    words = condition.replace("(", " ").replace(")", " ").split()
-    for at in range(len(words) - 2):
-        if names.get(words[at], words[at]) == partition and words[at + 1] == "=":
-            return to_sortable(values[words[at + 2]])
-    raise Failure("ValidationException", "Query condition missed key schema element")
-
-
-def _skip(items: Any, table: Table, source: Any, start: Item, *, is_forward: bool) -> Any:
-    place = (source.get_sort_value(start), table.get_place(start))
-    for item in items:
-        here = (source.get_sort_value(item), table.get_place(item))
-        if here > place if is_forward else here < place:
-            yield item
-
-
 def _hash(value: Any) -> int:
     return sum(value) if isinstance(value, bytes) else int(value)
 
 
-def _measure(item: Item) -> int:
-    return sum(len(name) + len(str(value)) for name, value in item.items())
+def _copy(item: Item) -> Item:
+    """Copy an item and its maps; an update replaces all other values."""
+    return {
+        name: {"M": _copy(value["M"])} if "M" in value else value for name, value in item.items()
+    }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from chatserver.dev.aws_limits.expressions import to_sortable
 from chatserver.dev.aws_limits.item_sizes import Item
+from tests.simulation.dynamodb.key_conditions import find_range
 
 SortKey = Any
 Place = tuple[Any, Any]  # partition and sort value
@@ -49,6 +50,37 @@ class Partitions:
 
     def find(self, place: Place) -> Item | None:
         return self._items.get(place[0], {}).get(place)
+
+    def replace(self, place: Place, old: Item, new: Item) -> bool:
+        """Replace an item if both have the same keys; return whether it was replaced."""
+        is_same = old[self.partition] == new[self.partition] and (
+            self.sort is None or old[self.sort] == new[self.sort]
+        )
+        if is_same:
+            self._items[self.get_value(new)][place] = new
+        return is_same
+
+    def list(
+        self,
+        value: Any,
+        operator: str,
+        bounds: Sequence[Any],
+        *,
+        after: tuple[Any, Place] | None,
+        is_forward: bool,
+    ) -> Sequence[Item]:
+        """Return the items of a partition whose sort keys meet a condition, in order.
+
+        `after`: the sort value and the place of an item; the list begins after it.
+        """
+        order, items = self._order.get(value, []), self._items.get(value, {})
+        first, last = find_range(order, operator, bounds)
+        if after is not None and is_forward:
+            first = max(first, bisect_right(order, after))
+        elif after is not None:
+            last = min(last, bisect_left(order, after))
+        found = [items[place] for _, place in order[first:last]]
+        return found if is_forward else found[::-1]
 
     def iter_partition(self, value: Any, *, is_forward: bool) -> Iterator[tuple[Place, Item]]:
         order, items = self._order.get(value, ()), self._items.get(value, {})
@@ -112,12 +144,18 @@ class Table:
         return self.items.find(self.get_place(key))
 
     def put(self, item: Item) -> None:
-        self.remove(item)
         place = self.get_place(item)
+        old = self.items.find(place)
         self.items.put(place, item)
         for name, index in self.indexes.items():
-            if index.has(item):
-                index.put(place, self._project(name, item))
+            was_in, is_in = old is not None and index.has(old), index.has(item)
+            projected = self._project(name, item) if is_in else {}
+            if old is not None and was_in:
+                if is_in and index.replace(place, old, projected):
+                    continue
+                index.remove(place, old)
+            if is_in:
+                index.put(place, projected)
 
     def remove(self, key: Item) -> Item | None:
         place = self.get_place(key)

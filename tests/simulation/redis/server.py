@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import bisect
 import contextlib
-import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import hiredis
 
@@ -26,6 +25,7 @@ from tests.simulation.redis import (  # noqa: F401  # they register their comman
     sorted_set_commands,
     stream_commands,
 )
+from tests.simulation.redis.encoding import NO_ENTRIES, Encoded, encode
 from tests.simulation.redis.keyspace import Keyspace
 from tests.simulation.redis.scripting import Scripting
 from tests.simulation.redis.stream_commands import get_last_id, read_after, read_group
@@ -34,16 +34,10 @@ from tests.simulation.redis.values import RedisError, Status, parse_id, parse_in
 
 FSYNC_S = 1.0
 _INCOMPLETE = object()
-_NO_ENTRIES = object()  # reply of a read without entries: a null array
 _SCRIPT_WORDS = (b"EVALSHA", b"EVAL", b"EVALSHA_RO", b"EVAL_RO")
 
 
-class Encoded(bytes):
-    """A reply that is already encoded."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A write, with its time, and whether the memory was full."""
 
     at_us: int
@@ -156,7 +150,7 @@ class RedisServer:
             read, _ = self._parse_read(name, words)
             read()
         else:
-            self._execute(words)
+            self._execute(name, words)
 
     def flush(self) -> None:
         """Delete all data."""
@@ -167,27 +161,26 @@ class RedisServer:
 
     def execute(self, words: list[bytes], connection: Connection) -> Any:
         """Run a call; return its reply, an exception, or None if it blocks."""
-        self.keyspace.now_us = int(self._wall() * 1_000_000)
-        self.keyspace.has_written = False
+        keyspace = self.keyspace
+        keyspace.now_us = int(self._wall() * 1_000_000)
+        keyspace.has_written = False
         self.calls += 1
         name = words[0].upper()
         try:
             if name in (b"XREAD", b"XREADGROUP"):
                 reply = self._read_stream(name, words, connection)
             else:
-                reply = self._execute(words)
+                reply = self._execute(name, words)
         except RedisError as exc:
             reply = exc
-        if self.keyspace.has_written:
-            self.since_sync.append(Call(self.keyspace.now_us, words, self.scripting.is_full))
-        if self.keyspace.touched:
-            touched = self.keyspace.touched
-            self.keyspace.touched = {}
+        if keyspace.has_written:
+            self.since_sync.append(Call(keyspace.now_us, words, self.scripting.is_full))
+        if keyspace.touched:
+            touched, keyspace.touched = keyspace.touched, {}
             self._wake(touched)
         return reply
 
-    def _execute(self, words: list[bytes]) -> Any:
-        name = words[0].upper()
+    def _execute(self, name: bytes, words: list[bytes]) -> Any:
         if name in _SCRIPT_WORDS:
             return self._run_script(name, words)
         entry = COMMANDS.get(name)
@@ -276,7 +269,7 @@ class RedisServer:
         options = [word.upper() for word in words[: -2 * len(keys)]]
         reply = read()
         if reply or b"BLOCK" not in options:
-            return reply or _NO_ENTRIES
+            return reply or NO_ENTRIES
         waiting = Waiting(connection, keys, read)
         block_ms = parse_int(words[options.index(b"BLOCK") + 1])
         if block_ms:
@@ -287,7 +280,7 @@ class RedisServer:
 
     def _expire(self, waiting: Waiting) -> None:
         if self._waiting.pop(waiting, self) is None:
-            waiting.connection.unblock(_NO_ENTRIES)
+            waiting.connection.unblock(NO_ENTRIES)
 
     def _wake(self, touched: dict[bytes, None]) -> None:
         for waiting in [each for each in self._waiting if any(k in touched for k in each.keys)]:
@@ -329,14 +322,16 @@ class Connection(asyncio.Protocol):
         self._reader.feed(data)
         while (words := self._reader.gets()) is not _INCOMPLETE:
             self._later.append(words)
-        self._run()
+        if not self.is_blocked:
+            self._run()
 
     def _run(self) -> None:
-        out = bytearray()
-        while self._later and not self.is_blocked:
-            reply = self._server.execute(self._later.popleft(), self)
-            if not self.is_blocked:
-                encode(reply, out)
+        out, later, execute = bytearray(), self._later, self._server.execute
+        while later:
+            reply = execute(later.popleft(), self)
+            if self.is_blocked:
+                break
+            encode(reply, out)
         if out:
             self._transport.write(bytes(out))
 
@@ -346,26 +341,5 @@ class Connection(asyncio.Protocol):
         out = bytearray()
         encode(reply, out)
         self._transport.write(bytes(out))
-        self._run()
-
-
-def encode(reply: Any, out: bytearray) -> None:
-    """Encode a reply in RESP 2."""
-    if isinstance(reply, Encoded):
-        out += reply
-    elif isinstance(reply, bytes):
-        out += b"$%d\r\n%b\r\n" % (len(reply), reply)
-    elif isinstance(reply, int):
-        out += b":%d\r\n" % reply
-    elif reply is None:
-        out += b"$-1\r\n"
-    elif isinstance(reply, RedisError):
-        out += b"-%b\r\n" % str(reply).encode()
-    elif isinstance(reply, str):
-        out += b"+%b\r\n" % reply.encode()
-    elif reply is _NO_ENTRIES:
-        out += b"*-1\r\n"
-    else:
-        out += b"*%d\r\n" % len(reply)
-        for each in reply:
-            encode(each, out)
+        if self._later:
+            self._run()
