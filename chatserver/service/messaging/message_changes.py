@@ -202,6 +202,8 @@ class MessageChangeService:
         await self._audiences.get_for_member(chat, user)
         if seq > (await self._log.get_head(chat)).seq:
             raise NotFound(NO_MESSAGE)
+        # The user and the chat may be in different partitions, so this check is not atomic. Only if
+        # Redis loses the message before the next call, another one may be hidden.
         if frame.target_ref and await self._read_ref(chat, seq) != frame.target_ref:
             raise NotFound(NO_MESSAGE)
         outcome, appended = await self._hidden.hide(user, chat, seq)
