@@ -74,7 +74,7 @@ def measure(target: Target, packages: Path, workload: Workload, cell: Cell) -> F
     cell.bench.on_exit(load.close)
     load.open(workload.users)
     meter = CpuMeter(running.servers)
-    figures: Figures = {"equal": {}}
+    figures: Figures = {"equal": {}, "per_second": 0, "is_lower_bound": 0, "others_share": 0.0}
     with disable_garbage_collection():
         load.run_step(workload.rates[0], workload.seconds, meter)  # warm-up
         load.drain()
@@ -82,6 +82,7 @@ def measure(target: Target, packages: Path, workload: Workload, cell: Cell) -> F
             low = 0.0
             for rate in workload.rates:
                 step = load.run_step(rate, workload.seconds, meter)
+                figures["others_share"] = max(figures["others_share"], step["others_share"])
                 if step["missing"]:
                     load.drain()
                     break
@@ -103,7 +104,7 @@ def search_maximum(
     The result so far is in `figures` if the server closes a connection.
     """
     high: float | None = None if low else float(workload.rates[0])
-    figures |= {"per_second": round(low), "is_lower_bound": 0}
+    figures["per_second"] = round(low)
     while high is None or high > low * RESOLUTION:
         rate = low * 2 if high is None else (low + high) / 2
         if rate > workload.rate_max or rate * workload.seconds < MESSAGES_MIN:

@@ -265,6 +265,7 @@ class Load:
             "missing": missing,
             "cpu_us": round(used_us, 1),
             "load_share": figures["cpu_share"]["load"],
+            "others_share": figures["server_core_others_share"],
             "late_ms": summarize_ms(lateness).get("p99_ms", 0.0),
         }
 

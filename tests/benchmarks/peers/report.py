@@ -8,6 +8,7 @@ from tests.benchmarks.peers.targets import TARGETS
 from tests.benchmarks.support.measurements import Figures
 
 BASE = "ours"
+OTHERS_SHARE_MAX = 0.05
 Results = dict[str, Any]  # of a workload, by server
 
 
@@ -31,6 +32,10 @@ def render(figures: Figures) -> str:
             row.append(f"{_format_rate(results, name)}; {p50}; {cpu}")
         details.append(row)
     notes = [f"- {name} is left out: {why}" for name, why in figures["left_out"].items()]
+    shares = [each["others_share"] for _, results in every for each in results.values()]
+    if shares and max(shares) > OTHERS_SHARE_MAX:
+        text = "other processes used up to {:.0%} of the servers' core, on average {:.0%}"
+        notes.append("- " + text.format(max(shares), sum(shares) / len(shares)))
     for title, results in every:
         for name, each in results.items():
             if each["lost"] or each["duplicate"]:

@@ -51,7 +51,7 @@ class Cell:
 @attrs.frozen
 class Running:
     port: int
-    servers: dict[str, Server]
+    servers: dict[str, Server]  # by the role that `CpuMeter` knows
     token: Callable[[str], str] = str
 
 
@@ -88,18 +88,18 @@ def start_socket_io(cell: Cell, packages: Path, log: str = "") -> Running:
     redis = cell.start_redis()
     url = f"redis://{redis.launch.address}"
     server = start_node(cell, packages, "socketio.js", REDIS=url, LOG=log)
-    return Running(server.port, {"server": server, "redis": redis})
+    return Running(server.port, {"gateway": server, "redis": redis})
 
 
 def start_ws(cell: Cell, packages: Path) -> Running:
     server = start_node(cell, packages, "ws.js")
-    return Running(server.port, {"server": server})
+    return Running(server.port, {"gateway": server})
 
 
 def start_nats(cell: Cell, packages: Path) -> Running:
     port = free_port()
     argv = [str(find(packages, "bin/nats-server")), "--addr", HOST, "--port", str(port)]
-    return Running(port, {"server": cell.start(argv, port, GOMAXPROCS="1")})
+    return Running(port, {"gateway": cell.start(argv, port, GOMAXPROCS="1")})
 
 
 # The modules of Debian's configuration that see messages, and the archive. Users need no account.
@@ -134,7 +134,7 @@ def start_ejabberd(cell: Cell, packages: Path) -> Running:
         "EJABBERD_CONFIG_PATH": str(folder / "ejabberd.yml"),
         "EJABBERD_LOG_PATH": str(folder / "ejabberd.log"),
     }
-    return Running(port, {"server": cell.start(argv, port, **env)})
+    return Running(port, {"gateway": cell.start(argv, port, **env)})
 
 
 PROSODY = """
@@ -181,7 +181,7 @@ def start_prosody(cell: Cell, packages: Path) -> Running:
         "LUA_CPATH": f"{libraries}/lua/5.4/?.so;;",
         "LD_LIBRARY_PATH": str(libraries),
     }
-    return Running(port, {"server": cell.start(argv, port, **env)})
+    return Running(port, {"gateway": cell.start(argv, port, **env)})
 
 
 OURS_KEEPS = (
