@@ -9,7 +9,7 @@ following is excused in a history with `Lost` events, for events before the devi
 * a device may have received an entry that no longer exists, and may receive its replacement;
 * a change of a lost message may be refused when it is retried, because its target is gone;
 * a message that a user deleted for themselves may be shown, and another one that now has its
-  position may be hidden: the request has only the position;
+  position may be hidden if the request does not name its message;
 * a retried operation may be refused if its user has left the chat since, or if it changes a message
   that was deleted since; a retried deletion of such a message has no effect.
 
