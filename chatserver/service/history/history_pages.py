@@ -180,7 +180,7 @@ class HistoryPages:
         view = await self._open_view(reader, chat, top - limit + 1, limit, span)
         taken = _Rows(self._pages.bytes_max)
         hot = _select_contiguous_down(top, entries)
-        taken.add(self._render_entries(reversed(hot), view))
+        taken.add(self._render(reversed(hot), view))
         tier: Tier = "hot"
         first = taken.rows[-1].seq if taken.rows else top + 1
         if not taken.is_full and len(taken.rows) < limit and first > 1:
@@ -189,7 +189,7 @@ class HistoryPages:
             older = _select_contiguous_down(first - 1, run.messages)
             if not older:
                 raise _report_gap(first - 1)
-            taken.add(self._render_messages(reversed(older), view))
+            taken.add(self._render(reversed(older), view))
             tier = run.tier
         rows = taken.rows[::-1]
         has_more = bool(rows) and span.find_period_before(rows[0].seq) is not None
@@ -202,7 +202,7 @@ class HistoryPages:
         view = await self._open_view(reader, chat, after + 1, limit, span)
         taken = _Rows(self._pages.bytes_max)
         hot = _select_contiguous_up(after + 1, entries)
-        taken.add(self._render_entries(hot, view))
+        taken.add(self._render(hot, view))
         rows = taken.rows
         tier: Tier = "hot"
         last = after + len(rows)
@@ -213,23 +213,25 @@ class HistoryPages:
             appended = _select_contiguous_up(last + 1, run.messages)
             if not rows and not appended:
                 raise _report_gap(after + 1)
-            taken.add(self._render_messages(appended, view))
+            # If Redis lost entries whose seqs it then assigned again, the older tiers may still
+            # have the lost ones.
+            held = {entry.seq: entry for entry in entries}
+            taken.add(self._render((held.get(m.seq, m) for m in appended), view))
             tier = run.tier if appended else tier
             if appended and not taken.is_full and len(rows) < limit:
                 last = rows[-1].seq
                 newer = await self._log.list_after(chat, Seq(last), limit - len(rows))
-                taken.add(self._render_entries(_select_contiguous_up(last + 1, newer), view))
+                taken.add(self._render(_select_contiguous_up(last + 1, newer), view))
         return _page(rows, tier, rows[-1].seq < span.head, view)
 
-    def _render_entries(self, entries: Iterable[LogEntry], view: View) -> Iterator[_Row]:
+    def _render(self, entries: Iterable[LogEntry | frames.Message], view: View) -> Iterator[_Row]:
         now_s = self._clock.time()
-        for e in entries:
-            yield _Row(e.seq, e.ts, codec.join_message(e.seq, e.ts, view.render_entry(e, now_s)))
-
-    def _render_messages(self, messages: Iterable[frames.Message], view: View) -> Iterator[_Row]:
-        now_s = self._clock.time()
-        for m in messages:
-            yield _Row(m.seq, m.ts, codec.encode(view.render_message(m, now_s)))
+        for entry in entries:
+            if isinstance(entry, LogEntry):
+                tail = view.render_entry(entry, now_s)
+                yield _Row(entry.seq, entry.ts, codec.join_message(entry.seq, entry.ts, tail))
+            else:
+                yield _Row(entry.seq, entry.ts, codec.encode(view.render_message(entry, now_s)))
 
 
 class _Rows:

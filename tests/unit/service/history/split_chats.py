@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+import msgspec
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
@@ -31,7 +32,8 @@ class Tiers:
     """A chat of `top` messages: the newest in the hot tier, the oldest in the warm tier.
 
     The hot tier has the seqs of `hot` except `gaps`; the warm tier has 1 to `warm_top` except
-    `warm_gaps`. A warm page has at most `warm_run` messages, as if it were cut.
+    `warm_gaps`. A warm page has at most `warm_run` messages, as if it were cut. If `has_lost`, the
+    warm tier has other messages at the seqs of the hot tier: Redis lost them.
     """
 
     top: int
@@ -40,6 +42,7 @@ class Tiers:
     warm_run: int = 1000
     gaps: frozenset[int] = frozenset()
     warm_gaps: frozenset[int] = frozenset()
+    has_lost: bool = False
     body: str = "text"
     error: ChatError | None = None
     grows_by: int = 0
@@ -98,7 +101,9 @@ class Tiers:
 
     def _message(self, seq: int) -> frames.Message:
         entry = self._entry(seq)
-        return codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+        message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+        is_lost = self.has_lost and seq in self.hot
+        return msgspec.structs.replace(message, body="lost") if is_lost else message
 
 
 @st.composite

@@ -11,7 +11,7 @@ from chatserver.domain.membership_periods import Period
 from chatserver.domain.messages import LogEntry
 from chatserver.domain.page_limits import BYTES_MAX, PageBounds
 from chatserver.errors import BadRequest, NotFound, Unavailable
-from chatserver.protocol import frames
+from chatserver.protocol import codec, frames
 from chatserver.service.history.history_pages import HistoryPages
 from chatserver.service.history.reader_views import View
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
@@ -54,6 +54,19 @@ def test_history_page_after_begins_just_above_the_position(
     assert len(seqs) <= limit
     assert bool(seqs) == (after < tier.top)
     assert page.has_more == (bool(seqs) and seqs[-1] < tier.top)
+
+
+@given(tiers(), st.none() | st.integers(0, 70), st.integers(1, 30), st.booleans())
+def test_history_page_has_no_messages_that_redis_lost(
+    tier: Tiers, position: int | None, limit: int, is_upwards: bool
+) -> None:
+    """If Redis assigned the seqs of lost messages again, the page has the new messages."""
+    tier.has_lost = True
+    window = {"after": position or 0} if is_upwards else {"before": position}
+
+    page, _ = read(tier, limit=limit, **window)
+
+    assert "lost" not in {codec.decode_message(message).body for message in page.messages}
 
 
 @given(st.integers(1, 70), st.integers(1, 30), st.integers(1, 40))
