@@ -215,7 +215,7 @@ class HistoryPages:
                 raise _report_gap(after + 1)
             # If Redis lost entries whose seqs it then assigned again, the older tiers may still
             # have the lost ones.
-            held = {entry.seq: entry for entry in entries}
+            held: dict[int, LogEntry] = {entry.seq: entry for entry in entries}
             taken.add(self._render((held.get(m.seq, m) for m in appended), view))
             tier = run.tier if appended else tier
             if appended and not taken.is_full and len(rows) < limit:
