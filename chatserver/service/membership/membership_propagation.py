@@ -146,9 +146,13 @@ class MembershipPropagation:
     ) -> None:
         """Correct the join and leave seqs in `directory`, unless `first` is 0 or as expected."""
         chat = change.chat
-        if first > written.joined and change.newcomers:
-            joined = [(user, first + index) for user, index in change.newcomers.items()]
-            await self._memberships.record_join_seqs(chat, joined)
+        joined = {user: Seq(first + index) for user, index in change.newcomers.items()}
+        if first > written.joined:
+            await self._memberships.record_join_seqs(chat, list(joined.items()))
+        elif 0 < first < written.joined:
+            # Redis lost entries after the change was planned. If the chat has a newer version, its
+            # process has applied this change too, and corrected the seqs.
+            await self._memberships.set_joined(chat, change.version, joined)
         if first not in (0, written.joined):
             for index, member in enumerate(written.members):
                 if not member.role and not member.is_new:

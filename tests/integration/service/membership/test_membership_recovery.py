@@ -22,6 +22,7 @@ from tests.integration.workers.support import (
     CAROL,
     Gateway,
     change,
+    crash,
     empty_redis,
     make_group,
     make_users,
@@ -174,6 +175,26 @@ async def test_member_whose_join_is_repeated_reads_from_its_new_seq(
     assert (loaded.first, finished, again.first) == (2, 2, 2)
     assert (await inbox_of(container, BOB)) == []
     assert await history(container, chat) == [(None, None), INVITED, LEFT, NAMED]
+
+
+async def test_join_that_redis_never_had_gets_its_seq_although_it_is_lower(
+    container: StorageContainer, group: Audience
+) -> None:
+    """Redis loses messages between the two writes of the join."""
+    chat = group.chat
+    await send_one_stored_and_two_not(container, group)
+    await crash(container, "after_directory", ALICE, frames.Invite, chat, users=[DAVE])
+    assert await joined(container, chat) == 4
+    await empty_redis(container)
+
+    await change(container, ALICE, frames.UpdateChat, chat, name="Other")
+    assert await joined(container, chat) == 2
+    await persist(container)
+    await change(container, ALICE, frames.UpdateChat, chat, name="Another")
+    await empty_redis(container)
+
+    readers = MemberCheck(container.hot, container.audiences, container.memberships)
+    assert (await readers.get_reader(chat, DAVE)).first == 2
 
 
 async def test_member_who_left_is_notified_when_the_leave_is_repeated(
