@@ -127,17 +127,32 @@ class Writer:
         """Return the keys of the entries that are stored although the checkpoint is before them.
 
         Redis may have lost the checkpoint together with changes of these entries. Written again,
-        they would lose these changes: a deleted text would return.
+        they would lose these changes: a deleted text would return. An archived entry would get
+        an item again.
         """
         unsure = {write.key: write for write in writes if write.may_be_stored}
         found: dict[tuple[str, int], Message] = {}
 
         async def read() -> None:
             found.update(await self._container.message_indexes.get_many(list(unsure)))
+            for key in self._list_archivable([key for key in unsure if key not in found]):
+                try:
+                    archived = await self._container.cold_log.find_at(*key)
+                except CorruptData as exc:
+                    log.error("persist.refused", what="archive", error=exc.message)
+                else:
+                    found.update({} if archived is None else {key: archived})
 
         if unsure:
             await self._write_with_retries(read)
         return {key for key, w in unsure.items() if _has_mid(found.get(key), w.item.message.mid)}
+
+    def _list_archivable(self, keys: Sequence[MessageKey]) -> list[MessageKey]:
+        """Return the keys of the entries that are old enough to be in the archive."""
+        retention, now_s = self._container.item_retention, self._container.clock.time()
+        if not retention.retention_s:
+            return []
+        return [key for key in keys if retention.is_old(key.ts, now_s)]
 
     async def _copy_held(self, writes: Sequence[EntryWrite]) -> None:
         """Copy the batch's messages in chats under a legal hold.

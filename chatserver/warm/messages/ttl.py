@@ -59,9 +59,14 @@ class ItemRetention:
         """
         if Field.TTL not in item or Field.EXPIRES_AT in item:
             return False
-        sent_s, ttl = int(item[Field.TS]["N"]) // US, int(item[Field.TTL]["N"])
-        is_old = sent_s + self.retention_s - SLACK_S <= now_s
-        return is_old or ttl <= self.get_archived_ttl_max(now_s)
+        ttl = int(item[Field.TTL]["N"])
+        return self.is_old(int(item[Field.TS]["N"]), now_s) or ttl <= self.get_archived_ttl_max(
+            now_s
+        )
+
+    def is_old(self, ts: int, now_s: float) -> bool:
+        """Return whether an entry is old enough to be in the archive."""
+        return ts // US + self.retention_s - SLACK_S <= now_s
 
     def get_archived_ttl_max(self, now_s: float) -> int:
         """Return the latest age-based `ttl` that an archived item may have."""

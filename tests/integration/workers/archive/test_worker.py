@@ -10,8 +10,10 @@ import pytest
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
+from chatserver.protocol import codec
 from chatserver.service.messaging.message_erasure import has_text
 from tests.integration.workers.archive.support import World, encoded
+from tests.integration.workers.support import persist
 from workers.archive.worker import ArchiveWorker
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
@@ -99,6 +101,28 @@ async def test_completely_archived_chat_continues_with_the_next_seq(world: World
     assert (int(seq), int(ts)) == (head.seq, head.ts) == (60, world.old(60).ts)
     assert not await world.container.older_tiers.fill_hole(world.chat, 30, world.old(30).ts)
     assert await world.warm_seqs() == []
+
+
+async def test_archived_entry_that_redis_has_again_is_not_written_again(world: World) -> None:
+    """Redis lost the checkpoint, and restored the entry in the backlog."""
+    await make_chat(world)
+    sent, hot = world.texts(4), world.container.hot
+    await world.put(*sent)
+    await world.archive_old()
+    await world.apply(sent[1], world.old(5, kind="delete", body="", target=2))
+    await world.merge_changes()
+    again = [f"{sent[1].seq}:{sent[1].ts}", b"bob\n" + codec.encode_tail(sent[1])]
+
+    await hot.call("XADD", hot.keys.backlog(0), "*", "g", "-", *again)
+    await persist(world.container)
+
+    assert await world.warm_seqs() == []
+    assert [entry.body for entry in await world.read_forward()] == [
+        sent[0].body,
+        "",
+        sent[2].body,
+        sent[3].body,
+    ]
 
 
 async def test_messages_of_a_user_are_found_in_both_tiers(world: World) -> None:
