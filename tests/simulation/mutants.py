@@ -28,6 +28,8 @@ class Mutant(NamedTuple):
 _SDK: Final = "chatserver.client.outbox:Outbox"
 _PERSIST: Final = "workers.persist.worker:PersistWorker"
 
+_INDEXER: Final = "chatserver.features.search.worker.indexer:Indexer"
+
 MUTANTS: Final = (
     Mutant(
         "commit_without_dedupe",
@@ -201,6 +203,26 @@ MUTANTS: Final = (
         "chatserver.features.privacy.worker.erasure:Erasure._run_erasure_pass",
         'if not has_text(entry) or (entry.kind == "edit" and number == 0):',
         'if not has_text(entry) or entry.kind == "edit" or entry.seq % 5 == 4:',
+    ),
+    Mutant(
+        "index_without_edits",
+        f"{_INDEXER}._apply",
+        "lambda: self._engine.apply(changes, state)",
+        "lambda: (changes.edits.clear(), self._engine.apply(changes, state))",
+    ),
+    Mutant(
+        "index_position_before_documents",
+        f"{_INDEXER}._index_new",
+        "    await self._apply(changes)\n",
+        "    await self._apply(IndexChanges())\n"
+        "        await asyncio.sleep(0.05)\n"
+        "        await self._apply(changes)\n",
+    ),
+    Mutant(
+        "index_without_catch_up",
+        f"{_INDEXER}._start",
+        "if position and not (resumed.is_complete and is_known):",
+        "if False:",
     ),
 )
 BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}

@@ -23,10 +23,12 @@ from tests.simulation.dynamodb.client import make_client
 from tests.simulation.erasure import ErasedUser
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.pushes import Browser
+from tests.simulation.searches import check_searches
 from tests.simulation.store_invariants import find_violations, read_stores
 from tests.simulation.story import describe_violation
 from tests.support.history.events import (
     Event,
+    Final,
     LogEntry,
     Lost,
     MembershipPeriods,
@@ -90,13 +92,13 @@ class Play(FullSimulation):
     groups = GROUPS
     push_s = PUSH_S
 
-    def __init__(self, cluster: Cluster, seed: int, *, has_push: bool) -> None:
+    def __init__(self, cluster: Cluster, seed: int, features: Collection[str]) -> None:
         self.cluster = cluster
         super().__init__(cast(Any, SimulatedStack(cluster)), Path(), seed)
         self._stem = f"{seed}"
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
-        self._has_push = has_push
+        self._features = features
         self._browsers: list[Browser] = []
         self.erased = ErasedUser(self) if cluster.has_api else None
         self.faults: Collection[str] = ()  # the names of the actions that are faults
@@ -128,7 +130,7 @@ class Play(FullSimulation):
         opening = [self._run_as(device, device.open()) for device in self.sdk()]
         await asyncio.gather(*opening)
         await self._wait(self._are_all_online, "all devices are online")
-        if self._has_push:
+        if "push" in self._features:
             await self._subscribe()
         self._collector = asyncio.create_task(self._collect(), name="collector")
         return self
@@ -240,6 +242,10 @@ class Play(FullSimulation):
 
     async def _read_all(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         await super()._read_all(logs)
+        if "search" in self._features:
+            for number, user in enumerate(self.users):
+                finals = [final for final in self.history.all_of(Final) if final.user == user]
+                self._store_violations += await check_searches(self.first(number), finals)
         await self._wait_until_persisted()  # the read marks
         await self._check_stores()
 

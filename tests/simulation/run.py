@@ -24,7 +24,7 @@ import msgspec
 
 from chatserver.dev.aws_limits.rules import AwsLimits
 from tests.chaos.simulation import Action
-from tests.simulation import environment, mutants
+from tests.simulation import environment, mutants, searches
 from tests.simulation.cluster import Cluster, make_settings
 from tests.simulation.coverage import Coverage, Recorder
 from tests.simulation.faults import FAULTS, SimulatedFaults
@@ -36,7 +36,7 @@ from tests.simulation.trace import Trace
 from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
-FEATURES = {"api": 0.06, "push": 0.12, "ttl": 0.08}  # share of the seeds
+FEATURES = {"api": 0.06, "push": 0.12, "ttl": 0.08, "search": 0.06}  # share of the seeds
 RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
@@ -84,6 +84,9 @@ def run_seed(seed: int, options: Options) -> Result:
     features = draw_features(seed) if options.features is None else frozenset(options.features)
     if "ttl" in features:
         settings |= draw_ttl_settings(seed, settings)
+    index = searches.make_folder() if "search" in features else None
+    if index is not None:
+        settings["search"] = {"index": str(index)}
     for name, values in swarm.settings.items():
         settings[name] = {**settings.get(name, {}), **values}
     steps, faults = draw_size(seed) if options.is_mixed else (options.steps, options.faults)
@@ -112,6 +115,9 @@ def run_seed(seed: int, options: Options) -> Result:
     except BaseException as exc:
         text = str(exc) if isinstance(exc, AssertionError) else ""
         result.problem = text or "".join(traceback.format_exception(exc)[-6:])
+    finally:
+        if index is not None:
+            searches.delete_folder(index)
     if loop.failures and not result.problem:
         result.problem = "\n".join(f"{process.name}: {text}" for process, text in loop.failures)
     result.digest, result.lines = trace.hexdigest(), trace.lines
@@ -133,15 +139,17 @@ async def _run(
     cluster.start_servers()
     cluster.add_gateway("gateway-a")
     cluster.add_gateway("gateway-b")
-    notify = ["notify"] if "push" in features else []
-    cluster.add_worker("worker-a", "persist", "rpc", *notify)
-    more = [*notify, *(["archive"] if cluster.settings.archive.retention_s else [])]
+    both = [
+        name for name, feature in (("notify", "push"), ("search", "search")) if feature in features
+    ]
+    cluster.add_worker("worker-a", "persist", "rpc", *both)
+    more = [*both, *(["archive"] if cluster.settings.archive.retention_s else [])]
     if "api" in features:
         cluster.add_api("api-a")
         more.append("erasures")
     cluster.add_worker("worker-b", "persist", "repair", "rpc", *more)
     async with asyncio.timeout(LIMIT_S):
-        play = Play(cluster, seed, has_push="push" in features)
+        play = Play(cluster, seed, features)
         await play.__aenter__()
         faults = SimulatedFaults(play)
         try:

@@ -33,6 +33,7 @@ _PERMANENT: Final = {
         " gateways changing hooks hooks-late hooks-dead lease counts"
     ),
     "rpc": _names("calls"),
+    "search": _names("calls"),
     "audit": _names("rounds findings"),
     "media": _names("jobs slow held images turns"),
     "social": _names("wake"),
