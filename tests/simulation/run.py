@@ -76,17 +76,20 @@ class Result(msgspec.Struct):
 
 def run_seed(seed: int, options: Options) -> Result:
     """Run a seed in this operating system process."""
+    features = draw_features(seed) if options.features is None else frozenset(options.features)
+    with searches.open_folder() if "search" in features else contextlib.nullcontext("") as index:
+        return _run_seed(seed, options, features, index)
+
+
+def _run_seed(seed: int, options: Options, features: frozenset[str], index: str) -> Result:
     cpu, cpu_start = time.process_time, time.process_time()
     trace = Trace(is_whole=options.is_whole_trace)
     loop = SimulatedLoop(seed, trace)
     swarm = SWARMS.get(options.swarm, Swarm())
     settings = draw_settings(seed)
-    features = draw_features(seed) if options.features is None else frozenset(options.features)
+    settings["search"] = {"index": index}
     if "ttl" in features:
         settings |= draw_ttl_settings(seed, settings)
-    index = searches.make_folder() if "search" in features else None
-    if index is not None:
-        settings["search"] = {"index": str(index)}
     for name, values in swarm.settings.items():
         settings[name] = {**settings.get(name, {}), **values}
     steps, faults = draw_size(seed) if options.is_mixed else (options.steps, options.faults)
@@ -115,9 +118,6 @@ def run_seed(seed: int, options: Options) -> Result:
     except BaseException as exc:
         text = str(exc) if isinstance(exc, AssertionError) else ""
         result.problem = text or "".join(traceback.format_exception(exc)[-6:])
-    finally:
-        if index is not None:
-            searches.delete_folder(index)
     if loop.failures and not result.problem:
         result.problem = "\n".join(f"{process.name}: {text}" for process, text in loop.failures)
     result.digest, result.lines = trace.hexdigest(), trace.lines

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import contextlib
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from chatserver.client import ChatClient
@@ -18,13 +20,19 @@ PAGE = 20
 _MEMORY = Path("/dev/shm")  # a commit waits for no disk
 
 
-def make_folder() -> Path:
-    """Return a new folder for the index; call it before time and randomness are replaced."""
-    return Path(tempfile.mkdtemp("-index", dir=_MEMORY if _MEMORY.is_dir() else None))
+@contextlib.contextmanager
+def open_folder() -> Iterator[str]:
+    """Make a folder for the index, and the current one; return its path, the same in each run.
 
-
-def delete_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    Call it before time and randomness are replaced.
+    """
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory("-index", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        os.chdir(folder)
+        try:
+            yield "index"
+        finally:
+            os.chdir(before)
 
 
 async def check_searches(device: SdkDevice, finals: list[Final]) -> list[Violation]:

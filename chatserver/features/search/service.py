@@ -270,13 +270,16 @@ class MessageSearch:
         The user is charged when the thread has stopped, also after a cancellation.
         """
         loop, budget = asyncio.get_running_loop(), request.budget
-        running = threads.submit(budget.run, work)
-        running.add_done_callback(
-            lambda _: loop.call_soon_threadsafe(self._charge_work, request.viewer, budget)
-        )
+
+        def run() -> T:
+            try:
+                return budget.run(work)
+            finally:
+                loop.call_soon_threadsafe(self._charge_work, request.viewer, budget)
+
         try:
             async with asyncio.timeout(budget.left_s):
-                return await asyncio.wrap_future(running)
+                return await loop.run_in_executor(threads, run)
         except TimeoutError:
             raise Unavailable(TIMED_OUT) from None
 
