@@ -17,7 +17,7 @@ from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.domain.archive_segments import ArchiveSegment, ArchiveTop
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, new_id
-from chatserver.errors import Conflict
+from chatserver.errors import Conflict, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_effects import build_tombstone
 from chatserver.service.history.cold_log import apply_late_changes
@@ -110,7 +110,12 @@ class SegmentRewriter:
             failpoint("archive.before_object")
         else:
             segment = orphan
-        await self._objects.put(segment, data)
+        try:
+            await self._objects.put(segment, data)
+        except Unavailable:
+            # S3 may have the object, and a concurrent call may have deleted the orphan.
+            await self._manifests.add_orphan(segment)
+            raise
         failpoint("archive.after_object")
         speakers = {entry.sender for entry in entries if has_text(entry)}
         await self._manifests.record_trails(speakers, segment.chat, segment.first)

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.cold.segment_objects import SegmentObjects
 from chatserver.domain.archive_segments import ArchiveSegment
-from chatserver.errors import Conflict, Unavailable
+from chatserver.errors import ChatError, Conflict, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from tests.integration.warm.support import seqs
@@ -261,8 +261,9 @@ async def test_object_of_committed_segment_is_kept_if_it_is_recorded_as_orphan_a
     await assert_history(world, sent)
 
 
+@pytest.mark.parametrize("error", [Conflict, Unavailable])
 async def test_object_written_after_its_orphan_was_deleted_is_deleted(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, error: type[ChatError]
 ) -> None:
     """Another worker deletes the orphan between its record and the write of the object."""
     sent = world.texts(40)
@@ -272,8 +273,10 @@ async def test_object_written_after_its_orphan_was_deleted_is_deleted(
     async def put_late(self: SegmentObjects, segment: ArchiveSegment, data: bytes) -> None:
         await world.merge_changes()
         await put(self, segment, data)
+        if error is Unavailable:
+            raise Unavailable("the response of S3 was lost")
 
-    with monkeypatch.context() as patch, pytest.raises(Conflict):
+    with monkeypatch.context() as patch, pytest.raises(error):
         patch.setattr(SegmentObjects, "put", put_late)
         await world.archive_old()
     await world.archive_old()
