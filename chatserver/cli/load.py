@@ -15,14 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
+import msgspec
 
 from chatserver.cli.process_setup import prepare, run
 from chatserver.command_options import with_options_of
 from chatserver.config import Settings, check_secret
 from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
-from chatserver.loadtest.plan import SCENARIOS, LoadPlan, Scenario, split_users
-from chatserver.loadtest.report.thresholds import Thresholds, check_thresholds
+from chatserver.loadtest.plan import (
+    SCENARIOS,
+    LoadPlan,
+    Scenario,
+    get_process_unit,
+    list_chat_kinds,
+    split_users,
+)
+from chatserver.loadtest.report.thresholds import ScriptThresholds, Thresholds, check_thresholds
 
 if TYPE_CHECKING:
     from chatserver.loadtest.coordinator import Coordinator
@@ -57,28 +65,17 @@ class LoadOptions(Thresholds):
     users: Annotated[
         int | None,
         click.IntRange(2, 1_000_000),
-        "Number of users; default: depends on the scenario.",
-    ] = None
-    rate: Annotated[
-        float | None,
-        _NUMBER,
-        "Actions per second, over all processes; default: depends on the scenario.",
+        "Number of users; default: depends on the scenario or script.",
     ] = None
     duration: Annotated[
         float | None,
         click.FloatRange(0.5, DURATION_S_MAX),
-        "Duration in seconds; default: 30, or users / rate for `connect`.",
+        "Duration in seconds; default: 30, users / rate for `connect`, or set by the script.",
     ] = None
     processes: Annotated[int, click.IntRange(1, 256), "Number of load generator processes."] = 1
     out: Annotated[Path | None, "Write the results to this file as JSON."] = None
     report: Annotated[Path | None, "Write an HTML page with charts to this file."] = None
     body_bytes: Annotated[int, click.IntRange(80, 16_000), "Size of a message body."] = 200
-    small_members: Annotated[
-        int | None, click.IntRange(2, 256), "Number of members of each small group."
-    ] = None
-    large_members: Annotated[
-        int | None, click.IntRange(2, 100_000), "Number of members of each large group."
-    ] = None
     connects_per_s: Annotated[float, _NUMBER, "Connections opened per second during setup."] = 200.0
     settle: Annotated[float, _NUMBER, "Seconds to wait for outstanding messages at the end."] = 20.0
     ceiling: Annotated[
@@ -101,9 +98,37 @@ class LoadOptions(Thresholds):
     ] = DEV_DATA
 
 
-def _run_scenario(scenario_name: str, options: LoadOptions) -> None:
-    has_only_ceiling = scenario_name == _CEILING
-    scenario = SCENARIOS["direct" if has_only_ceiling else scenario_name]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScenarioOptions(LoadOptions):
+    rate: Annotated[
+        float | None,
+        _NUMBER,
+        "Actions per second, over all processes; default: depends on the scenario.",
+    ] = None
+    small_members: Annotated[
+        int | None, click.IntRange(2, 256), "Number of members of each small group."
+    ] = None
+    large_members: Annotated[
+        int | None, click.IntRange(2, 100_000), "Number of members of each large group."
+    ] = None
+
+    def adapt(self, scenario: Scenario) -> Scenario:
+        """Return the scenario with this rate, and with groups of these sizes."""
+        shape = msgspec.structs.replace(
+            scenario.shape,
+            small_members=self.small_members or scenario.shape.small_members,
+            large_members=self.large_members or scenario.shape.large_members,
+        )
+        rate = self.rate or scenario.rate
+        return msgspec.structs.replace(scenario, rate=rate, shape=shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScriptOptions(ScriptThresholds, LoadOptions):
+    pass
+
+
+def _run(scenario: Scenario, options: LoadOptions, *, has_only_ceiling: bool = False) -> None:
     # The scenario `ceiling` uses a stub server, which accepts any token.
     secret = secrets.token_hex(32) if has_only_ceiling else options.secret
     settings = _load_settings(secret, options.dev_data)
@@ -128,15 +153,49 @@ def _run_scenario(scenario_name: str, options: LoadOptions) -> None:
 
 
 def _add_scenario(name: str, description: str) -> None:
+    has_only_ceiling = name == _CEILING
+    scenario = SCENARIOS["direct" if has_only_ceiling else name]
+
     @load.command(name, help=description)
-    @with_options_of(LoadOptions)
-    def run_scenario(**options: Any) -> None:
-        _run_scenario(name, LoadOptions(**options))
+    @with_options_of(ScenarioOptions)
+    def run_scenario(**fields: Any) -> None:
+        options = ScenarioOptions(**fields)
+        _run(options.adapt(scenario), options, has_only_ceiling=has_only_ceiling)
 
 
 for _scenario in SCENARIOS.values():
     _add_scenario(_scenario.name, _scenario.about)
 _add_scenario(_CEILING, "Measure only the capacity of the load generator.")
+
+
+@load.command("run")
+@click.argument("script", type=click.Path(path_type=Path))
+@with_options_of(ScriptOptions)
+def run_script(script: Path, **fields: Any) -> None:
+    """Run the users that a Python script defines (docs/load.md).
+
+    All messages are checked as in the built-in scenarios. Exit code 1 also means that a check of
+    the script failed, or that it raised an exception.
+    """
+    from chatserver.loadtest.script_loader import ScriptError, load_script
+
+    try:
+        loaded = load_script(script)
+    except ScriptError as exc:
+        click.echo(f"chatserver load: {exc}", err=True)
+        sys.exit(2)
+    options = ScriptOptions(**fields)
+    scenario = Scenario(
+        name=script.stem,
+        about=loaded.about,
+        users=loaded.users,
+        rate=0.0,
+        duration_s=loaded.duration_s,
+        script=loaded.file,
+    )
+    if 2 in loaded.file.chats.values() and (options.users or loaded.users) % 2:
+        raise click.UsageError("--users: must be even, because CHATS has a chat of 2 members")
+    _run(scenario, options)
 
 
 def _load_settings(secret: str | None, dev_data: Path) -> Settings:
@@ -166,20 +225,11 @@ def read_exports(text: str) -> dict[str, str]:
 
 def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> list[LoadPlan]:
     """Return one plan per process; `split_users` may use fewer processes than requested."""
-    import msgspec
-
-    shape = msgspec.structs.replace(
-        scenario.shape,
-        small_members=options.small_members or scenario.shape.small_members,
-        large_members=options.large_members or scenario.shape.large_members,
-    )
-    users = options.users or scenario.users
-    rate = options.rate or scenario.rate
-    duration_s = options.duration or (users / rate if scenario.mix.connect else 30.0)
+    users, rate = options.users or scenario.users, scenario.rate
+    duration_s = options.duration or (users / rate if scenario.mix.connect else scenario.duration_s)
     run_id, unit = secrets.token_hex(4), 2
     if scenario.mix.connect == 0:
-        unit = shape.small_members if shape.small else unit
-        unit = shape.large_members if shape.large else unit
+        unit = get_process_unit(list_chat_kinds(scenario.shape, scenario.script))
     return [
         LoadPlan(
             run=run_id,
@@ -196,10 +246,11 @@ def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> 
             body_bytes=options.body_bytes,
             seed=options.seed,
             connects_per_s=options.connects_per_s * count / users,
-            shape=shape,
+            shape=scenario.shape,
             mix=scenario.mix,
             storm_s=scenario.storm_s,
             preload=scenario.preload,
+            script=scenario.script,
         )
         for first, count in split_users(users, options.processes, unit)
     ]
