@@ -10,7 +10,7 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -34,6 +34,7 @@ from chatserver.loadtest.report.thresholds import ScriptThresholds, Thresholds, 
 
 if TYPE_CHECKING:
     from chatserver.loadtest.coordinator import Coordinator
+    from chatserver.loadtest.remote_workers import RemoteWorker
 
 URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
@@ -42,6 +43,7 @@ DEV_SETTINGS: Final = "settings.env"
 # Maximum duration of a test: its tokens are created before the start and expire after an hour.
 DURATION_S_MAX: Final = 2700
 SENDS_PER_S_MAX: Final = 45  # maximum sends per user; the server's default limit is 50/s
+LISTEN: Final = "0.0.0.0:7780"
 CEILING_S: Final = 2.0
 LINE_S: Final = 5
 
@@ -91,6 +93,17 @@ class LoadOptions(Thresholds):
     metrics: Annotated[
         tuple[str, ...], "URL of a worker's /metrics, to report the backlog; can be repeated."
     ] = ()
+    remote_processes: Annotated[
+        int,
+        click.IntRange(0, 256),
+        "Number of processes on other machines to wait for; they run the same command with --join.",
+    ] = 0
+    listen: Annotated[str, "Address where processes of other machines join."] = LISTEN
+    join: Annotated[
+        str | None,
+        "HOST:PORT of a machine that runs this command with --remote-processes. The processes of "
+        "this machine take part in its load test; its options apply.",
+    ] = None
     dev_data: Annotated[
         Path,
         click.Path(path_type=Path),
@@ -129,23 +142,30 @@ class ScriptOptions(ScriptThresholds, LoadOptions):
 
 
 def _run(scenario: Scenario, options: LoadOptions, *, has_only_ceiling: bool = False) -> None:
+    from chatserver.loadtest.coordinator import LoadFailed
+    from chatserver.loadtest.remote_workers import parse_host_port
+
     # The scenario `ceiling` uses a stub server, which accepts any token.
     secret = secrets.token_hex(32) if has_only_ceiling else options.secret
     settings = _load_settings(secret, options.dev_data)
     for name, file in (("out", options.out), ("report", options.report)):
         if file is not None and not file.absolute().parent.is_dir():
             raise click.UsageError(f"--{name}: no such folder: {file.parent}")
+    try:
+        address = parse_host_port("--listen", options.listen)
+        joined = parse_host_port("--join", options.join) if options.join else None
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from None
     plans = make_plans(scenario, settings, options)
     for note in _iter_warnings(scenario, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
-    from chatserver.loadtest.coordinator import LoadFailed
-
     try:
-        code = run(
-            _measure_ceiling(plans)
-            if has_only_ceiling
-            else _load(scenario, plans, settings, options)
-        )
+        if has_only_ceiling:
+            code = run(_measure_ceiling(plans))
+        elif joined is not None:
+            code = run(_join(scenario, settings, joined, options.processes))
+        else:
+            code = run(_load(scenario, plans, settings, options, address))
     except LoadFailed as exc:
         click.echo(f"chatserver load: {exc}", err=True)
         code = 2
@@ -252,13 +272,24 @@ def make_plans(scenario: Scenario, settings: Settings, options: LoadOptions) -> 
             preload=scenario.preload,
             script=scenario.script,
         )
-        for first, count in split_users(users, options.processes, unit)
+        for first, count in split_users(users, options.processes + options.remote_processes, unit)
     ]
 
 
 def _iter_warnings(
     scenario: Scenario, plans: list[LoadPlan], options: LoadOptions
 ) -> Iterator[str]:
+    count = options.processes + options.remote_processes
+    if options.remote_processes and len(plans) < count:
+        raise click.UsageError(
+            f"--users: too few for {count} processes, because all members of a group must be in "
+            "one process"
+        )
+    from chatserver.loadtest.server_monitor import is_loopback
+    from chatserver.loadtest.wire import parse_address
+
+    if options.remote_processes and is_loopback(parse_address(options.url).host):
+        yield f"processes of other machines cannot reach {options.url}; set --url"
     if len(plans) < options.processes:
         enough = format_count(len(plans), "process", "processes")
         yield f"starting {enough} only: all members of a group must be in one process"
@@ -273,7 +304,11 @@ def _iter_warnings(
 
 
 async def _load(
-    scenario: Scenario, plans: list[LoadPlan], settings: Settings, options: LoadOptions
+    scenario: Scenario,
+    plans: list[LoadPlan],
+    settings: Settings,
+    options: LoadOptions,
+    listen: tuple[str, int],
 ) -> int:
     from chatserver.loadtest.connection import probe_gateway
     from chatserver.loadtest.coordinator import Coordinator, LoadFailed
@@ -291,14 +326,18 @@ async def _load(
         raise LoadFailed(
             f"no gateway at {options.url}: {reason}; start one with `chatserver dev`, or set --url"
         ) from exc
-    ceiling = await measure_ceiling(plans, CEILING_S) if options.ceiling else None
+    local = plans[: len(plans) - options.remote_processes]
+    ceiling = await measure_ceiling(local, CEILING_S) if options.ceiling else None
     if ceiling is not None:
         click.echo(summary.format_ceiling(ceiling), err=True)
     # Measure Redis only if its URL is set: the tested server possibly does not use the default URL.
     is_set = "url" in settings.redis.model_fields_set
     redis = settings.redis if is_set else None
-    async with open_monitor(address, redis, options.metrics) as monitor:
-        running = Coordinator(plans, monitor)
+    async with (
+        open_monitor(address, redis, options.metrics) as monitor,
+        _accept_remotes(scenario, settings, options, listen) as remotes,
+    ):
+        running = Coordinator(plans, monitor, remotes)
         click.echo(
             f"{scenario.name}: {sum(plan.users for plan in plans):,} users connect", err=True
         )
@@ -322,6 +361,44 @@ async def _load(
             except OSError as exc:
                 raise click.FileError(str(file), exc.strerror) from None
     return 0 if report["verdict"]["is_ok"] else 1
+
+
+@contextlib.asynccontextmanager
+async def _accept_remotes(
+    scenario: Scenario, settings: Settings, options: LoadOptions, listen: tuple[str, int]
+) -> AsyncIterator[Sequence[RemoteWorker]]:
+    """Wait until the processes of other machines have joined, if there are to be any."""
+    from chatserver.loadtest.remote_workers import accept_workers
+
+    count = options.remote_processes
+    if not count:
+        yield ()
+        return
+    processes = format_count(count, "process", "processes")
+    click.echo(f"waiting for {processes} of other machines at {options.listen}", err=True)
+    secret = settings.auth.secret.get_secret_value()
+    async with accept_workers(listen, secret, scenario, count) as remotes:
+        yield remotes
+
+
+async def _join(
+    scenario: Scenario, settings: Settings, address: tuple[str, int], processes: int
+) -> int:
+    from chatserver.loadtest.coordinator import LoadFailed
+    from chatserver.loadtest.remote_workers import JoiningProcess
+
+    process = JoiningProcess(address, settings.auth.secret.get_secret_value(), scenario)
+
+    def report() -> None:
+        click.echo("a process has joined; the report is on the other machine", err=True)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(processes):
+                tasks.create_task(process.run(report), name="joined process")
+    except* LoadFailed as group:
+        raise LoadFailed(str(group.exceptions[0])) from group
+    return 0
 
 
 async def _measure_ceiling(plans: list[LoadPlan]) -> int:

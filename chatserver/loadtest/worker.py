@@ -1,7 +1,7 @@
 """Worker process of the load tool: reads its plan from standard input and reports results.
 
-Input and output are lines of JSON. Input: the plan; ``{"begin": T}`` to start the load at T
-(monotonic clock, seconds); ``{"stop": S}`` to end the load early and wait up to S seconds for
+Input and output are lines of JSON. Input: the plan; ``{"begin_in_s": S}`` to start the load after
+S seconds; ``{"stop": S}`` to end the load early and wait up to S seconds for
 pending actions; ``{"close": true}``, or the end of the input. Output: ``{"ready": {…}}`` or
 ``{"failed": "…"}``; each second ``{"second": N, "counts": …, "histograms": …}``; at the end
 ``{"result": {…}}``.
@@ -218,8 +218,9 @@ async def run() -> None:
         return
     _write_line({"ready": ready})
     order = msgspec.json.decode(await orders.readline() or b"{}")
-    if "begin" in order:
-        load = asyncio.create_task(worker.run_load(order["begin"], _write_line), name="load")
+    if "begin_in_s" in order:
+        begin = time.monotonic() + order["begin_in_s"]
+        load = asyncio.create_task(worker.run_load(begin, _write_line), name="load")
         next_order = asyncio.create_task(orders.readline(), name="orders")
         await asyncio.wait([load, next_order], return_when=asyncio.FIRST_COMPLETED)
         if not load.done():

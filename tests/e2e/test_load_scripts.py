@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.load_command import run_load, run_stub
+from tests.support.servers.processes import free_port
 from tests.support.stack import Stack
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples/load"
@@ -96,3 +97,53 @@ async def test_script_that_cannot_run_exits_with_2(
     assert code == 2
     assert message in run.output and b"Traceback" not in run.output
     assert result == {}
+
+
+async def test_script_runs_on_several_machines(stack: Stack, tmp_path: Path) -> None:
+    """A second machine joins with its own copy of the script; one report has the users of both."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "mine.py").write_bytes(PAIRS.read_bytes())
+    address = f"127.0.0.1:{free_port()}"
+    url = f"ws://127.0.0.1:{stack.port}/"
+    args = ["--users", "8", "--duration", "5", "--max-failed-checks", "1000000"]
+    args += ["--listen", address, "--remote-processes", "2"]
+    joining = ["--join", address, "--processes", "2"]
+
+    async with (
+        run_load(first, url, "run", str(first / "mine.py"), *args, secret=stack.secret) as run,
+        run_load(
+            second, url, "run", str(second / "mine.py"), *joining, secret=stack.secret
+        ) as joined,
+    ):
+        code, result = await run.end()
+        joined_code, joined_result = await joined.end()
+
+    assert (code, joined_code) == (0, 0), run.output + joined.output
+    assert joined_result == {} and b"a process has joined" in joined.output
+    assert (result["tool"]["processes"], result["tool"]["remote_processes"]) == (3, 2)
+    assert result["scenario"]["chats"] == {"direct": 4}
+    assert result["counts"]["delivered"] >= result["counts"]["expected"] > 0
+
+
+async def test_machine_with_another_script_is_refused(tmp_path: Path) -> None:
+    """Both machines must run the same script."""
+    other = tmp_path / "other.py"
+    other.write_text("async def user(user):\n    pass\n")
+    address = f"127.0.0.1:{free_port()}"
+
+    async with (
+        run_stub() as url,
+        run_load(
+            tmp_path,
+            url,
+            *("run", str(PAIRS), "--listen", address, "--remote-processes", "1"),
+        ) as waiting,
+        run_load(tmp_path, url, "run", str(other), "--join", address) as joined,
+    ):
+        code, _ = await joined.end()
+        assert waiting.process.returncode is None
+
+    assert code == 2
+    assert b"the scenarios or the contents of the scripts differ" in joined.output

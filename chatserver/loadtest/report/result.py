@@ -16,7 +16,7 @@ import msgspec
 from chatserver.loadtest.coordinator import Coordinator, Totals
 from chatserver.loadtest.delivery_checker import EXAMPLES_MAX, KINDS
 from chatserver.loadtest.machine import describe_machine, list_versions
-from chatserver.loadtest.plan import LoadPlan, Scenario
+from chatserver.loadtest.plan import Scenario
 from chatserver.loadtest.report.cost_constants import compute_constants
 from chatserver.loadtest.script_metrics import COUNTED, FAILED, PASSED
 
@@ -78,7 +78,7 @@ def build(
         "target": {"url": plan.url, "processes": dict(pids), "has_redis": has_redis},
         "machine": {**describe_machine(), "load_average_before": list(load_average)},
         "versions": list_versions(),
-        "tool": _build_tool(run.plans, totals, took_s, rates["offered_per_s"], ceiling),
+        "tool": _build_tool(run, took_s, rates["offered_per_s"], ceiling),
         "counts": counts,
         "examples": _collect_examples(totals),
         "first_error": next(filter(None, (each["first_error"] for each in totals.results)), ""),
@@ -140,18 +140,18 @@ def _collect_examples(totals: Totals) -> list[str]:
 
 
 def _build_tool(
-    plans: Sequence[LoadPlan],
-    totals: Totals,
-    took_s: float,
-    offered_per_s: float,
-    ceiling: dict[str, Any] | None,
+    run: Coordinator, took_s: float, offered_per_s: float, ceiling: dict[str, Any] | None
 ) -> dict[str, Any]:
+    totals = run.totals
     shares = [result["cpu_s"] / took_s for result in totals.results]
     used = None
     if ceiling is not None and ceiling["per_s"]:
-        used = round(offered_per_s / ceiling["per_s"], 4)
+        # The ceiling is that of this machine; its processes have their share of the users.
+        local_share = 1 - len(run.remotes) / len(run.plans)
+        used = round(offered_per_s * local_share / ceiling["per_s"], 4)
     return {
-        "processes": len(plans),
+        "processes": len(run.plans),
+        "remote_processes": len(run.remotes),
         "cpu_s": round(sum(result["cpu_s"] for result in totals.results), 3),
         "cpu_share_max": round(max(shares, default=0.0), 3),
         "ceiling": ceiling,
