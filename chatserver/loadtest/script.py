@@ -109,10 +109,11 @@ class SentMessage:
     """
 
     def __init__(self, user: LoadUser, chat: LoadChat) -> None:
-        self.chat = chat
+        self.chat = chat.name
         self.seq = 0
         self.error = ""
         self._user = user
+        self._tracker = chat.tracker
         self._answered = asyncio.Event()
 
     def handle_result(self, seq: int, error: str) -> None:
@@ -132,7 +133,7 @@ class SentMessage:
     async def _wait_until_delivered(self) -> None:
         await self._answered.wait()
         if self.seq:
-            await self.chat.tracker.wait(self.seq)
+            await self._tracker.wait(self.seq)
 
 
 class LoadUser:
@@ -157,7 +158,8 @@ class LoadUser:
         }
         self._has_received = asyncio.Event()
         self._pauses = 0
-        self._due_us = 0  # the due time of the current round of `every`
+        # The due time of the current round of `every`, until the user waits for something.
+        self._due_us = 0
         self._ended = asyncio.Event()
         device.listener = self
 
@@ -179,9 +181,9 @@ class LoadUser:
     async def every(self, interval_s: float) -> AsyncIterator[int]:
         """Yield 0, 1, 2, … at a fixed rate, however slow the server is, until the load ends.
 
-        A round that starts late does not delay the due times of the next ones. The latency of a
-        message counts from the due time of its round. The first round is due at a random time
-        within the interval.
+        A round that starts late does not delay the due times of the next ones. Latencies of actions
+        that no `await` precedes in the round count from the due time. The first round is due at a
+        random time within the interval.
         """
         if interval_s <= 0:
             raise ValueError(f"every({interval_s:g}): the interval must be more than 0 s")
@@ -207,8 +209,7 @@ class LoadUser:
         found = self._get_chat(chat)
         self._count("offered")
         sent = SentMessage(self, found)
-        due_us = self._due_us or get_now_us()
-        if not self._device.send(found.id, due_us, text, sent.handle_result):
+        if not self._device.send(found.id, self._get_due_us(), text, sent.handle_result):
             sent.handle_result(0, "queue_full")
         return sent
 
@@ -261,9 +262,10 @@ class LoadUser:
         self._device.request_page(
             found.id,
             before,
-            self._due_us or get_now_us(),
+            self._get_due_us(),
             on_page=lambda page: None if reply.done() else reply.set_result(page),
         )
+        self._due_us = 0
         page = await reply
         if page is None:
             return None
@@ -291,7 +293,8 @@ class LoadUser:
         is "disconnected" or "timeout" if the server did not respond.
         """
         self._count("offered")
-        due_us = self._due_us or get_now_us()
+        due_us = self._get_due_us()
+        self._due_us = 0
         try:
             reply = await self._device.request_fields({**fields, "type": type_})
         except ConnectionError as exc:
@@ -300,6 +303,8 @@ class LoadUser:
             reply = {"type": "error", "code": "timeout", "message": "no response"}
         if reply["type"] == "error":
             self._count(f"refused:{reply['code']}")
+            refusals = self._device.state.refusals
+            refusals.setdefault(reply["code"], f"{type_}: {reply['message']}")
         else:
             self._count("requests")
             self._device.state.meters.record_latency("request", get_now_us() - due_us)
@@ -352,6 +357,7 @@ class LoadUser:
         self._ended.set()
 
     async def wait_within(self, awaitable: Awaitable[object], within_s: float) -> bool:
+        self._due_us = 0
         try:
             async with asyncio.timeout(within_s):
                 await awaitable
@@ -363,11 +369,15 @@ class LoadUser:
         if self._ended.is_set():
             awaitable.close()
             raise asyncio.CancelledError
+        self._due_us = 0
         self._pauses += 1
         try:
             return await awaitable
         finally:
             self._pauses -= 1
+
+    def _get_due_us(self) -> int:
+        return self._due_us or get_now_us()
 
     def _get_chat(self, name: str) -> LoadChat:
         chat = self.chats.get(name)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from chatserver.loadtest.histogram import Histogram
 from chatserver.loadtest.plan import SCENARIOS, LoadPlan
 from chatserver.loadtest.stub_server import StubState, open_stub
 from chatserver.loadtest.worker import LoadWorker
@@ -39,20 +40,25 @@ def plan_of(port: int, name: str = "direct", **changes: Any) -> LoadPlan:
 
 
 async def run_load(state: StubState, name: str = "direct", **changes: Any) -> dict[str, Any]:
-    """Run a load against a stub server with this state; return its result and counts."""
+    """Run a load against a stub server with this state; return its result and measurements."""
     server, port = await open_stub(state)
     worker = LoadWorker(plan_of(port, name, **changes))
     counts: dict[str, int] = {}
+    latencies: dict[str, Histogram] = {}
     try:
         await worker.set_up()
 
         def add(progress: dict[str, Any]) -> None:
             for key, count in progress["counts"].items():
                 counts[key] = counts.get(key, 0) + count
+            for key, fields in progress["histograms"].items():
+                latencies.setdefault(key, Histogram()).add(Histogram.from_json(fields))
 
         result = await worker.run_load(time.monotonic(), add)
     finally:
         worker.users.close()
         server.close()
     found = {kind: count for kind, count in result["findings"].items() if count}
-    return {**result, "found": found, "counts": counts, "expected": worker.users.count_expected()}
+    expected = worker.users.count_expected()
+    measured = {"counts": counts, "latencies": latencies, "expected": expected}
+    return {**result, "found": found, **measured}

@@ -81,6 +81,35 @@ async def user(user):
     assert result["counts"]["acked"] == result["counts"]["metric:acked"] > 1
 
 
+async def test_latency_counts_from_the_due_time_only_before_the_first_wait(tmp_path: Path) -> None:
+    """A late round is the tool's or the server's fault; what the script waits for is not."""
+    result = await run_script(
+        tmp_path,
+        """
+import time
+
+async def user(user):
+    if user.number > 1:
+        return
+    async for number in user.every(0.01):
+        if number == 0:
+            time.sleep(0.5)
+            user.send("direct")
+            continue
+        await user.think(0)
+        time.sleep(0.2)
+        with user.timer("call"):
+            await user.request("history", chat=user.chats["direct"].id, after=0)
+        return
+""",
+    )
+
+    assert result["first_error"] == ""
+    latencies = result["latencies"]
+    assert latencies["ack"].max >= 500_000
+    assert latencies["request"].max <= latencies["call"].max
+
+
 async def test_exception_in_a_user_is_counted_and_the_user_starts_again(tmp_path: Path) -> None:
     """The other users continue. The first traceback starts at the script."""
     result = await run_script(
