@@ -318,7 +318,7 @@ class LoadUser:
             await self._pause(asyncio.sleep(after_s))
         finally:  # also if the load ends: the user must be connected for its last messages
             connecting = self._device.start_connecting(get_now_us())
-        await asyncio.shield(connecting)
+        await asyncio.wait([connecting])
 
     def check(self, name: str, is_passed: object) -> bool:
         """Count a passed or failed check. A failed check fails the load test, but not the user."""
