@@ -189,14 +189,11 @@ class LoadUser:
             raise ValueError(f"every({interval_s:g}): the interval must be more than 0 s")
         due_s = time.monotonic() + self.random.random() * interval_s
         number = 0
-        try:
-            while not await self.wait_within(self._ended.wait(), due_s - time.monotonic()):
-                self._due_us = round(due_s * 1e6)
-                yield number
-                number += 1
-                due_s += interval_s
-        finally:
-            self._due_us = 0
+        while not await self.wait_within(self._ended.wait(), due_s - time.monotonic()):
+            self._due_us = round(due_s * 1e6)
+            yield number
+            number += 1
+            due_s += interval_s
 
     def send(self, chat: str, text: str | None = None) -> SentMessage:
         """Send a message without waiting for the server.
