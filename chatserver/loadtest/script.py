@@ -26,7 +26,7 @@ __all__ = ["LoadChat", "LoadUser", "ReceivedMessage", "SentMessage"]
 
 T = TypeVar("T")
 
-RECEIVED_MAX: Final = 1000  # per user and chat; the oldest unread message is dropped first
+RECEIVED_MAX: Final = 100  # per user and chat; the oldest unread message is dropped first
 TEXT_BYTES_MAX: Final = 15_000
 WITHIN_S: Final = 5.0
 
@@ -224,7 +224,7 @@ class LoadUser:
         """Return the next message from another user, in this chat or in any of them.
 
         Return None if there is none in this time. Without `within_s`, wait until the load ends.
-        A user keeps the newest 1,000 unread messages of each chat.
+        A user keeps the newest 100 unread messages of each chat.
         """
         name = None if chat is None else self._get_chat(chat).name
         queues = list(self._received.values()) if name is None else [self._received[name]]

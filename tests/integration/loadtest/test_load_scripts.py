@@ -194,3 +194,30 @@ async def user(user):
 
     assert result["found"] == {"jumped": 1, "lost": 1}
     assert result["counts"]["check_failed:delivered within 0.5 s"] >= 1
+
+
+async def test_user_that_does_not_receive_keeps_the_newest_messages(tmp_path: Path) -> None:
+    """The memory of a user is bounded. A user may take what has arrived, without waiting."""
+    result = await run_script(
+        tmp_path,
+        """
+async def user(user):
+    if user.number == 1:
+        for number in range(130):
+            sent = user.send("direct", str(number))
+        await sent.check_delivered(within_s=60)
+    else:
+        while not (page := await user.read_history("direct")) or page[-1].text != "129":
+            await user.think(0.01)
+        while user._device.is_behind():
+            await user.think(0.01)
+        texts = [(await user.receive()).text for _ in range(100)]
+        user.check("newest", texts == [str(number) for number in range(30, 130)])
+        user.check("empty", await user.receive(within_s=0) is None)
+""",
+        users=2,
+    )
+
+    assert result["first_error"] == ""
+    counts = result["counts"]
+    assert counts["check_passed:newest"] == counts["check_passed:empty"] == 1
