@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 import attrs
 
 from chatserver.loadtest import frame_reader
+from chatserver.loadtest.device import ANSWER_S, LoadDevice
 from chatserver.loadtest.worker_state import ParsedBody, get_body_text, get_now_us
 
 if TYPE_CHECKING:
-    from chatserver.loadtest.device import LoadDevice
     from chatserver.loadtest.script_metrics import ScriptMetrics
 
 __all__ = ["LoadChat", "LoadUser", "ReceivedMessage", "SentMessage"]
@@ -244,13 +244,13 @@ class LoadUser:
     async def read_history(
         self, chat: str, *, before: int | None = None
     ) -> list[HistoryMessage] | None:
-        """Read up to 50 messages, the newest ones or those before a seq; None if it failed.
+        """Read up to 50 messages, oldest first: the newest ones, or those before a seq.
 
-        The order of the page is checked, and its messages are compared with those sent.
+        The page is checked for gaps and changed messages. Return None if the request failed.
         """
         found = self._get_chat(chat)
         top = self._device.state.records[found.id].top
-        before = top + 1 if before is None else before
+        before = top + 1 if before is None else min(before, top + 1)
         if before < 2:
             return []
         self._count("offered")
@@ -263,13 +263,18 @@ class LoadUser:
             on_page=lambda page: None if reply.done() else reply.set_result(page),
         )
         self._due_us = 0
-        page = await reply
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                page = await reply
+        except TimeoutError:
+            self._count("refused:timeout")
+            page = None
         if page is None:
             return None
         run = self._device.state.run
         return [
             HistoryMessage(each.seq, each.sender, get_body_text(run, each.body))
-            for each in page.messages
+            for each in sorted(page.messages, key=lambda each: each.seq)
         ]
 
     def mark_read(self, chat: str) -> None:

@@ -221,3 +221,18 @@ async def user(user):
     assert result["first_error"] == ""
     counts = result["counts"]
     assert counts["check_passed:newest"] == counts["check_passed:empty"] == 1
+
+
+async def test_history_before_a_seq_beyond_the_newest_is_the_newest_page(tmp_path: Path) -> None:
+    """The script's mistake is not reported as a fault of the server."""
+    result = await run_script(
+        tmp_path,
+        """
+async def user(user):
+    page = await user.read_history("direct", before=1000)
+    user.check("read", [message.seq for message in page] == [1])
+""",
+    )
+
+    assert (result["first_error"], result["found"]) == ("", {})
+    assert result["counts"]["check_passed:read"] == 4
