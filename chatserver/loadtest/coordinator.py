@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
@@ -16,10 +13,8 @@ import msgspec
 from chatserver.loadtest.histogram import Histogram, to_ms
 from chatserver.loadtest.plan import LoadPlan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample
-from chatserver.process_runtime import make_parent_death_hook
+from chatserver.loadtest.worker_process import LocalWorker, WorkerProcess, start_process
 
-# maximum bytes of a line from a worker: its histograms for one second, or its final result
-LINE_BYTES_MAX: Final = 16_000_000
 BEGIN_S: Final = 0.3  # The load starts this long after the last worker is ready.
 END_S: Final = 30.0  # The run fails if a worker takes longer than `duration_s` + `settle_s` + this.
 STOP_S: Final = 15.0  # After Ctrl-C, pending actions may take this long.
@@ -81,10 +76,19 @@ class Totals:
 
 
 class Coordinator:
-    """One load test run, with a worker process for each plan."""
+    """One load test run, with a worker process for each plan.
 
-    def __init__(self, plans: Sequence[LoadPlan], server: ServerMonitor | None = None) -> None:
+    The last plans are for the workers on other machines (`remotes`), if any.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[LoadPlan],
+        server: ServerMonitor | None = None,
+        remotes: Sequence[WorkerProcess] = (),
+    ) -> None:
         self.plans = plans
+        self.remotes = remotes
         self.totals = Totals()
         self.chats: dict[str, int] = {}
         self.before = self.after = ServerSample()
@@ -92,7 +96,7 @@ class Coordinator:
         self.why_broken = ""
         self.began_at = 0.0
         self._server = server
-        self._workers: list[asyncio.subprocess.Process] = []
+        self._workers: list[WorkerProcess] = []
 
     async def run(self, on_second: Callable[[int], None] = lambda _: None) -> None:
         """Set up the users, run the load, and wait for pending deliveries.
@@ -113,7 +117,7 @@ class Coordinator:
                 self.before = await self._server.sample(is_whole=True)
             begin = time.monotonic() + BEGIN_S
             self.began_at = time.time()
-            self._send_command({"begin": begin})
+            self._send_command({"begin_in_s": BEGIN_S})
             watching = asyncio.create_task(self._monitor(begin, on_second), name="watch")
             plan = self.plans[0]
             try:
@@ -138,8 +142,7 @@ class Coordinator:
         if self.ended == "interrupted" or not self.began_at:
             self.ended = "interrupted"
             for worker in self._workers:
-                with contextlib.suppress(ProcessLookupError):
-                    worker.kill()
+                worker.kill()
             return
         self.ended = "interrupted"
         self._send_command({"stop": STOP_S})
@@ -147,15 +150,17 @@ class Coordinator:
     @contextlib.asynccontextmanager
     async def _open_workers(self) -> AsyncIterator[None]:
         try:
-            for plan in self.plans:
-                worker = await _start("worker")
+            remotes = list(self.remotes)
+            for number, plan in enumerate(self.plans):
+                is_local = number < len(self.plans) - len(self.remotes)
+                worker = await start_process("worker") if is_local else remotes.pop(0)
                 self._workers.append(worker)
-                _write(worker, msgspec.json.encode(plan))
+                worker.send_plan(plan)
             yield
         finally:
-            await asyncio.gather(*map(_end, self._workers))
+            await asyncio.gather(*(worker.end() for worker in self._workers))
 
-    async def _get_ready(self, worker: asyncio.subprocess.Process) -> None:
+    async def _get_ready(self, worker: WorkerProcess) -> None:
         report = await _read_report(worker)
         if "failed" in report:
             raise LoadFailed(report["failed"])
@@ -192,68 +197,23 @@ class Coordinator:
 
     def _send_command(self, command: dict[str, Any]) -> None:
         for worker in self._workers:
-            _write(worker, msgspec.json.encode(command))
+            worker.write(msgspec.json.encode(command))
 
 
-async def _start(module: str) -> asyncio.subprocess.Process:
-    """Start a load tool process, connected by pipes.
-
-    It runs in its own session, so Ctrl-C in the terminal reaches only the coordinator.
-    """
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        f"chatserver.loadtest.{module}",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES_MAX,
-        start_new_session=True,
-        preexec_fn=make_parent_death_hook(),
-        env={k: v for k, v in os.environ.items() if not k.startswith("CHAT_")},
-    )
-
-
-def _write(worker: asyncio.subprocess.Process, line: bytes) -> None:
-    if worker.stdin is not None and not worker.stdin.is_closing():
-        worker.stdin.write(line + b"\n")
-
-
-async def _read_report(worker: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert worker.stdout is not None
-    line = await worker.stdout.readline()
+async def _read_report(worker: WorkerProcess) -> dict[str, Any]:
+    line = await worker.read()
     if not line:
-        code = await worker.wait()  # A worker closes its output only when it exits.
-        raise LoadFailed(f"a load tool process ended early: {_describe_exit(code)}")
+        raise LoadFailed(f"a load tool process ended early: {await worker.describe_end()}")
     report: dict[str, Any] = msgspec.json.decode(line)
     return report
 
 
-def _describe_exit(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "it was killed, probably because the machine ran out of memory"
-    if code < 0:
-        return f"{signal.strsignal(-code)} (signal {-code})"
-    return f"exit code {code}; see its output above"
-
-
-async def _end(worker: asyncio.subprocess.Process) -> None:
-    if worker.stdin is not None:
-        worker.stdin.close()
-    try:
-        async with asyncio.timeout(5):
-            await worker.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            worker.kill()
-        await worker.wait()
-
-
 @contextlib.asynccontextmanager
 async def open_stubs(count: int) -> AsyncIterator[list[str]]:
-    stubs: list[asyncio.subprocess.Process] = []
+    stubs: list[LocalWorker] = []
     try:
-        stubs.extend([await _start("stub_server") for _ in range(count)])
-        ports = [int(await stub.stdout.readline()) for stub in stubs if stub.stdout is not None]
+        stubs.extend([await start_process("stub_server") for _ in range(count)])
+        ports = [int(await stub.read()) for stub in stubs]
         yield [f"ws://127.0.0.1:{port}/" for port in ports]
     finally:
-        await asyncio.gather(*map(_end, stubs))
+        await asyncio.gather(*(stub.end() for stub in stubs))

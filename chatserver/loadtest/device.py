@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -20,7 +20,7 @@ from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.delivery_checker import ReceivedSeqs, encode_key
 from chatserver.loadtest.device_connection import DeviceConnection, HelloRefused
 from chatserver.loadtest.frame_reader import ReceivedFrame
-from chatserver.loadtest.worker_state import WorkerState, get_now_us
+from chatserver.loadtest.worker_state import ParsedBody, WorkerState, get_now_us
 
 # maximum queued messages per device; above it, new messages are dropped and count as unsent
 OUTBOX_MAX: Final = 20_000
@@ -30,6 +30,8 @@ _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
 
 # called with the response, or None if the connection was lost
 Answer = Callable[[ReceivedFrame | None], None]
+# called with the seq of an acked message, or with 0 and the error code of a refused one
+SendResult = Callable[[int, str], None]
 
 
 class PendingSend(msgspec.Struct):
@@ -41,6 +43,15 @@ class PendingSend(msgspec.Struct):
     due_us: int
     frame: bytes
     attempts: int = 0
+    on_result: SendResult | None = None
+
+
+class MessageListener(Protocol):
+    """Receives each message of this run once, after it was checked."""
+
+    def handle_message(
+        self, chat: str, message: frame_reader.Message, read: ParsedBody
+    ) -> None: ...
 
 
 class LoadDevice:
@@ -53,6 +64,7 @@ class LoadDevice:
         self.received: dict[str, ReceivedSeqs] = {}
         self.outbox: collections.deque[PendingSend] = collections.deque()
         self.in_flight: dict[int, PendingSend] = {}
+        self.listener: MessageListener | None = None
         self._numbers = self._ids = 0
         self._requests: dict[int, Answer] = {}
         self._link: DeviceConnection | None = None
@@ -85,6 +97,10 @@ class LoadDevice:
             for chat, received in self.received.items()
             if chat in records
         )
+
+    def has_received(self, chat: str, seq: int) -> bool:
+        received = self.received[chat]
+        return (received.last or 0) >= seq and seq not in received.missing
 
     def start_connecting(self, due_us: int) -> asyncio.Task[None]:
         """Connect and resume at the cursor; retry until this succeeds or the run is over."""
@@ -185,14 +201,20 @@ class LoadDevice:
                 self.state.meters.record_latency("resume", get_now_us() - since_us)
                 self.state.on_done()
 
-    def send(self, chat: str, due_us: int) -> None:
+    def send(
+        self,
+        chat: str,
+        due_us: int,
+        text: str | None = None,
+        on_result: SendResult | None = None,
+    ) -> bool:
         """Send a message now, or queue it if too many are in flight.
 
-        `due_us`: the scheduled time.
+        `due_us`: the scheduled time. Return False if the queue is full.
         """
         if len(self.outbox) >= OUTBOX_MAX:
             self.state.meters.counts["unsent"] += 1
-            return
+            return False
         self._numbers += 1
         self._ids += 1
         number, state = self._numbers, self.state
@@ -201,12 +223,14 @@ class LoadDevice:
             "id": self._ids,
             "chat": chat,
             "ref": state.build_ref(self.index, number),
-            "body": state.build_body(self.index, number, due_us),
+            "body": state.build_body(self.index, number, due_us, text),
         }
         frame = wire.encode_client_frame(frame_reader.encode(fields))
         key = encode_key(self.index, number)
-        self.outbox.append(PendingSend(self._ids, chat, key, due_us, frame))
+        draft = PendingSend(self._ids, chat, key, due_us, frame, on_result=on_result)
+        self.outbox.append(draft)
         self.flush()
+        return True
 
     def flush(self) -> None:
         link = self._link
@@ -222,8 +246,14 @@ class LoadDevice:
         if frames:
             link.transport.write(b"".join(frames))
 
-    def request_page(self, chat: str, before: int, due_us: int) -> None:
-        """Request the history page before a seq, and verify it."""
+    def request_page(
+        self,
+        chat: str,
+        before: int,
+        due_us: int,
+        on_page: Callable[[frame_reader.Page | None], None] = lambda _: None,
+    ) -> None:
+        """Request the history page before a seq, and verify it; `on_page` gets None on an error."""
         state = self.state
 
         def answered(response: ReceivedFrame | None) -> None:
@@ -232,11 +262,13 @@ class LoadDevice:
                 state.meters.counts["pages"] += 1
                 state.meters.counts[f"tier:{response.tier or 'none'}"] += 1
                 self._check_page(chat, before, response)
+                on_page(response)
             else:
                 code = (
                     response.code if isinstance(response, frame_reader.Refusal) else "disconnected"
                 )
                 state.meters.counts[f"refused:{code}"] += 1
+                on_page(None)
             state.on_done()
 
         self._send_request(
@@ -252,7 +284,7 @@ class LoadDevice:
         for message in page.messages:
             read = self.state.parse_body(message.sender, message.ref, message.body)
             if read is not None:
-                book.put(message.seq, read[0])
+                book.put(message.seq, read.key)
 
     def _send_request(self, fields: dict[str, Any], answered: Answer) -> None:
         if self._link is None:
@@ -260,9 +292,7 @@ class LoadDevice:
             return
         self._ids += 1
         self._requests[self._ids] = answered
-        self._link.transport.write(
-            wire.encode_client_frame(frame_reader.encode({**fields, "id": self._ids}))
-        )
+        self._link.write({**fields, "id": self._ids})
 
     async def request(self, **fields: Any) -> ReceivedFrame:
         """Send a request and return its response, which may be an error.
@@ -282,6 +312,24 @@ class LoadDevice:
         if response is None:
             raise ConnectionResetError(f"{self.user}: the connection ended")
         return response
+
+    async def request_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Send any request and return all fields of its response, which may be an error.
+
+        Raises:
+            ConnectionError: not connected, or the connection was lost before the response arrived.
+            TimeoutError: no response within `ANSWER_S`.
+        """
+        if self._link is None:
+            raise ConnectionResetError(f"{self.user} is not connected")
+        self._ids += 1
+        async with asyncio.timeout(ANSWER_S):
+            return await self._link.request_fields({**fields, "id": self._ids}, self._ids)
+
+    def post(self, fields: dict[str, Any]) -> None:
+        """Send a frame that has no response; without a connection, it is dropped."""
+        if self._link is not None:
+            self._link.write(fields)
 
     def handle_frame(self, frame: ReceivedFrame) -> None:
         kind = type(frame)
@@ -345,13 +393,14 @@ class LoadDevice:
         read = self.state.parse_body(message.sender, message.ref, message.body)
         if read is None:
             return
-        key, due_us = read
         book = self.state.records.get(chat)
         if book is not None:
-            book.put(message.seq, key)
+            book.put(message.seq, read.key)
         self.state.meters.counts["delivered"] += 1
         if is_pushed:
-            self.state.meters.record_latency("delivered", get_now_us() - due_us)
+            self.state.meters.record_latency("delivered", get_now_us() - read.due_us)
+        if self.listener is not None:
+            self.listener.handle_message(chat, message, read)
 
     def _handle_ack(self, ack: frame_reader.Ack) -> None:
         if ack.id in self._requests:
@@ -369,6 +418,8 @@ class LoadDevice:
             book.put(ack.seq, draft.key, is_ack=True)
         state.meters.counts["acked"] += 1
         state.meters.record_latency("ack", get_now_us() - draft.due_us)
+        if draft.on_result is not None:
+            draft.on_result(ack.seq, "")
         self.flush()
         state.on_done()
 
@@ -378,6 +429,8 @@ class LoadDevice:
             state.meters.counts[f"refused:{refusal.code}"] += 1
             if refusal.code not in state.refusals:
                 state.refusals[refusal.code] = refusal.message
+            if draft.on_result is not None:
+                draft.on_result(0, refusal.code)
             self.flush()
             state.on_done()
             return

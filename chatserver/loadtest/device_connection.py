@@ -45,6 +45,7 @@ class DeviceConnection(LoadConnection):
         self._is_started = self._is_aborted = self._is_ended = False
         self._welcome: asyncio.Future[frame_reader.Welcome] | None = None
         self._bye: frame_reader.Bye | None = None
+        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     @classmethod
     async def open(
@@ -60,7 +61,7 @@ class DeviceConnection(LoadConnection):
         try:
             await link.open_to(address, SUBPROTOCOL)
             link._welcome = asyncio.get_running_loop().create_future()
-            link.transport.write(wire.encode_client_frame(frame_reader.encode(hello)))
+            link.write(hello)
             return link, await asyncio.wait_for(link._welcome, HELLO_S)
         except BaseException:
             link.abort()
@@ -81,6 +82,32 @@ class DeviceConnection(LoadConnection):
         if hasattr(self, "transport"):
             self.transport.abort()
 
+    def write(self, fields: dict[str, Any]) -> None:
+        self.transport.write(wire.encode_client_frame(frame_reader.encode(fields)))
+
+    async def request_fields(self, fields: dict[str, Any], id_: int) -> dict[str, Any]:
+        """Send a request and return all fields of its response. Raises ConnectionError."""
+        reply: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._replies[id_] = reply
+        try:
+            self.write(fields)
+            return await reply
+        finally:
+            del self._replies[id_]
+
+    def _is_awaited_reply(self, payload: bytes) -> bool:
+        """Pass the frame to `request_fields` if it is one of its responses."""
+        try:
+            fields = msgspec.json.decode(payload, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            return False
+        reply = self._replies.get(fields["id"]) if isinstance(fields.get("id"), int) else None
+        if reply is None:
+            return False
+        if not reply.done():
+            reply.set_result(fields)
+        return True
+
     def read_frames(self, data: bytes) -> int:
         pos, end = 0, len(data)
         while (payload := wire.find_payload(data, pos)) is not None and payload[1] <= end:
@@ -89,6 +116,9 @@ class DeviceConnection(LoadConnection):
             if first == wire.TEXT:
                 if self._is_aborted:
                     return end  # discard frames in transit
+                if self._replies and self._is_awaited_reply(data[start:stop]):
+                    pos = stop
+                    continue
                 try:
                     frame = frame_reader.decode(data[start:stop])
                 except msgspec.MsgspecError:
@@ -122,6 +152,9 @@ class DeviceConnection(LoadConnection):
 
     def handle_close(self, failure: ConnectionError, *, is_expected: bool) -> None:
         bye, self._is_ended = self._bye, True
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(failure)
         if self._welcome is not None and not self._welcome.done():
             if bye is None:
                 self._welcome.set_exception(failure)

@@ -16,7 +16,7 @@ from chatserver.loadtest import frame_reader
 from chatserver.loadtest.delivery_checker import ChatRecord, ReceivedSeqs
 from chatserver.loadtest.device import LoadDevice
 from chatserver.loadtest.frame_reader import ReceivedFrame
-from chatserver.loadtest.plan import LoadPlan, split_groups
+from chatserver.loadtest.plan import ChatKind, LoadPlan, split_groups
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 from chatserver.task_groups import map_concurrently
 
@@ -91,21 +91,15 @@ class LoadUsers:
             self.devices[0].abort()
             return
         await self._connect_all()
-        shape, users = self._plan.shape, len(self.devices)
-        for kind, share, members in (
-            ("direct", shape.direct, 2),
-            ("small", shape.small, shape.small_members),
-            ("large", shape.large, shape.large_members),
-        ):
-            if share:
-                groups = split_groups(users, members)
-                if not groups:
-                    raise SetupFailed(f"{kind}: needs at least 2 users per process")
-                open_chat = functools.partial(self._open, kind)
-                self.chats[kind] = await map_concurrently(
-                    open_chat, groups, in_flight_max=CHATS_OPENED_MAX, name="open a chat"
-                )
-                self._weights.append((share, self.chats[kind]))
+        for kind in self._plan.list_chat_kinds():
+            groups = split_groups(len(self.devices), kind.members)
+            if not groups:
+                raise SetupFailed(f"{kind.name}: needs at least 2 users per process")
+            open_chat = functools.partial(self._open, kind)
+            self.chats[kind.name] = await map_concurrently(
+                open_chat, groups, in_flight_max=CHATS_OPENED_MAX, name="open a chat"
+            )
+            self._weights.append((kind.share, self.chats[kind.name]))
         self._all = [chat for _, chats in self._weights for chat in chats]
         for _ in range(self._plan.preload):
             for chat in self._all:
@@ -120,29 +114,30 @@ class LoadUsers:
             device.start_connecting(get_now_us())
         await self._wait_until(lambda: all(user_device.is_live for user_device in self.devices))
 
-    async def _open(self, kind: str, group: range) -> LoadTestChat:
+    async def _open(self, kind: ChatKind, group: range) -> LoadTestChat:
         """Open a chat, and wait until each member has received its first message."""
         members = [self.devices[n] for n in group]
         run, first = self._plan.run, members[0]
         others = [device.user for device in members[1:]]
-        if kind == "direct":
+        if kind.is_direct:
             opened = await self._send_request(
                 first, frame_reader.Ok, type="open_direct", user=others[0]
             )
         else:
-            ref, ref_users = f"{run}-{kind}-{first.index}", others[:CREATED_MAX]
+            ref, ref_users = f"{run}-{kind.name}-{first.index}", others[:CREATED_MAX]
             fields = {"type": "create_chat", "ref": ref, "members": ref_users, "name": "load"}
             opened = await self._send_request(first, frame_reader.Ok, **fields)
         assert isinstance(opened, frame_reader.Ok)
         assert opened.chat is not None
         chat = opened.chat.chat
         for start in range(CREATED_MAX, len(others), INVITED_MAX):
-            ref, ref_users = f"{run}-{first.index}-{start}", others[start : start + INVITED_MAX]
+            ref = f"{run}-{kind.name}-{first.index}-{start}"
+            ref_users = others[start : start + INVITED_MAX]
             fields = {"type": "invite", "chat": chat, "ref": ref, "users": ref_users}
             await self._send_request(first, (frame_reader.Ok, frame_reader.Ack), **fields)
         for device in members:
             device.received[chat] = ReceivedSeqs()
-        ref, body = f"{run}-begin-{kind}-{first.index}", f"{run} begins"
+        ref, body = f"{run}-begin-{kind.name}-{first.index}", f"{run} begins"
         fields = {"type": "send", "chat": chat, "ref": ref, "body": body}
         ack = await self._send_request(first, frame_reader.Ack, **fields)
         assert isinstance(ack, frame_reader.Ack)

@@ -70,7 +70,7 @@ def _read_stat(pid: int) -> list[str]:
 
 
 def describe_machine() -> dict[str, object]:
-    model, memory_mb = platform.processor() or "unknown", None
+    model, memory_mb = "", None
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -78,7 +78,8 @@ def describe_machine() -> dict[str, object]:
                 break
         memory_mb = int(Path("/proc/meminfo").read_text().split()[1]) // 1024
     return {
-        "cpu": model,
+        # `platform.processor` starts a process on Linux.
+        "cpu": model or platform.processor() or "unknown",
         "cores": os.cpu_count(),
         "memory_mb": memory_mb,
         "kernel": platform.release(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -28,6 +28,23 @@ class Shape(msgspec.Struct, frozen=True):
     large_members: int = 300
 
 
+class ChatKind(msgspec.Struct, frozen=True):
+    """A kind of chat that every user has. `share`: the share of messages in these chats."""
+
+    name: str
+    members: int
+    share: float
+    is_direct: bool = False
+
+
+class ScriptFile(msgspec.Struct, frozen=True):
+    """A load script. Each process reads `path` and compares the digest of what it read."""
+
+    path: str
+    sha256: str
+    chats: dict[str, int]  # name → number of members
+
+
 class Scenario(msgspec.Struct, frozen=True):
     """A pattern of user actions. `rate`: actions per second."""
 
@@ -39,6 +56,8 @@ class Scenario(msgspec.Struct, frozen=True):
     mix: Mix = Mix()
     storm_s: float = 0.0  # All users disconnect and reconnect at this interval; 0: never
     preload: int = 0  # number of messages in each chat before the load starts
+    duration_s: float = 30.0
+    script: ScriptFile | None = None  # actions of the users; `rate` and `mix` are not used
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
@@ -116,6 +135,32 @@ class LoadPlan(msgspec.Struct, frozen=True):
     storm_s: float
     preload: int
     window: int = 0  # 0: open loop; else pending actions in a closed loop, to measure the tool
+    script: ScriptFile | None = None  # the script of the users; None: random actions
+
+    def list_chat_kinds(self) -> list[ChatKind]:
+        return list_chat_kinds(self.shape, self.script)
+
+
+def list_chat_kinds(shape: Shape, script: ScriptFile | None) -> list[ChatKind]:
+    if script is not None:
+        share = 1 / len(script.chats)
+        return [
+            ChatKind(name, members, share, is_direct=members == 2)
+            for name, members in script.chats.items()
+        ]
+    kinds = [
+        ChatKind("direct", 2, shape.direct, is_direct=True),
+        ChatKind("small", shape.small_members, shape.small),
+        ChatKind("large", shape.large_members, shape.large),
+    ]
+    return [kind for kind in kinds if kind.share]
+
+
+def get_process_unit(kinds: Sequence[ChatKind]) -> int:
+    """Return the number of users of which a process has a multiple: whole groups, and pairs."""
+    unit = max(kind.members for kind in kinds)
+    has_pairs = any(kind.is_direct for kind in kinds)
+    return 2 * unit if has_pairs and unit % 2 else unit
 
 
 def split_groups(users: int, members: int) -> list[range]:

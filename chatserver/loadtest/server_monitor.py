@@ -112,7 +112,7 @@ def find_processes(address: Address) -> dict[str, list[int]]:
 
     They are the descendants of the topmost `chatserver` ancestor of the listening process.
     """
-    if not _is_local(address.host):
+    if not is_loopback(address.host):
         return {}
     roles: dict[str, list[int]] = {}
     roots = {_find_root(pid) for pid in machine.list_listeners(address.port)}
@@ -126,7 +126,7 @@ def find_processes(address: Address) -> dict[str, list[int]]:
     return roles
 
 
-def _is_local(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -5,7 +5,7 @@ load tool is the only supported client: frames must be masked with the zero key,
 be valid.
 
     python -m chatserver.loadtest.stub_server      prints its port; serves until its input ends
-    python -m chatserver.loadtest.stub_server --port 9000 [--fault lose|repeat|swap]
+    python -m chatserver.loadtest.stub_server --port 9000 [--fault lose|repeat|swap [--fault-seq 5]]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chatserver.loadtest import frame_reader, wire
 
 EPOCH: Final = "stub"
 FAULTS: Final = ("lose", "repeat", "swap")
-FAULT_SEQ: Final = 1000  # `--fault` affects the message with this seq in each chat.
+FAULT_SEQ: Final = 1000  # By default, `--fault` affects the message with this seq in each chat.
 _MID: Final = "01JD0000000000000000000000"
 _FIRST_TS: Final = 1_700_000_000_000_000
 
@@ -226,14 +226,14 @@ def encode_frame(payload: bytes) -> bytes:
     return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
 
 
-def make_fault_once(fault: str) -> Fault:
-    """Return a fault that loses, repeats or swaps message `FAULT_SEQ` for each receiver."""
+def make_fault_once(fault: str, fault_seq: int = FAULT_SEQ) -> Fault:
+    """Return a fault that loses, repeats or swaps one message of a chat for each receiver."""
     responses: dict[str, bytes] = {}
 
     def apply_fault(user: str, seq: int, frame: bytes) -> list[bytes]:
         if user.startswith("s"):  # senders in the direct benchmark get no faults
             return [frame]
-        if seq == FAULT_SEQ:
+        if seq == fault_seq:
             if fault == "swap":
                 responses[user] = frame
             return [frame, frame] if fault == "repeat" else []
@@ -249,10 +249,10 @@ async def open_stub(state: StubState, port: int = 0) -> tuple[asyncio.Server, in
     return server, int(server.sockets[0].getsockname()[1])
 
 
-async def serve(port: int, fault: str | None) -> None:
+async def serve(port: int, fault: str | None, fault_seq: int) -> None:
     """Serve until killed or, if `port` is 0, until standard input ends."""
     state = StubState()
-    state.fault = None if fault is None else make_fault_once(fault)
+    state.fault = None if fault is None else make_fault_once(fault, fault_seq)
     server, bound = await open_stub(state, port)
     if port:
         await server.serve_forever()
@@ -266,9 +266,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--fault-seq", type=int, default=FAULT_SEQ)
     options = parser.parse_args()
     process_runtime.stop_with_parent()
-    process_runtime.run(serve(options.port, options.fault))
+    process_runtime.run(serve(options.port, options.fault, options.fault_seq))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Worker process of the load tool: reads its plan from standard input and reports results.
 
-Input and output are lines of JSON. Input: the plan; ``{"begin": T}`` to start the load at T
-(monotonic clock, seconds); ``{"stop": S}`` to end the load early and wait up to S seconds for
+Input and output are lines of JSON. Input: the plan; ``{"begin_in_s": S}`` to start the load after
+S seconds; ``{"stop": S}`` to end the load early and wait up to S seconds for
 pending actions; ``{"close": true}``, or the end of the input. Output: ``{"ready": {…}}`` or
 ``{"failed": "…"}``; each second ``{"second": N, "counts": …, "histograms": …}``; at the end
 ``{"result": {…}}``.
@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,8 @@ from chatserver.domain.ids import UserId
 from chatserver.loadtest.arrival_schedule import Pacer, iter_arrivals
 from chatserver.loadtest.load_users import LoadUsers, SetupFailed
 from chatserver.loadtest.plan import LoadPlan
+from chatserver.loadtest.script_loader import ScriptError, load_script
+from chatserver.loadtest.script_runner import ScriptRunner
 from chatserver.loadtest.wire import parse_address
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
@@ -61,6 +64,7 @@ class LoadWorker:
         self.users = LoadUsers(plan, self.state)
         self._stopping = asyncio.Event()
         self._pacer: Pacer | None = None
+        self._script: ScriptRunner | None = None
         self._patience_s = plan.settle_s
         self._expected_before = 0
         self._begin = 0.0
@@ -68,7 +72,14 @@ class LoadWorker:
 
     async def set_up(self) -> dict[str, Any]:
         """Set up the users; return the number of chats of each kind. Raises SetupFailed."""
+        file = self.plan.script
+        try:
+            script = None if file is None else load_script(Path(file.path), file.sha256)
+        except ScriptError as exc:
+            raise SetupFailed(str(exc)) from exc
         await self.users.set_up()
+        if script is not None and not self.plan.window:
+            self._script = ScriptRunner(script, self.plan, self.users, self.state)
         self.state.meters.pop_all()
         self._expected_before = self.users.count_expected()
         gc.collect()
@@ -89,7 +100,7 @@ class LoadWorker:
             tasks.append(asyncio.create_task(self._run_storms(), name="storms"))
         cpu_before = _get_cpu_s()
         try:
-            took_s = await (self._run_closed_loop() if self.plan.window else self._run_open_loop())
+            took_s = await self._run_actions()
             cpu_s = _get_cpu_s() - cpu_before
             for task in tasks[2:]:
                 task.cancel()
@@ -109,6 +120,7 @@ class LoadWorker:
             "refusals": state.refusals,
             "last_failure": state.last_failure,
             "fatal": state.fatal,
+            "first_error": "" if self._script is None else self._script.first_error,
             **unfinished,
         }
 
@@ -118,6 +130,18 @@ class LoadWorker:
         self._stopping.set()
         if self._pacer is not None:
             self._pacer.stop()
+
+    async def _run_actions(self) -> float:
+        """Run the load and return how many seconds it took."""
+        if self.plan.window:
+            return await self._run_closed_loop()
+        if self._script is None:
+            return await self._run_open_loop()
+        await asyncio.sleep(self._begin - time.monotonic())
+        await self._script.run(self._stopping, self.plan.duration_s)
+        took_s = max(0.001, time.monotonic() - self._begin)
+        await self._script.finish(self._patience_s)
+        return took_s
 
     async def _run_open_loop(self) -> float:
         seed = f"times-{self.plan.seed}-{self.plan.first_user}"
@@ -194,8 +218,9 @@ async def run() -> None:
         return
     _write_line({"ready": ready})
     order = msgspec.json.decode(await orders.readline() or b"{}")
-    if "begin" in order:
-        load = asyncio.create_task(worker.run_load(order["begin"], _write_line), name="load")
+    if "begin_in_s" in order:
+        begin = time.monotonic() + order["begin_in_s"]
+        load = asyncio.create_task(worker.run_load(begin, _write_line), name="load")
         next_order = asyncio.create_task(orders.readline(), name="orders")
         await asyncio.wait([load, next_order], return_when=asyncio.FIRST_COMPLETED)
         if not load.done():

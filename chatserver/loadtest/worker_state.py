@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import time
+import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -13,9 +14,24 @@ from chatserver.loadtest.delivery_checker import ChatRecord, Findings, encode_ke
 from chatserver.loadtest.histogram import Histogram
 from chatserver.loadtest.wire import Address
 
+_SUM_MARK: Final = "="
+_SUM_CHARS: Final = 10  # `=`, eight hexadecimal digits and a space
+
 
 def get_now_us() -> int:
     return time.monotonic_ns() // 1000
+
+
+def get_body_text(run: str, body: str) -> str:
+    """Return the text of a message of this run without its header; other bodies unchanged."""
+    parts = body.split(" ", 4)
+    if len(parts) != 5 or parts[0] != run:
+        return body
+    return parts[4][_SUM_CHARS:] if parts[4].startswith(_SUM_MARK) else parts[4]
+
+
+def _compute_sum(head: str, text: str) -> str:
+    return f"{_SUM_MARK}{zlib.crc32((head + text).encode()):08x} "
 
 
 class Meters:
@@ -44,6 +60,14 @@ class Meters:
         return popped
 
 
+class ParsedBody(NamedTuple):
+    """The message key, the scheduled time and the text of a message of this run."""
+
+    key: int
+    due_us: int
+    text: str
+
+
 class WorkerState(msgspec.Struct):
     """Server address, user identities and results. `on_done` is called after each action."""
 
@@ -65,13 +89,18 @@ class WorkerState(msgspec.Struct):
     def build_user_id(self, index: int) -> str:
         return f"load-{self.run}-{index}"
 
-    def build_body(self, index: int, number: int, due_us: int) -> str:
-        """Return a body with the sender, message number and scheduled time, `body_bytes` long."""
-        head = f"{self.run} {index} {number} {due_us} "
-        return head + "x" * (self.body_bytes - len(head))
+    def build_body(self, index: int, number: int, due_us: int, text: str | None = None) -> str:
+        """Return a body with the sender, message number and scheduled time.
 
-    def parse_body(self, sender: str, ref: str, body: str) -> tuple[int, int] | None:
-        """Return `(key, scheduled time)` of a received message; None if it is from another run.
+        Then follow a checksum and the text. Without a text, the body is filled to `body_bytes`.
+        """
+        head = f"{self.run} {index} {number} {due_us} "
+        if text is None:
+            return head + "x" * (self.body_bytes - len(head))
+        return f"{head}{_compute_sum(head, text)}{text}"
+
+    def parse_body(self, sender: str, ref: str, body: str) -> ParsedBody | None:
+        """Parse the body of a received message; return None if it is from another run.
 
         A modified message is recorded as a violation.
         """
@@ -82,14 +111,17 @@ class WorkerState(msgspec.Struct):
             index, number, due_us = int(parts[1]), int(parts[2]), int(parts[3])
         except ValueError:
             index = number = due_us = 0
-        is_whole = body == self.build_body(index, number, due_us)
+        text = parts[4]
+        is_filled = text[:1] != _SUM_MARK
+        if not is_filled:
+            text = text[_SUM_CHARS:]
         if (
-            not is_whole
+            body != self.build_body(index, number, due_us, None if is_filled else text)
             or sender != self.build_user_id(index)
             or ref != self.build_ref(index, number)
         ):
             self.findings.add("mismatched", f"{sender} {ref}: {body[:80]!r}")
-        return encode_key(index, number), due_us
+        return ParsedBody(encode_key(index, number), due_us, text)
 
     def build_ref(self, index: int, number: int) -> str:
         return f"{self.run}-{index}-{number}"

@@ -9,6 +9,7 @@
 #   setup.sh typescript  Node, npm and the packages of clients/typescript
 #   setup.sh web       the web client of clients/web, built into chatserver/web_client
 #   setup.sh generators  generators of Python and TypeScript clients from the OpenAPI document
+#   setup.sh locust    Locust, for the comparison in docs/load.md
 #   setup.sh deploy    tools that check deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
 # Prints one line per step, is not interactive, and may be run again. If a server cannot be installed,
@@ -304,6 +305,14 @@ setup_generators() {
         >"$tools/generators/.ready"
 }
 
+setup_locust() {
+    say "fetching Locust (pip)"
+    [ -x "$tools/locust/bin/python" ] || make_venv "$tools/locust"
+    pip_install_lock "$tools/locust" deploy/dev/locust.lock ||
+        { show_log; fail "pip could not fetch Locust"; }
+    cp deploy/dev/locust.lock "$tools/locust/.ready"
+}
+
 case "${1:-}" in
 venv) setup_venv ;;
 servers)
@@ -318,6 +327,7 @@ compiler) setup_compiler ;;
 typescript) setup_typescript ;;
 web) setup_web ;;
 generators) setup_generators ;;
+locust) setup_locust ;;
 deploy) setup_deploy ;;
-*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|typescript|web|generators|deploy" ;;
+*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|typescript|web|generators|locust|deploy" ;;
 esac

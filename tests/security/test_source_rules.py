@@ -109,6 +109,8 @@ def test_row_24_random_is_used_for_jitter_only() -> None:
         "chatserver/hot/redis/cluster.py",
         # Behavior of simulated users.
         "chatserver/loadtest/load_users.py",
+        "chatserver/loadtest/script.py",
+        "chatserver/loadtest/script_runner.py",
         "chatserver/loadtest/arrival_schedule.py",
         "chatserver/loadtest/worker.py",
         # Faults of the development server.

@@ -58,6 +58,7 @@ th:first-child { text-align: left; padding-left: 0; }
 .counts div, .facts div { display: flex; justify-content: space-between; gap: 1rem;
   border-bottom: 1px solid var(--rule); padding: .15rem 0; break-inside: avoid; }
 .counts dd, .facts dd { margin: 0; text-align: right; } .facts { columns: 20rem; }
+pre { overflow-x: auto; }
 details { margin-top: .5rem; font-size: .9rem; }
 summary { cursor: pointer; color: var(--soft); }
 details .scroll { max-height: 18rem; overflow: auto; }
@@ -97,10 +98,12 @@ def _render_head(result: dict[str, Any]) -> Iterator[str]:
     yield f"<p>{escape(scenario['about'])}</p>"
     kinds = [f"{count} {kind}" for kind, count in scenario["chats"].items()]
     chats = f"chats: {', '.join(kinds)}" if kinds else "no chats"
+    rate = scenario["rate_per_s"]
+    actions = "a script" if rate is None else f"{rate:g} actions a second, whatever the server does"
     yield (
         f'<p class="soft">{scenario["users"]} users, {escape(chats)}; '
-        f"{scenario['rate_per_s']:g} actions a second for {scenario['took_s']:g} s, whatever the "
-        f"server does; {scenario['body_bytes']} bytes a message; {escape(result['at'])}; "
+        f"{actions}; {scenario['took_s']:g} s; {scenario['body_bytes']} bytes a message; "
+        f"{escape(result['at'])}; "
         f"{escape(result['target']['url'])}</p>"
     )
     words = "All thresholds met" if verdict["is_ok"] else "A threshold was exceeded"
@@ -182,6 +185,8 @@ def _render_tables(result: dict[str, Any]) -> Iterator[str]:
             label = f"{name} {key}".strip().replace("_", " ")
             yield f"<div><dt>{escape(label)}</dt><dd>{count}</dd></div>"
     yield "</dl>"
+    if result["first_error"]:
+        yield f"<h2>First exception</h2><pre>{escape(result['first_error'])}</pre>"
     if result["examples"]:
         items = "".join(f"<li>{escape(text)}</li>" for text in result["examples"])
         yield f"<h2>Notes</h2><ul>{items}</ul>"

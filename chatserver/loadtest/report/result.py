@@ -11,15 +11,26 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from chatserver.loadtest.coordinator import Coordinator, Totals
 from chatserver.loadtest.delivery_checker import EXAMPLES_MAX, KINDS
 from chatserver.loadtest.machine import describe_machine, list_versions
-from chatserver.loadtest.plan import LoadPlan, Scenario
+from chatserver.loadtest.plan import Scenario
 from chatserver.loadtest.report.cost_constants import compute_constants
+from chatserver.loadtest.script_metrics import COUNTED, FAILED, PASSED
 
 SCHEMA: Final = 1
 _PLAIN = ("offered", "sent", "acked", "delivered", "retried", "pages")
 _COMING = ("connects", "connects_failed", "reconnects", "resumed_to_settle")
+_OF_SCRIPTS = ("requests", "errors")
+_GROUPS = (
+    ("refused", "refused:"),
+    ("tiers", "tier:"),
+    ("checks_passed", PASSED),
+    ("checks_failed", FAILED),
+    ("metrics", COUNTED),
+)
 _SHOWN = ("ack", "delivered", "page", "connect")
 
 
@@ -41,6 +52,7 @@ def build(
         f"{name}_per_s": round(counts[name] / took_s, 1)
         for name in ("offered", "sent", "acked", "delivered")
     }
+    script = scenario.script
     result = {
         "schema": SCHEMA,
         "at": _format_time(run.began_at),
@@ -50,22 +62,26 @@ def build(
             "name": scenario.name,
             "about": scenario.about,
             "users": sum(planned.users for planned in run.plans),
-            "rate_per_s": sum(planned.rate for planned in run.plans),
+            "rate_per_s": sum(planned.rate for planned in run.plans) if script is None else None,
             "duration_s": plan.duration_s,
             "took_s": round(took_s, 3),
             "body_bytes": plan.body_bytes,
             "seed": plan.seed,
             "chats": run.chats,
-            "members": {"small": plan.shape.small_members, "large": plan.shape.large_members},
-            "mix": {name: getattr(plan.mix, name) for name in plan.mix.__struct_fields__},
+            "members": {"small": plan.shape.small_members, "large": plan.shape.large_members}
+            if script is None
+            else script.chats,
+            "mix": msgspec.structs.asdict(plan.mix) if script is None else {},
             "storm_s": plan.storm_s,
+            "script": None if script is None else {"file": script.path, "sha256": script.sha256},
         },
         "target": {"url": plan.url, "processes": dict(pids), "has_redis": has_redis},
         "machine": {**describe_machine(), "load_average_before": list(load_average)},
         "versions": list_versions(),
-        "tool": _build_tool(run.plans, totals, took_s, rates["offered_per_s"], ceiling),
+        "tool": _build_tool(run, took_s, rates["offered_per_s"], ceiling),
         "counts": counts,
         "examples": _collect_examples(totals),
+        "first_error": next(filter(None, (each["first_error"] for each in totals.results)), ""),
         "rates": rates,
         "latency_ms": {
             name: histogram.summarize_ms() for name, histogram in sorted(totals.histograms.items())
@@ -81,13 +97,14 @@ def build(
 
 def collect_counts(totals: Totals) -> dict[str, Any]:
     counts: dict[str, Any] = {name: totals.counts.get(name, 0) for name in (*_PLAIN, *_COMING)}
+    counts |= {name: totals.counts.get(name, 0) for name in _OF_SCRIPTS}
     counts["expected"] = totals.expected
     counts["unacked"] = sum(result["unacked"] for result in totals.results)
     counts["unsent"] = totals.counts.get("unsent", 0)
     counts["unsent"] += sum(result["unsent"] for result in totals.results)
     for kind in KINDS:
         counts[kind] = sum(result["findings"][kind] for result in totals.results)
-    for name, prefix in (("refused", "refused:"), ("tiers", "tier:")):
+    for name, prefix in _GROUPS:
         counts[name] = {
             key.removeprefix(prefix): count
             for key, count in sorted(totals.counts.items())
@@ -123,18 +140,18 @@ def _collect_examples(totals: Totals) -> list[str]:
 
 
 def _build_tool(
-    plans: Sequence[LoadPlan],
-    totals: Totals,
-    took_s: float,
-    offered_per_s: float,
-    ceiling: dict[str, Any] | None,
+    run: Coordinator, took_s: float, offered_per_s: float, ceiling: dict[str, Any] | None
 ) -> dict[str, Any]:
+    totals = run.totals
     shares = [result["cpu_s"] / took_s for result in totals.results]
     used = None
     if ceiling is not None and ceiling["per_s"]:
-        used = round(offered_per_s / ceiling["per_s"], 4)
+        # The ceiling is that of this machine; its processes have their share of the users.
+        local_share = 1 - len(run.remotes) / len(run.plans)
+        used = round(offered_per_s * local_share / ceiling["per_s"], 4)
     return {
-        "processes": len(plans),
+        "processes": len(run.plans),
+        "remote_processes": len(run.remotes),
         "cpu_s": round(sum(result["cpu_s"] for result in totals.results), 3),
         "cpu_share_max": round(max(shares, default=0.0), 3),
         "ceiling": ceiling,

@@ -25,6 +25,7 @@ def format_progress(totals: Totals, number: int) -> str:
         f"delivered {row.get('delivered', 0)}/s  "
         f"{name} p50 {_format_ms(p50)} p99 {_format_ms(p99)}  "
         f"missing {row.get('missing', 0)}  backlog {_format_or_dash(row.get('backlog'))}"
+        + "".join(f"  {name} {row[name]}" for name in ("errors",) if row.get(name))
     )
 
 
@@ -53,6 +54,7 @@ def iter_lines(result: dict[str, Any]) -> Iterator[str]:
     wrong = [f"{name} {counts[name]}" for name in _COUNTED]
     refused = ", ".join(f"{code} {count}" for code, count in counts["refused"].items())
     yield f"{', '.join(wrong)}; refused {refused or 0}"
+    yield from _iter_script_lines(result)
     tool = result["tool"]
     if tool["used_of_ceiling"] is not None:
         yield (
@@ -70,6 +72,18 @@ def iter_lines(result: dict[str, Any]) -> Iterator[str]:
         yield f"BROKEN  {text}"
     if result["ended"] != "done":
         yield f"the load was {result['ended']}"
+
+
+def _iter_script_lines(result: dict[str, Any]) -> Iterator[str]:
+    counts = result["counts"]
+    passed, failed = counts["checks_passed"], counts["checks_failed"]
+    for name in sorted({*passed, *failed}):
+        yield f"check   {name}: {passed.get(name, 0)} passed, {failed.get(name, 0)} failed"
+    for name, count in counts["metrics"].items():
+        yield f"count   {name}: {count}"
+    if counts["errors"]:
+        yield f"{format_count(counts['errors'], 'exception', 'exceptions')} in users; the first:"
+        yield from (f"  {line}" for line in result["first_error"].splitlines())
 
 
 def _format_ms(value: float | None) -> str:

@@ -39,6 +39,14 @@ class Thresholds:
     ] = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScriptThresholds(Thresholds):
+    """Further bounds on the result of a load script."""
+
+    max_failed_checks: Annotated[int, _COUNT, "Maximum number of failed checks of the script."] = 0
+    max_errors: Annotated[int, _COUNT, "Maximum number of exceptions in users of the script."] = 0
+
+
 def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
     """Return a dict: `is_ok`, and `broken` with one message per violated threshold."""
     counts, broken = result["counts"], []
@@ -53,6 +61,11 @@ def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, An
     check("out of order or changed", wrong, bounds.max_disorder)
     check("refused", sum(counts["refused"].values()), bounds.max_refused)
     check("not acked", counts["unacked"] + counts["unsent"], bounds.max_unacked)
+    if isinstance(bounds, ScriptThresholds):
+        failed = counts["checks_failed"]
+        names = f" ({', '.join(failed)})" if failed else ""
+        check(f"failed checks{names}", sum(failed.values()), bounds.max_failed_checks)
+        check("exceptions in users", counts["errors"], bounds.max_errors)
     for name in _CHECKED:
         latency = result["latency_ms"].get(name)
         if latency is not None:
@@ -78,4 +91,5 @@ def compute_done_share(counts: dict[str, Any]) -> float:
     if not counts["offered"]:
         return 0.0
     done = counts["acked"] + counts["pages"] + counts["connects"] - counts["reconnects"]
+    done += counts["requests"]
     return min(1.0, float(done / counts["offered"]))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,58 +12,13 @@ from chatserver.loadtest import generator_limits, load_users
 from chatserver.loadtest.coordinator import Coordinator, LoadFailed
 from chatserver.loadtest.device import LoadDevice
 from chatserver.loadtest.load_users import SetupFailed
-from chatserver.loadtest.plan import SCENARIOS, LoadPlan, Mix, Shape
+from chatserver.loadtest.plan import SCENARIOS, Mix, Shape
 from chatserver.loadtest.stub_server import StubState, open_stub
 from chatserver.loadtest.worker import LoadWorker
+from tests.support.load_runs import plan_of, run_load
 from tests.support.servers.processes import eventually, free_port
 
 FAULTY_SEQ = 7  # the message that is lost, repeated or changed
-
-
-def plan_of(port: int, name: str = "direct", **changes: Any) -> LoadPlan:
-    """Return the plan of a short load."""
-    scenario = SCENARIOS[name]
-    plan = LoadPlan(
-        run="t",
-        url=f"ws://127.0.0.1:{port}/",
-        secret="x" * 32,
-        audience="chatserver",
-        issuer=None,
-        token_s=600,
-        first_user=1,
-        users=2,
-        rate=200,
-        duration_s=0.3,
-        settle_s=30,
-        body_bytes=120,
-        seed=1,
-        connects_per_s=1000,
-        shape=scenario.shape,
-        mix=scenario.mix,
-        storm_s=0,
-        preload=scenario.preload,
-    )
-    return msgspec.structs.replace(plan, **changes)
-
-
-async def run_load(state: StubState, name: str = "direct", **changes: Any) -> dict[str, Any]:
-    """Run a load against a stub server with this state; return its result and counts."""
-    server, port = await open_stub(state)
-    worker = LoadWorker(plan_of(port, name, **changes))
-    counts: dict[str, int] = {}
-    try:
-        await worker.set_up()
-
-        def add(progress: dict[str, Any]) -> None:
-            for key, count in progress["counts"].items():
-                counts[key] = counts.get(key, 0) + count
-
-        result = await worker.run_load(time.monotonic(), add)
-    finally:
-        worker.users.close()
-        server.close()
-    found = {kind: count for kind, count in result["findings"].items() if count}
-    return {**result, "found": found, "counts": counts, "expected": worker.users.count_expected()}
 
 
 def fault(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, bytes], list[bytes]]:

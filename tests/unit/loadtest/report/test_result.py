@@ -12,8 +12,13 @@ from chatserver.loadtest.coordinator import Coordinator, Totals
 from chatserver.loadtest.histogram import Histogram
 from chatserver.loadtest.plan import SCENARIOS, LoadPlan
 from chatserver.loadtest.report.html_page import render
-from chatserver.loadtest.report.result import build, to_json
-from chatserver.loadtest.report.thresholds import Thresholds, check_thresholds
+from chatserver.loadtest.report.result import build, collect_counts, to_json
+from chatserver.loadtest.report.summary import iter_lines
+from chatserver.loadtest.report.thresholds import (
+    ScriptThresholds,
+    Thresholds,
+    check_thresholds,
+)
 from chatserver.loadtest.server_monitor import ServerSample, find_role, parse_metrics
 
 HTML_IN_EXAMPLE = "<script>alert(1)</script>"
@@ -64,6 +69,7 @@ def make_result(name: str = "direct", **findings: int) -> dict[str, Any]:
             "refusals": {},
             "last_failure": "",
             "fatal": "",
+            "first_error": "",
             "unacked": 0,
             "unsent": 0,
         }
@@ -102,6 +108,27 @@ def test_verdict_names_each_exceeded_threshold(
     assert verdict["is_ok"] is (not broken)
     assert len(verdict["broken"]) == bool(broken)
     assert broken in "".join(verdict["broken"])
+
+
+def test_verdict_on_a_script_includes_its_checks_and_exceptions() -> None:
+    """They are listed in the result by name, and the page shows the first exception."""
+    result = make_result()
+    counts = {"check_passed:fast": 2, "check_failed:fast": 1, "metric:answers": 3, "errors": 4}
+    totals = Totals()
+    totals.add_second(0, {"second": 0, "expected": 0, "counts": counts, "histograms": {}})
+    result["counts"] = collect_counts(totals)
+    result["first_error"] = HTML_IN_EXAMPLE
+
+    verdict = result["verdict"] = check_thresholds(result, ScriptThresholds())
+
+    assert verdict["broken"] == [
+        "failed checks (fast): 1, at most 0 allowed",
+        "exceptions in users: 4, at most 0 allowed",
+    ]
+    assert check_thresholds(result, ScriptThresholds(max_failed_checks=1, max_errors=4))["is_ok"]
+    lines = list(iter_lines(result))
+    assert "check   fast: 2 passed, 1 failed" in lines and "count   answers: 3" in lines
+    assert "First exception" in render(result) and HTML_IN_EXAMPLE not in render(result)
 
 
 def test_verdict_of_an_incomplete_run_is_never_ok() -> None:
