@@ -381,7 +381,7 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
         await backlog.remove_dead(letter, chat)
         assert await backlog.list_dead("0-0", 1) == []
         await backlog.add_dead_letter(entry.messages[0], "why not")
-    await backlog.record_persisted({chat: Seq(1)}, {})
+    await backlog.record_persisted({chat: Seq(1)}, {}, hot.get_epoch(partition))
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
     with contextlib.suppress(TimeoutError):  # not persisted yet
         async with asyncio.timeout(0.1):

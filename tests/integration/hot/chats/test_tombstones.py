@@ -77,7 +77,7 @@ async def test_log_with_deleted_messages_is_read_without_gaps(log: ChatLog, limi
 async def test_log_below_its_first_entry_has_only_tombstones(redis_url: str, log: ChatLog) -> None:
     """Tombstones remain as long as the deletions. The reader detects the missing messages."""
     async with open_hot(redis_settings(redis_url, log_max=10, inbox_max=10)) as other:
-        await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)}, {})
+        await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)}, {}, other.get_epoch(0))
 
     found = await log.list_before(CHAT, None, 50)
 
