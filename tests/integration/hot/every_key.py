@@ -350,7 +350,7 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     await push_state.find_needs(chat, users)
     await push_state.record_devices(users[0])
     await push_state.record_no_devices(users[1])
-    assert await push_state.claim(users[2], "subscription", chat, Seq(2))
+    assert await push_state.claim(users[2], "subscription", chat, (Seq(2), 1))
     await lease.release()
 
 

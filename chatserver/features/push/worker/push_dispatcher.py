@@ -87,8 +87,8 @@ class PushDispatcher:
         self._hidden = container.hidden_messages
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
-        # The newest seq that this process has pushed to a member. Later checks of the chat push
-        # only newer messages.
+        # The ts of the newest message that this process has pushed to a member. Later checks of the
+        # chat push only later messages; if Redis lost messages, they may have the same seqs.
         self._pushed: collections.OrderedDict[tuple[ChatId, UserId], int] = (
             collections.OrderedDict()
         )
@@ -122,7 +122,7 @@ class PushDispatcher:
                 continue
             if need is PushNeed.FOREGROUND:
                 foreground.append(newest)
-            elif self._pushed.get((due.chat, user), 0) < newest.seq:
+            elif self._pushed.get((due.chat, user), 0) < newest.ts:
                 newest_by_user[user] = newest
         await self._push(due.chat, newest_by_user, needs, chat_fields)
         return self._find_next_check(due, foreground) or done
@@ -178,7 +178,7 @@ class PushDispatcher:
                 work = self._notify_user(user, needs[user][0], newest_by_user[user], chat_fields)
                 group.create_task(work, name=f"push-{user}")
         for user, message in newest_by_user.items():
-            self._pushed[chat, user] = message.seq
+            self._pushed[chat, user] = message.ts
             self._pushed.move_to_end((chat, user))
         while len(self._pushed) > PUSHED_MAX:
             self._pushed.popitem(last=False)

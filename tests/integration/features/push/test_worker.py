@@ -222,6 +222,23 @@ async def test_notify_message_that_left_redis_gets_a_push(
     assert (notice["seq"], notice["text"]) == (2, "two")
 
 
+@pytest.mark.usefixtures("notifier")
+async def test_notify_message_with_the_seq_of_a_lost_one_gets_a_push(world: PushWorld) -> None:
+    """Redis lost a message whose push was sent, and has assigned its seq again."""
+    lost = await world.direct()
+    browser = await world.subscribe(world.bob)
+    await world.send(lost, "one")
+    await browser.wait_for(1)
+    await world.wait_until_scanned()
+    await world.hot.call("DEL", world.hot.keys.chat(lost.chat), world.hot.keys.log(lost.chat))
+    direct = await world.container.audiences.get(lost.chat)
+
+    await world.send(direct, "two")
+    notices = await browser.wait_for(2)
+
+    assert [(notice["seq"], notice["text"]) for notice in notices] == [(1, "one"), (1, "two")]
+
+
 async def test_notify_messages_within_the_delay_get_one_push_of_the_newest(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> None:
