@@ -189,15 +189,23 @@ class PushState:
             Seq(int(seq or 0)), (name or b"").decode(), kind != b"group", large not in (None, b"0")
         )
 
-    async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
-        """Return the members and the first seq that each may read; only `users` if given."""
+    async def find_members(
+        self, chat: ChatId, users: Sequence[UserId] | None
+    ) -> dict[UserId, Seq] | None:
+        """Return the members and the first seq that each may read; only `users` if given.
+
+        None: Redis does not have the chat.
+        """
         key = self._keys.members(chat)
+        # A call without fields is an error; "-" is no user.
+        read = ("HGETALL", key) if users is None else ("HMGET", key, *users, "-")
+        gate, reply = await self._hot.snapshot(("HGET", self._keys.chat(chat), "gate"), read)
+        if not self._hot.is_loaded(chat, gate):
+            return None
         if users is None:
-            reply = await self._hot.call("HGETALL", key)
             pairs = list(zip(reply[::2], reply[1::2], strict=True))
         else:
-            values = await self._hot.call("HMGET", key, *users) if users else []
-            pairs = [(user.encode(), value) for user, value in zip(users, values, strict=True)]
+            pairs = [(user.encode(), value) for user, value in zip(users, reply, strict=False)]
         return {
             UserId(name.decode()): Seq(parse_member_status(value).joined)
             for name, value in pairs

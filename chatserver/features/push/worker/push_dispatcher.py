@@ -31,7 +31,7 @@ from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.message_change_types import NOTHING_HIDDEN
 from chatserver.domain.messages import LogEntry
-from chatserver.errors import ChatError, NotFound
+from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import ChatFields, DuePush, PushNeed
 from chatserver.features.push.model import Notice, Subscription, find_mentions
@@ -50,6 +50,7 @@ log = structlog.get_logger()
 FRESH_S = 3600.0  # older messages are not pushed
 
 MESSAGES_MAX = 50  # maximum messages to read per chat; only the newest are read
+READS_MAX = 3  # maximum reads of a chat that is evicted meanwhile
 USERS_AT_ONCE = 16
 # With more fields in the user state (up to four per chat), pushes have no `badge` (unread count).
 BADGE_FIELDS_MAX = 1_000
@@ -107,12 +108,17 @@ class PushDispatcher:
             NotFound: the chat does not exist.
             Unavailable: a tier is unavailable; some pushes may have been sent.
         """
-        chat_fields = await self._get_chat(due.chat)
-        messages = await self._list_new(due, chat_fields)
-        done = PushProgress(Seq(chat_fields.top + 1))
-        if not messages:
-            return done
-        joined = await self._list_candidates(due.chat, chat_fields, messages)
+        for _ in range(READS_MAX):
+            chat_fields = await self._get_chat(due.chat)
+            messages = await self._list_new(due, chat_fields)
+            done = PushProgress(Seq(chat_fields.top + 1))
+            if not messages:
+                return done
+            joined = await self._list_candidates(due.chat, chat_fields, messages)
+            if joined is not None:
+                break
+        else:
+            raise Unavailable(f"chat {due.chat}: Redis lost it while it was read; try again")
         needs = await self._push_state.find_needs(due.chat, list(joined))
         newest_by_user: dict[UserId, Message] = {}
         foreground: list[Message] = []
@@ -229,7 +235,8 @@ class PushDispatcher:
 
     async def _list_candidates(
         self, chat: ChatId, chat_fields: ChatFields, messages: Sequence[Message]
-    ) -> Mapping[UserId, Seq]:
+    ) -> Mapping[UserId, Seq] | None:
+        """Return the members who may get a push; None if the chat was evicted from Redis."""
         if not chat_fields.is_large:
             return await self._push_state.find_members(chat, None)
         if self._settings.large == "none":
