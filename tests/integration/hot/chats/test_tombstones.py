@@ -98,12 +98,34 @@ async def test_range_much_longer_than_the_log_is_read_in_little_memory(log: Chat
     assert peak_bytes < 2_000_000
 
 
+async def fail_to_load(chat: ChatId) -> None:
+    """Fail, because the chat is in Redis."""
+    raise AssertionError(chat)
+
+
+@pytest.mark.usefixtures("log")
+async def test_unread_count_of_an_evicted_chat_loads_it_first(hot: HotClient) -> None:
+    """After an eviction, Redis does not know which entries do not count."""
+    names = [hot.keys.chat(CHAT), hot.keys.uncounted(CHAT)]
+    copies = [await hot.call("DUMP", name) for name in names]
+
+    async def load(chat: ChatId) -> None:
+        for name, copy in zip(names, copies, strict=True):
+            await hot.call("RESTORE", name, 0, copy)
+
+    await hot.call("DEL", *names)
+
+    count = await UnreadCounts(hot, load).count(CHAT, Seq(0), Seq(TOP), 0.0, HiddenSeqs())
+
+    assert count == 6
+
+
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize("top", [10, TOP])
 async def test_unread_count_has_only_visible_messages(hot: HotClient, top: int) -> None:
     """Neither deleted messages nor the entries that delete them count, also those above `top`."""
     hidden = HiddenSeqs([-2, 6])  # cleared up to 2; 6 is deleted for this reader
-    counts = UnreadCounts(hot)
+    counts = UnreadCounts(hot, fail_to_load)
 
     everything = await counts.count(CHAT, Seq(0), Seq(top), 0.0, HiddenSeqs())
     after_clearing = await counts.count(CHAT, Seq(0), Seq(top), 0.0, hidden)
