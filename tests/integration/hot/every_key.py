@@ -254,6 +254,7 @@ async def use_inboxes(
     await inboxes.append_event(users, chat, b"event", is_listed=True)
     await inboxes.append_marks(users, chat, b"event", users[1], 2)
     await inboxes.mark(users[1], chat, Seq(1), Seq(1))
+    await inboxes.lower_marks(users[1], chat, Seq(1), 1, 1)
     own_epoch = hot.get_epoch(hot.keys.get_partition(users[0]))
     await inboxes.open_user_state(
         users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch
