@@ -61,7 +61,7 @@ class CoreContainer(abc.ABC):
         self.gateway_stream_writer = GatewayStreamWriter(hot)
         self.inboxes = Inboxes(hot)
         self.chat_log = ChatLog(hot)
-        self.unread_counts = UnreadCounts(hot)
+        self.unread_counts = UnreadCounts(hot, lambda chat: self.audiences.get(chat))
         self.hidden_messages = HiddenMessages(hot)
         self.change_committer = MessageChangeCommitter(hot, gateway)
         self.hot_membership = HotMembership(hot)

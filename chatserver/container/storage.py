@@ -210,6 +210,8 @@ class StorageContainer(TierContainer):
             messages=self.older_tiers,
             changes=self.message_changes,
             hot=self.hot_chat_writer,
+            inboxes=self.inboxes,
+            member_states=self.member_state,
             clock=self.clock,
             revive=self.get_port(storage_feature_ports.REVIVE_SESSION),
         )

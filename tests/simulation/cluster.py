@@ -21,6 +21,7 @@ from chatserver.errors import ChatError
 from chatserver.features.push.worker import push_worker
 from chatserver.gateway.process.draining import StopRequest
 from chatserver.gateway.process.wiring import open_gateway
+from chatserver.hot.chats.persist_backlog import PRESSURE_LOG_MAX
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.provisioning import make_create_request
@@ -167,6 +168,7 @@ class Cluster:
         )
         self.dynamodb = DynamoDb(loop)
         self.members: dict[str, Member] = {}
+        self.has_been_full = False  # Redis was at `maxmemory`
         self.application = Application(self)
         self._context = contextvars.copy_context()
         self._tokens = Tokens(settings.auth, SystemClock())
@@ -220,6 +222,12 @@ class Cluster:
 
     def add_api(self, name: str) -> Member:
         return self._add(Member(self, name, "api", self.application.run))
+
+    @property
+    def log_min(self) -> int:
+        """Return how many persisted entries the log of a chat keeps at least."""
+        log_max = self.settings.redis.log_max
+        return min(log_max, PRESSURE_LOG_MAX) if self.has_been_full else log_max
 
     @property
     def has_api(self) -> bool:

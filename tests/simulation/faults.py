@@ -139,6 +139,7 @@ class SimulatedFaults(Actions):
 
         def set_full(is_full: bool) -> None:
             scripting.is_full = is_full
+            self._cluster.has_been_full |= is_full
 
         self._break("memory", pause_ms, lambda: set_full(True), lambda: set_full(False))
 

@@ -236,7 +236,7 @@ class Play(FullSimulation):
         if max(sizes, default=0) > self.cluster.settings.chats.fanout_members_max:
             redis = self.cluster.settings.redis
             may_be_evicted = redis.chat_idle_s < STORES_S
-            upto = len(log) if may_be_evicted else len(log) - redis.log_max
+            upto = len(log) if may_be_evicted else len(log) - self.cluster.log_min
             self.history.events.append(Trimmed(chat, upto))
         return log
 

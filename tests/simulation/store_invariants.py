@@ -53,7 +53,7 @@ def read_stores(cluster: Cluster, *, has_lost: bool) -> Stores:
         cluster.redis.keyspace,
         cluster.dynamodb.server.tables,
         {key: found.data for key, found in cluster.objects.bucket.objects.items()},
-        limits=Limits(settings.redis.inbox_max, settings.redis.log_max),
+        limits=Limits(settings.redis.inbox_max, settings.redis.log_max, cluster.log_min),
         now_s=get_wall_time(cluster.loop),
         table_prefix=settings.warm.table_prefix,
         has_lost=has_lost,

@@ -166,9 +166,9 @@ class World:
         name = f"{PARTITION}:{key}".encode()
         self.keyspace.values.setdefault(name, Stream()).append(place, list(fields))
 
-    def find(self) -> set[str]:
+    def find(self, log_min: int = 4) -> set[str]:
         """Return the names of the violated invariants."""
-        limits = Limits(inbox_max=10, log_max=4)
+        limits = Limits(inbox_max=10, log_max=4, log_min=log_min)
         stores = Stores(self.keyspace, self.tables, self.objects, limits=limits, now_s=NOW_S)
         return {violation.rule for violation in find_violations(stores)}
 
@@ -284,6 +284,15 @@ PLANTED: dict[str, list[Callable[[World], object]]] = {
 
 def test_valid_data_violates_nothing() -> None:
     assert World().find() == set()
+
+
+def test_log_that_was_trimmed_while_redis_was_full_violates_nothing() -> None:
+    """It then keeps fewer entries."""
+    world = World()
+    world.keyspace.values[f"{PARTITION}:log:{CHAT}".encode()].delete((4, 0))
+
+    assert world.find(log_min=2) == set()
+    assert world.find() == {"CHAT_LOG"}
 
 
 def test_each_invariant_has_a_planted_violation() -> None:

@@ -37,7 +37,7 @@ import msgspec
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId, GatewayId, Seq, epoch_start_ms
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, epoch_start_ms
 from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.bus.stream_waiter import StreamWaiter
@@ -110,6 +110,7 @@ class PersistWorker:
         self._moved = asyncio.Event()
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self._loading = asyncio.Lock()
+        self._epoch = Epoch("")  # in which the entries were read
         self._unsure_upto = (0, 0)  # entries up to this one may be stored: Redis may have lost data
         key = container.hot.keys.backlog(partition)
         self._new_entries = StreamWaiter(container.hot, key)
@@ -173,7 +174,7 @@ class PersistWorker:
 
     async def _read(self, queues: ChatQueues) -> None:
         """Read and queue backlog entries until the lease is lost."""
-        epoch = self._container.hot.get_epoch(self._partition)
+        self._epoch = epoch = self._container.hot.get_epoch(self._partition)
         position = await self._backlog.get_checkpoint()
         self._unsure_upto = min(
             parse_entry_id(await self._backlog.get_newest()),
@@ -410,8 +411,8 @@ class PersistWorker:
         for write in settled:
             if (write.chat, write.committed.seq) not in stored_seqs:
                 dead.setdefault(write.chat, []).append(write.committed.seq)
-        await self._backlog.record_persisted(tops, dead)
-        epoch = self._container.hot.get_epoch(self._partition)
+        epoch = self._epoch
+        await self._backlog.record_persisted(tops, dead, epoch)
         newest = {
             (write.gateway, write.item.message.sender, write.chat): write.committed.seq
             for write in stored

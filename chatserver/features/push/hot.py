@@ -17,7 +17,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from chatserver.domain.companion_ids import is_companion
-from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.features.push.keys import NotificationKeys
 from chatserver.hot.redis.client import HotClient
@@ -43,13 +43,15 @@ class PushNeed(enum.IntEnum):
 class DuePush:
     """A chat that a worker has claimed. Messages from seq `since` onward may need pushes.
 
-    `time` identifies the claim. `claimed_ms` is the time of the claim, by the Redis clock.
+    `time` identifies the claim in `epoch`. `claimed_ms` is the time of the claim, by the Redis
+    clock.
     """
 
     chat: ChatId
     since: Seq
     time: float
     claimed_ms: int
+    epoch: Epoch
 
 
 class DueChats:
@@ -103,6 +105,7 @@ class DueChats:
         A claim expires after `hold_s`, unless `finish` is called.
         """
         keys, hold_ms = self._keys, int(hold_s * 1000)
+        epoch = self._hot.get_epoch(self._partition)
         reply = await self._hot.run(
             load_script("claim_due_pushes"),
             {
@@ -118,6 +121,7 @@ class DueChats:
                 Seq(int(since)),
                 float(time),
                 round(float(time) + 0.5) - hold_ms,
+                epoch,
             )
             for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
@@ -131,13 +135,25 @@ class DueChats:
 
         Guarantees:
             If messages were committed after the chat was claimed, it stays scheduled.
+            No effect if Redis has begun a new epoch since the claim: the seqs may be those of other
+                messages.
         """
         keys = self._keys
         delay_ms = -1 if recheck_after_s is None else int(recheck_after_s * 1000)
         await self._hot.run(
             load_script("finish_due_push"),
-            {"due": keys.due(self._partition), "since": keys.since(self._partition)},
-            {"chat": due.chat, "time": str(due.time), "next": next_seq, "delay_ms": delay_ms},
+            {
+                "due": keys.due(self._partition),
+                "since": keys.since(self._partition),
+                "epoch": keys.epoch(self._partition),
+            },
+            {
+                "chat": due.chat,
+                "time": str(due.time),
+                "next": next_seq,
+                "delay_ms": delay_ms,
+                "epoch": due.epoch,
+            },
         )
 
 
@@ -173,15 +189,23 @@ class PushState:
             Seq(int(seq or 0)), (name or b"").decode(), kind != b"group", large not in (None, b"0")
         )
 
-    async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
-        """Return the members and the first seq that each may read; only `users` if given."""
+    async def find_members(
+        self, chat: ChatId, users: Sequence[UserId] | None
+    ) -> dict[UserId, Seq] | None:
+        """Return the members and the first seq that each may read; only `users` if given.
+
+        None: Redis does not have the chat.
+        """
         key = self._keys.members(chat)
+        # A call without fields is an error; "-" is no user.
+        read = ("HGETALL", key) if users is None else ("HMGET", key, *users, "-")
+        gate, reply = await self._hot.snapshot(("HGET", self._keys.chat(chat), "gate"), read)
+        if not self._hot.is_loaded(chat, gate):
+            return None
         if users is None:
-            reply = await self._hot.call("HGETALL", key)
             pairs = list(zip(reply[::2], reply[1::2], strict=True))
         else:
-            values = await self._hot.call("HMGET", key, *users) if users else []
-            pairs = [(user.encode(), value) for user, value in zip(users, values, strict=True)]
+            pairs = [(user.encode(), value) for user, value in zip(users, reply, strict=False)]
         return {
             UserId(name.decode()): Seq(parse_member_status(value).joined)
             for name, value in pairs
@@ -249,10 +273,17 @@ class PushState:
         await self._hot.write("SET", self._keys.pushing(user), "0", "NX", "EX", NO_DEVICES_TTL_S)
 
     async def claim(
-        self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False
+        self,
+        user: UserId,
+        subscription: str,
+        chat: ChatId,
+        message: tuple[Seq, int],
+        *,
+        is_retry: bool = False,
     ) -> bool:
         """Claim the push for a message to one device; return False if it must not be sent.
 
+        `message`: its seq and ts.
         `is_retry`: the caller claimed this push before, and the push was certainly not sent.
 
         Guarantees:
@@ -266,7 +297,8 @@ class PushState:
             {
                 "field": f"{subscription}:{chat}",
                 "chat_id": chat,
-                "seq": seq,
+                "seq": message[0],
+                "ts": message[1],
                 "ttl_s": CLAIM_TTL_S,
                 "is_retry": "1" if is_retry else "",
             },

@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.messages import REF_TTL_S
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import parse_entry_id
@@ -326,11 +326,12 @@ class Backlog:
         )
 
     async def record_persisted(
-        self, tops: Mapping[ChatId, Seq], dead: Mapping[ChatId, Collection[Seq]]
+        self, tops: Mapping[ChatId, Seq], dead: Mapping[ChatId, Collection[Seq]], epoch: Epoch
     ) -> None:
         """Record the persisted seqs, and trim persisted entries from logs longer than `log_max`.
 
-        `dead`: the seqs of dead letters among these entries.
+        `dead`: the seqs of dead letters among these entries. `epoch`: the epoch in which the
+        entries were read; chats that were loaded in a later one are not changed.
 
         While Redis is short of memory, a log keeps only `PRESSURE_LOG_MAX` persisted entries.
         """
@@ -342,7 +343,7 @@ class Backlog:
         for start in range(0, len(chats), 200):
             await self._hot.run(
                 script,
-                args={"log_max": log_max, "ref_ttl_s": REF_TTL_S},
+                args={"log_max": log_max, "ref_ttl_s": REF_TTL_S, "epoch": epoch},
                 items=[
                     keys.of(chat, *script.item_keys)
                     | {"upto": upto, "dead": ",".join(map(str, sorted(dead.get(chat, ()))))}

@@ -42,7 +42,7 @@
 -- epoch
 local call = redis.call
 if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end
-local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'changed')
+local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'changed', 'stored', 'dead')
 if head[1] and string.sub(head[1], 1, #ARGV[1] + 1) == ARGV[1] .. ':' then return 0 end
 local had_version = head[1] and string.match(head[1], '^[^:]*:(%d+)')
 if had_version and tonumber(had_version) > tonumber(string.match(ARGV[4], '^%d+')) then
@@ -55,7 +55,14 @@ for i = 0, count - 1 do
   call('HSET', KEYS[2], ARGV[14 + 2 * i], ARGV[15 + 2 * i])
 end
 local seq, ts = tonumber(ARGV[2]), tonumber(ARGV[3])
-local stored = seq
+local stored, dead = seq, ARGV[12]
+-- The persist worker may have stored more since the caller read the warm tier.
+if tonumber(head[5] or 0) > stored then
+  stored = tonumber(head[5])
+  for at in string.gmatch(head[6] or '', '%d+') do
+    if tonumber(at) > seq then dead = dead .. (dead == '' and '' or ',') .. at end
+  end
+end
 if head[2] and tonumber(head[2]) > seq then seq = tonumber(head[2]) end
 if head[3] and tonumber(head[3]) > ts then ts = tonumber(head[3]) end
 call('XTRIM', KEYS[3], 'MINID', string.format('%d-0', stored + 1))
@@ -108,5 +115,5 @@ call('HSET', KEYS[1], 'gate', ARGV[1] .. ':' .. ARGV[4], 'seq', seq, 'base', seq
   'ts', string.format('%.0f', ts), 'stored', stored, 'kind', ARGV[5], 'name', ARGV[6])
 call('HSET', KEYS[1], 'history', ARGV[7], 'large', ARGV[8], 'turns', '',
   'picture', ARGV[11])
-if ARGV[12] == '' then call('HDEL', KEYS[1], 'dead') else call('HSET', KEYS[1], 'dead', ARGV[12]) end
+if dead == '' then call('HDEL', KEYS[1], 'dead') else call('HSET', KEYS[1], 'dead', dead) end
 return 1

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Records up to which seq each chat is persisted. Trims their logs and overlays, but never entries
--- after this seq. Ignores a chat that is not in Redis, or whose newest seq is lower: `upto` is then
--- from an earlier epoch.
+-- after this seq. Ignores a chat that is not in Redis, whose newest seq is lower, or that was loaded
+-- in a later epoch: `upto` may then be the seq of an entry that Redis has lost.
 --
 -- Also removes refs that are older than `ref_ttl_s`. In a chat with many fields, each call scans a few
 -- more than it got messages. When all are scanned, it pauses.
@@ -11,6 +11,7 @@
 --
 -- arg log_max  integer  entries kept per log
 -- arg ref_ttl_s integer
+-- arg epoch    string   epoch in which the caller read the entries from the backlog
 -- item key chat  hash    the chat's `seq`, `ts`, `gate` and other fields, and its refs; `scan`: the
 --                cursor, or "@" and the time (s) at which all fields were scanned
 -- item key log   stream  committed entries
@@ -22,7 +23,7 @@
 --
 -- returns the number of entries trimmed from the logs
 local call = redis.call
-local log_max, trimmed, a = tonumber(ARGV[1]), 0, 3
+local log_max, epoch, trimmed, a = tonumber(ARGV[1]), ARGV[3], 0, 4
 local FIELDS_MIN, PAUSE_S = 40, 21600 -- fields of a chat whose refs are scanned; time between scans
 local now_s = call('TIME')[1]
 local oldest = (now_s - ARGV[2]) * 1000000
@@ -43,8 +44,10 @@ end
 
 for k = 1, #KEYS, 4 do
   local upto = tonumber(ARGV[a])
-  local head = call('HMGET', KEYS[k], 'seq', 'stored', 'scan')
+  local head = call('HMGET', KEYS[k], 'seq', 'stored', 'scan', 'gate')
   local seq, stored = tonumber(head[1]) or 0, tonumber(head[2]) or 0
+  -- Epochs sort by their start.
+  if string.match(head[4] or '', '^[^:]*') > epoch then seq = 0 end
   if upto <= seq and upto > stored then
     call('HSET', KEYS[k], 'stored', upto)
     local cursor, scanned_s = head[3] or '0', string.match(head[3] or '', '^@(%d+)')

@@ -229,6 +229,24 @@ class Inboxes:
             raise NotFound("chat: no such chat, or you are not a member")
         return UserMarks(Seq(reply[0]), Seq(reply[1]), head.is_open)
 
+    async def lower_marks(
+        self, user: UserId, chat: ChatId, top: Seq, read: int, received: int
+    ) -> None:
+        """Lower marks to `top`, the newest seq of the chat, if they are still `read`, `received`.
+
+        A mark is above `top` only if Redis lost the entries that the user had read. Left there, it
+        would count the entries that get these seqs as read.
+
+        Guarantees:
+            Idempotent. A mark that has moved meanwhile is not changed.
+        """
+        script = load_script("lower_read_marks")
+        await self._hot.run(
+            script,
+            self._keys.of(user, *script.keys),
+            {"chat_id": chat, "top": top, "read": read, "received": received},
+        )
+
     async def list_chats(self, user: UserId) -> list[UserChat]:
         """Return the user's chats that are in Redis, newest activity first.
 
@@ -255,17 +273,23 @@ class Inboxes:
     async def _list_fields(self, user: UserId, fields: Mapping[str, bytes]) -> list[UserChat]:
         names = [ChatId(name[2:]) for name in fields if name.startswith("c:")]
         heads = await asyncio.gather(*(self._read_head(user, name) for name in names))
-        chats = [
-            UserChat(
-                chat=chat,
-                top=Seq(head.top),
-                read=Seq(max(head.own, int(fields.get(f"r:{chat}", 0)))),
-                received=Seq(max(head.own, int(fields.get(f"d:{chat}", 0)))),
-                order=Ts(max(head.ts, int(fields[f"c:{chat}"]))),
-                stored=head.stored,
+        chats = list[UserChat]()
+        for chat, head in zip(names, heads, strict=True):
+            read, received = int(fields.get(f"r:{chat}", 0)), int(fields.get(f"d:{chat}", 0))
+            if head.is_open and max(read, received) > head.top:
+                # The marks were read before the head, so the user has read entries that are lost.
+                await self.lower_marks(user, chat, Seq(head.top), read, received)
+                read, received = min(read, head.top), min(received, head.top)
+            chats.append(
+                UserChat(
+                    chat=chat,
+                    top=Seq(head.top),
+                    read=Seq(max(head.own, read)),
+                    received=Seq(max(head.own, received)),
+                    order=Ts(max(head.ts, int(fields[f"c:{chat}"]))),
+                    stored=head.stored,
+                )
             )
-            for chat, head in zip(names, heads, strict=True)
-        ]
         chats.sort(key=lambda chat: (-chat.order, chat.chat))
         return chats
 

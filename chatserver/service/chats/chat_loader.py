@@ -1,27 +1,33 @@
 """Chat loader: loads chats from the warm tier into the hot tier.
 
 The loader runs in `workers.rpc` on behalf of gateways. It also repairs data loss in Redis: gaps
-between messages, unapplied message changes, and lost entries about membership changes.
+between messages, unapplied message changes, lost entries about membership changes, and read marks
+above the newest entry.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
+from chatserver.domain.ids import DIRECT_PREFIX, ChatId, Seq, UserId
 from chatserver.domain.write_restrictions import format_write_policy
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.history.newest_messages import NewestMessages
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
 from chatserver.service.membership.membership_recovery import MembershipRecovery
 from chatserver.service.messaging.message_change_recovery import MessageChangeRecovery
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.directory_items import StoredMember
+from chatserver.warm.chats.member_states import MarkUpdate, MemberStates
 from chatserver.warm.messages.message_changes import MessageChanges
 
 LOADS_MAX = 3
+LOWERED_IN_FLIGHT_MAX = 16
 
 
 class ChatLoader:
@@ -34,12 +40,16 @@ class ChatLoader:
         messages: WarmAndColdLog,
         changes: MessageChanges,
         hot: HotChatWriter,
+        inboxes: Inboxes,
+        member_states: MemberStates,
         clock: Clock,
         revive: Callable[[ChatId], Awaitable[bool]] | None = None,
     ) -> None:
         self._directory = directory
         self._messages = messages
         self._hot = hot
+        self._inboxes = inboxes
+        self._member_states = member_states
         self._revive = revive
         self._newest = NewestMessages(messages, hot, clock)
         self._unapplied = MessageChangeRecovery(messages, changes)
@@ -76,6 +86,7 @@ class ChatLoader:
         newest = [] if head is None else await self._newest.read(chat, head)
         newest = await self._unapplied.apply(chat, newest, epoch)
         lost = await self._lost.find(record, newest)
+        await self._lower_marks(chat, Seq(head.seq if head else 0), members)
         is_loaded = await self._hot.open_chat(
             chat=chat,
             kind=record.kind,
@@ -112,3 +123,25 @@ class ChatLoader:
         if record.change is not None or record.unstored:
             await self._hot.record_unfinished(chat)
         return is_loaded
+
+    async def _lower_marks(self, chat: ChatId, head: Seq, members: Sequence[StoredMember]) -> None:
+        """Lower the marks of members who have read entries that Redis has lost.
+
+        Until the chat is loaded, no mark can be above its newest entry. `head` is the newest stored
+        seq; Redis may have later entries.
+        """
+        if all(max(member.read, member.received) <= head for member in members):
+            return
+        top = max(head, await self._hot.get_seq(chat))
+        marks = [
+            MarkUpdate(chat, member.user, member.read, member.received)
+            for member in members
+            if max(member.read, member.received) > top
+        ]
+        # A user whose state is loaded now must not get the stored mark.
+        await self._member_states.lower_marks(marks, top)
+
+        async def lower(mark: MarkUpdate) -> None:
+            await self._inboxes.lower_marks(UserId(mark.user), chat, top, mark.read, mark.received)
+
+        await map_concurrently(lower, marks, in_flight_max=LOWERED_IN_FLIGHT_MAX, name="lower-mark")

@@ -15,7 +15,7 @@ from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.inboxes import InboxState, UserChat
 from chatserver.domain.membership_rules import ChatKind
 from chatserver.domain.message_change_types import NOTHING_HIDDEN
-from chatserver.domain.messages import Audience, LogEntry
+from chatserver.domain.messages import Audience, ChatHead, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
@@ -41,6 +41,7 @@ MEMBERS_SHOWN_MAX = 20
 # first ones.
 PREVIEW_DEPTHS = (3, 20)
 OLDER_PREVIEW_DEPTH = 5  # entries to search in older tiers, if Redis has no more
+HEAD_TRIES_MAX = 3
 SUMMARIES_AT_ONCE = 16  # chats of a page whose summaries are created together
 
 
@@ -218,7 +219,7 @@ class UserChats:
             audience = await self._audiences.get_for_member(listed.chat, user)
         except NotFound:
             return None
-        head = await self._log.get_head(listed.chat)
+        head = await self._get_open_head(listed.chat)
         peer = audience.receiver_of.get(user)
         names: list[str] = [] if audience.is_large else list(audience.joined)
         read = listed.read
@@ -241,6 +242,15 @@ class UserChats:
                 else await self._get_marks(peer, listed.chat)
             ),
         )
+
+    async def _get_open_head(self, chat: ChatId) -> ChatHead:
+        """Return the head of a chat. If the chat was evicted from Redis, it is loaded first."""
+        for _ in range(HEAD_TRIES_MAX):
+            head = await self._log.get_head(chat)
+            if head.is_open:
+                return head
+            await self._audiences.get(chat)
+        raise Unavailable(f"chat {chat}: Redis lost it while it was read; try again")
 
     async def _get_marks(self, user: UserId, chat: ChatId) -> frames.Marks:
         return await get_marks(self._inboxes, self._audiences, user, chat)

@@ -93,7 +93,8 @@ class WarmAndColdLog:
         """Write a tombstone for a missing entry; return False if the entry is archived."""
         if seq <= (await self.get_top(chat)).seq:
             return False
-        return await self._warm.fill_hole(chat, seq, ts)
+        await self._warm.fill_hole(chat, seq, ts)
+        return True
 
     async def read_run(
         self, chat: str, before: int | None, after: int | None, limit: int, ts: int | None

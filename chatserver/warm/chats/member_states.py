@@ -95,6 +95,27 @@ class MemberStates:
             keeps_stored=True,
         )
 
+    async def lower_marks(self, marks: Sequence[MarkUpdate], top: int) -> None:
+        """Lower stored marks to `top`, the newest seq of their chat.
+
+        `marks` are the stored marks; one that has moved since it was read is not changed.
+
+        Guarantees:
+            Idempotent.
+            Cost: one UpdateItem per mark.
+
+        Raises:
+            Unavailable: some marks may not have been lowered.
+        """
+
+        async def lower(mark: MarkUpdate) -> None:
+            key = (directory_items.chat_key(mark.chat), directory_items.member_key(mark.user))
+            lowered = {Field.READ: min(mark.read, top), Field.RECEIVED: min(mark.received, top)}
+            is_same = (Attr(Field.READ) == mark.read) & (Attr(Field.RECEIVED) == mark.received)
+            await try_write(self._table.update(key, lowered, if_=is_same))
+
+        await map_concurrently(lower, marks, in_flight_max=MARKS_IN_FLIGHT_MAX, name="lower-mark")
+
     async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
         """Hide messages that a current or former member has deleted for themselves.
 

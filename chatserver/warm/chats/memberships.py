@@ -357,9 +357,12 @@ class Memberships:
     async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
         """Set the seqs at which members joined; return False if `version` is outdated.
 
+        The marks that a member got with the membership are lowered, too.
+
         Guarantees:
             Idempotent; users who are no longer members are skipped.
-            Cost: one BatchGetItem, and one transaction for each member whose seq changes.
+            Cost: one BatchGetItem, and one transaction for each member whose seq changes; for a
+                lower seq, also one UpdateItem.
         """
         if not joined:
             return True
@@ -377,7 +380,20 @@ class Memberships:
                 ]
                 if not await try_write(self._client.transact(actions)):
                     return False
+                await self._lower_first_marks(members[user], seq)
         return True
+
+    async def _lower_first_marks(self, member: StoredMember, seq: Seq) -> None:
+        """Lower the marks of a member who joined at a lower `seq` and has not read anything yet."""
+        first = member.joined - 1
+        if seq <= first and member.read == member.received == first:
+            await try_write(
+                self._table.update(
+                    _member_row(member.chat, member.user),
+                    {Field.READ: seq - 1, Field.RECEIVED: seq - 1},
+                    if_=(Attr(Field.READ) == first) & (Attr(Field.RECEIVED) == first),
+                )
+            )
 
     async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
         """Replace attribute `unstored` of a chat's item, unless the chat has a newer version."""

@@ -310,8 +310,8 @@ class Messages:
             left_s = max(0.0, deadline_s - self._clock.monotonic())
             await put_items(self._client, self._table, unique[start : start + WRITES_MAX], left_s)
 
-    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
-        """Store a marker for a lost message; return False if no older entry is stored.
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> None:
+        """Store a marker for a lost message, which must not be archived.
 
         `ts` must be between the ts of the previous and the next entry. If the message is stored
         later, it takes precedence over the marker.
@@ -319,16 +319,10 @@ class Messages:
         Guarantees:
             Idempotent.
         """
-        probe = Probe(ts - 1, is_newest_first=True)
-        if not await self._read(chat, probe) and not await self._read(
-            removed_message_markers.get_partition(chat), probe
-        ):
-            return False
         marker = removed_message_markers.encode_marker(
             removed_message_markers.build_lost_message(chat, seq, ts)
         )
         await put_items(self._client, self._table, [marker])
-        return True
 
     # Reads by seq.
 

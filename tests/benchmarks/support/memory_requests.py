@@ -134,7 +134,7 @@ class Day:
             inboxes=self.inboxes,
             audiences=self.audiences,
             log=log,
-            unread_counts=UnreadCounts(hot),
+            unread_counts=UnreadCounts(hot, self.audiences.get),
             older=warm,  # type: ignore[arg-type]  # not read
             directory=warm,  # type: ignore[arg-type]  # chats are opened only
             load_user=warm.load_user,

@@ -254,6 +254,7 @@ async def use_inboxes(
     await inboxes.append_event(users, chat, b"event", is_listed=True)
     await inboxes.append_marks(users, chat, b"event", users[1], 2)
     await inboxes.mark(users[1], chat, Seq(1), Seq(1))
+    await inboxes.lower_marks(users[1], chat, Seq(1), 1, 1)
     own_epoch = hot.get_epoch(hot.keys.get_partition(users[0]))
     await inboxes.open_user_state(
         users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch
@@ -350,7 +351,7 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     await push_state.find_needs(chat, users)
     await push_state.record_devices(users[0])
     await push_state.record_no_devices(users[1])
-    assert await push_state.claim(users[2], "subscription", chat, Seq(2))
+    assert await push_state.claim(users[2], "subscription", chat, (Seq(2), 1))
     await lease.release()
 
 
@@ -381,7 +382,7 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
         await backlog.remove_dead(letter, chat)
         assert await backlog.list_dead("0-0", 1) == []
         await backlog.add_dead_letter(entry.messages[0], "why not")
-    await backlog.record_persisted({chat: Seq(1)}, {})
+    await backlog.record_persisted({chat: Seq(1)}, {}, hot.get_epoch(partition))
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
     with contextlib.suppress(TimeoutError):  # not persisted yet
         async with asyncio.timeout(0.1):

@@ -96,5 +96,5 @@ class Chat:
 
     def trim(self, upto: int, log_max: int) -> None:
         """Mark the chat as persisted up to a seq and trim it."""
-        args = {"log_max": log_max, "ref_ttl_s": REF_TTL_S}
+        args = {"log_max": log_max, "ref_ttl_s": REF_TTL_S, "epoch": EPOCH}
         self.scripts.run("trim_persisted", args, [{"upto": upto, "dead": ""}])

@@ -125,7 +125,7 @@ def find_wrong_refs(stores: Stores) -> Iterator[str]:
 
 
 def find_wrong_logs(stores: Stores) -> Iterator[str]:
-    """The log has the entries since the chat was loaded, at most `log_max`, as they are stored."""
+    """The log has the newest entries since the chat was loaded, as they are stored."""
     for chat in _iter_loaded(stores):
         head, log, over = chat.head, stores.list_log(chat.name), stores.list_overlay(chat.name)
         oldest = int(head["seq"]) - stores.limits.log_max
@@ -134,7 +134,8 @@ def find_wrong_logs(stores: Stores) -> Iterator[str]:
                 yield f"the log of {chat.name} still has {seq} of {head['seq']}"
             if seq not in over:
                 yield from _compare(chat, seq, entry)
-        for seq in range(max(int(head["base"]), oldest) + 1, int(head["seq"]) + 1):
+        kept = int(head["seq"]) - stores.limits.log_min
+        for seq in range(max(int(head["base"]), kept) + 1, int(head["seq"]) + 1):
             if seq not in log and seq not in over:
                 yield f"neither log nor overlay of {chat.name} has {seq}"
 

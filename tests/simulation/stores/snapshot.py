@@ -31,10 +31,14 @@ class Key(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The settings that bound stored data."""
+    """The settings that bound stored data.
+
+    `log_min`: persisted entries that a log keeps, less than `log_max` if Redis has been full.
+    """
 
     inbox_max: int
     log_max: int
+    log_min: int
 
 
 class Inbox(NamedTuple):

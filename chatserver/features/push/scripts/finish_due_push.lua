@@ -5,13 +5,16 @@
 --
 -- key due       zset    chat to the time its pushes are due (ms)
 -- key since     hash    chat to the first seq that needs pushes
+-- key epoch     hash    `epoch`: epoch that this Redis holds
 -- arg chat      string
 -- arg time      number  due time, as returned by `claim_due_pushes`
 -- arg next      integer first seq that still needs pushes
 -- arg delay_ms  integer time until the chat is due again; -1: never
+-- arg epoch     string  epoch of the claim. Later epochs may assign the seqs before `next` again
 --
 -- returns 1 if the chat was removed, 0 if it stays due
 local call, format = redis.call, string.format
+if call('HGET', KEYS[3], 'epoch') ~= ARGV[5] then return 0 end
 local delay_ms, next_seq = tonumber(ARGV[4]), tonumber(ARGV[3])
 if tonumber(call('ZSCORE', KEYS[1], ARGV[1]) or -1) == tonumber(ARGV[2]) then
   if delay_ms < 0 then

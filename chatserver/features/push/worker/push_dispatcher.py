@@ -31,7 +31,7 @@ from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.message_change_types import NOTHING_HIDDEN
 from chatserver.domain.messages import LogEntry
-from chatserver.errors import ChatError, NotFound
+from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import ChatFields, DuePush, PushNeed
 from chatserver.features.push.model import Notice, Subscription, find_mentions
@@ -50,6 +50,7 @@ log = structlog.get_logger()
 FRESH_S = 3600.0  # older messages are not pushed
 
 MESSAGES_MAX = 50  # maximum messages to read per chat; only the newest are read
+READS_MAX = 3  # maximum reads of a chat that is evicted meanwhile
 USERS_AT_ONCE = 16
 # With more fields in the user state (up to four per chat), pushes have no `badge` (unread count).
 BADGE_FIELDS_MAX = 1_000
@@ -87,8 +88,8 @@ class PushDispatcher:
         self._hidden = container.hidden_messages
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
-        # The newest seq that this process has pushed to a member. Later checks of the chat push
-        # only newer messages.
+        # The ts of the newest message that this process has pushed to a member. Later checks of the
+        # chat push only later messages; if Redis lost messages, they may have the same seqs.
         self._pushed: collections.OrderedDict[tuple[ChatId, UserId], int] = (
             collections.OrderedDict()
         )
@@ -107,12 +108,17 @@ class PushDispatcher:
             NotFound: the chat does not exist.
             Unavailable: a tier is unavailable; some pushes may have been sent.
         """
-        chat_fields = await self._get_chat(due.chat)
-        messages = await self._list_new(due, chat_fields)
-        done = PushProgress(Seq(chat_fields.top + 1))
-        if not messages:
-            return done
-        joined = await self._list_candidates(due.chat, chat_fields, messages)
+        for _ in range(READS_MAX):
+            chat_fields = await self._get_chat(due.chat)
+            messages = await self._list_new(due, chat_fields)
+            done = PushProgress(Seq(chat_fields.top + 1))
+            if not messages:
+                return done
+            joined = await self._list_candidates(due.chat, chat_fields, messages)
+            if joined is not None:
+                break
+        else:
+            raise Unavailable(f"chat {due.chat}: Redis lost it while it was read; try again")
         needs = await self._push_state.find_needs(due.chat, list(joined))
         newest_by_user: dict[UserId, Message] = {}
         foreground: list[Message] = []
@@ -122,7 +128,7 @@ class PushDispatcher:
                 continue
             if need is PushNeed.FOREGROUND:
                 foreground.append(newest)
-            elif self._pushed.get((due.chat, user), 0) < newest.seq:
+            elif self._pushed.get((due.chat, user), 0) < newest.ts:
                 newest_by_user[user] = newest
         await self._push(due.chat, newest_by_user, needs, chat_fields)
         return self._find_next_check(due, foreground) or done
@@ -178,7 +184,7 @@ class PushDispatcher:
                 work = self._notify_user(user, needs[user][0], newest_by_user[user], chat_fields)
                 group.create_task(work, name=f"push-{user}")
         for user, message in newest_by_user.items():
-            self._pushed[chat, user] = message.seq
+            self._pushed[chat, user] = message.ts
             self._pushed.move_to_end((chat, user))
         while len(self._pushed) > PUSHED_MAX:
             self._pushed.popitem(last=False)
@@ -229,7 +235,8 @@ class PushDispatcher:
 
     async def _list_candidates(
         self, chat: ChatId, chat_fields: ChatFields, messages: Sequence[Message]
-    ) -> Mapping[UserId, Seq]:
+    ) -> Mapping[UserId, Seq] | None:
+        """Return the members who may get a push; None if the chat was evicted from Redis."""
         if not chat_fields.is_large:
             return await self._push_state.find_members(chat, None)
         if self._settings.large == "none":

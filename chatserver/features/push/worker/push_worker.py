@@ -178,7 +178,11 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
         if is_late and not await dispatcher.is_current(subscription.user, notice):
             return False
         return await push_state.claim(
-            subscription.user, subscription.id, notice.chat, notice.seq, is_retry=is_retry
+            subscription.user,
+            subscription.id,
+            notice.chat,
+            (notice.seq, notice.ts),
+            is_retry=is_retry,
         )
 
     async def remove_subscription(subscription: Subscription, until_ms: int) -> None:

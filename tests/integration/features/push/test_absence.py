@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.presence import GatewayPresence, PresenceState
-from chatserver.features.push.hot import DueChats, DuePush, PushNeed, PushState
+from chatserver.features.push.hot import DueChats, PushNeed, PushState
 from chatserver.features.push.keys import NotificationKeys
 from chatserver.hot.chats.persist_backlog import Backlog
 from chatserver.hot.redis.client import HotClient
@@ -77,9 +79,24 @@ async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient)
 
     (again,) = await chats.claim_due(10, 60)
     assert again.since == 5
-    await chats.finish(DuePush(CHAT, Seq(5), lost.time - 1, lost.claimed_ms), Seq(5))
+    await chats.finish(dataclasses.replace(lost, time=lost.time - 1), Seq(5))
 
     assert await hot.call("ZCARD", KEYS.due(0)) == 1
+
+
+async def test_due_chat_of_an_earlier_epoch_does_not_change_the_schedule(hot: HotClient) -> None:
+    """Redis lost the messages that were pushed, and has assigned their seqs again."""
+    chats = await open_due_chats(hot)
+    await chats.schedule("1-0", {CHAT: Seq(9)}, 0)
+    (lost,) = await chats.claim_due(10, 60)
+    await hot.call("DEL", KEYS.due(0), KEYS.since(0))
+    await hot.call("HSET", hot.keys.epoch(0), "epoch", "other")
+    await chats.schedule("2-0", {CHAT: Seq(7)}, 0)
+
+    await chats.finish(lost, Seq(10))
+
+    (due,) = await chats.claim_due(10, 60)
+    assert (due.chat, due.since) == (CHAT, 7)
 
 
 async def test_due_chat_with_users_in_foreground_is_due_again(hot: HotClient) -> None:

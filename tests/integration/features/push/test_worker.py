@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -220,6 +221,49 @@ async def test_notify_message_that_left_redis_gets_a_push(
             (notice,) = await browser.wait_for(1)
 
     assert (notice["seq"], notice["text"]) == (2, "two")
+
+
+async def test_notify_chat_that_is_evicted_while_it_is_read_gets_a_push(world: PushWorld) -> None:
+    """Without its members, the message would count as pushed to all."""
+    direct = await world.direct()
+    browser = await world.subscribe(world.bob)
+    state, keys = world.container.get(PushContainer).state, world.hot.keys
+    find_members, log = state.find_members, world.container.chat_log
+    evictions = []
+
+    async def evict_and_find(*args: Any) -> Any:
+        if not evictions:
+            evictions.append(args)
+            await persist(world.container)
+            await world.hot.call("DEL", keys.chat(direct.chat), keys.members(direct.chat))
+        return await find_members(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "find_members", evict_and_find)
+        async with world.running_worker():
+            await world.send(direct, "one")
+            (notice,) = await browser.wait_for(1)
+
+    assert (notice["seq"], notice["text"]) == (1, "one")
+    assert evictions
+    assert (await log.get_head(direct.chat)).is_open
+
+
+@pytest.mark.usefixtures("notifier")
+async def test_notify_message_with_the_seq_of_a_lost_one_gets_a_push(world: PushWorld) -> None:
+    """Redis lost a message whose push was sent, and has assigned its seq again."""
+    lost = await world.direct()
+    browser = await world.subscribe(world.bob)
+    await world.send(lost, "one")
+    await browser.wait_for(1)
+    await world.wait_until_scanned()
+    await world.hot.call("DEL", world.hot.keys.chat(lost.chat), world.hot.keys.log(lost.chat))
+    direct = await world.container.audiences.get(lost.chat)
+
+    await world.send(direct, "two")
+    notices = await browser.wait_for(2)
+
+    assert [(notice["seq"], notice["text"]) for notice in notices] == [(1, "one"), (1, "two")]
 
 
 async def test_notify_messages_within_the_delay_get_one_push_of_the_newest(

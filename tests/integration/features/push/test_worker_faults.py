@@ -118,17 +118,20 @@ async def test_notify_claim_succeeds_once_and_not_for_read_messages(world: PushW
     push_state = PushState(world.hot)
     claim = push_state.claim
 
-    claims = await asyncio.gather(*(claim(world.bob, "s1", direct.chat, Seq(2)) for _ in range(5)))
+    claims = await asyncio.gather(
+        *(claim(world.bob, "s1", direct.chat, (Seq(2), 20)) for _ in range(5))
+    )
     assert sorted(claims) == [False, False, False, False, True]
-    assert not await claim(world.bob, "s1", direct.chat, Seq(1))
-    assert await claim(world.bob, "s2", direct.chat, Seq(2))
-    assert await claim(world.bob, "s1", direct.chat, Seq(2), is_retry=True)
-    assert await claim(world.bob, "s1", direct.chat, Seq(3))
-    assert not await claim(world.bob, "s1", direct.chat, Seq(2), is_retry=True), (
+    assert not await claim(world.bob, "s1", direct.chat, (Seq(1), 10))
+    assert await claim(world.bob, "s2", direct.chat, (Seq(2), 20))
+    assert await claim(world.bob, "s1", direct.chat, (Seq(2), 20), is_retry=True)
+    assert await claim(world.bob, "s1", direct.chat, (Seq(3), 30))
+    assert await claim(world.bob, "s1", direct.chat, (Seq(3), 31)), "Redis lost the earlier one"
+    assert not await claim(world.bob, "s1", direct.chat, (Seq(2), 20), is_retry=True), (
         "a newer message was already pushed"
     )
     await world.hot.call("HSET", world.hot.keys.box(world.bob), f"r:{direct.chat}", 4)
-    assert not await claim(world.bob, "s1", direct.chat, Seq(4))
+    assert not await claim(world.bob, "s1", direct.chat, (Seq(4), 40))
 
 
 async def test_notify_two_workers_send_one_push(

@@ -80,6 +80,22 @@ def test_open_chat_in_next_epoch_keeps_a_head_ahead_of_the_warm_tier(scripts: Sc
     assert scripts.head()["ts"] == str(ahead)
 
 
+def test_open_chat_in_next_epoch_keeps_what_was_persisted_since_the_warm_tier_was_read(
+    scripts: Scripts,
+) -> None:
+    """The persist worker does not record these entries again. Dead letters are not stored."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(4)])
+    args = {"log_max": 10, "ref_ttl_s": 60, "epoch": "E2"}
+    scripts.run("trim_persisted", args, [{"upto": 3, "dead": "1,3"}])
+
+    scripts.open_chat(ALICE, BOB, epoch="E2", seq=2)
+
+    assert scripts.head()["stored"] == "3"
+    assert scripts.head()["dead"] == "3"
+    assert [seq for seq, _, _ in scripts.log()] == [4]
+
+
 def test_open_chat_large_numbers_stay_exact(scripts: Scripts) -> None:
     """By default Lua prints large numbers as 1.7e+15."""
     scripts.open_chat(ALICE, BOB, seq=123_456_789_012_345, ts=1_795_250_730_558_301)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from chatserver.domain.messages import REF_TTL_S, reference_key
-from tests.integration.hot.support import ALICE, BOB, CHAT, KNOWN, Scripts, Sending, packed
+from tests.integration.hot.support import (
+    ALICE,
+    BOB,
+    CHAT,
+    EPOCH,
+    KNOWN,
+    Scripts,
+    Sending,
+    packed,
+)
 
 
-def persisted(scripts: Scripts, upto: int, log_max: int) -> int:
+def persisted(scripts: Scripts, upto: int, log_max: int, epoch: str = EPOCH) -> int:
     """Record that the chat is persisted up to a seq; return the number of trimmed entries."""
-    args = {"log_max": log_max, "ref_ttl_s": REF_TTL_S}
+    args = {"log_max": log_max, "ref_ttl_s": REF_TTL_S, "epoch": epoch}
     trimmed: int = scripts.run("trim_persisted", args, [{"upto": upto, "dead": ""}])
     return trimmed
 
@@ -85,12 +94,35 @@ def test_persisted_position_of_an_evicted_chat_is_ignored(scripts: Scripts) -> N
     assert not scripts.redis.exists(scripts.keys.chat(CHAT))
 
 
+def test_persisted_position_of_an_earlier_epoch_is_ignored(scripts: Scripts) -> None:
+    """The seqs may belong to other entries now, which are not persisted (P1)."""
+    scripts.open_chat(ALICE, BOB, epoch="E2")
+    scripts.accept(*[Sending(ALICE, f"r{n}", gate="E2:1") for n in range(3)], epoch="E2")
+
+    assert persisted(scripts, 2, log_max=1, epoch=EPOCH) == 0
+
+    assert log_seqs(scripts) == [1, 2, 3]
+    assert scripts.head()["stored"] == "0"
+
+
+def test_persisted_position_of_a_chat_that_is_not_loaded_again_is_recorded(
+    scripts: Scripts,
+) -> None:
+    """Redis kept the entries of the earlier epoch."""
+    fill(scripts, 3)
+
+    persisted(scripts, 2, log_max=10, epoch="E2")
+
+    assert scripts.head()["stored"] == "2"
+
+
 def test_persisted_trims_several_chats_in_one_call(scripts: Scripts) -> None:
     """The result is the total number of trimmed entries."""
     fill(scripts, 30)
     items = [{"upto": upto, "dead": ""} for upto in (10, 15)]
 
-    trimmed = scripts.run("trim_persisted", {"log_max": 10, "ref_ttl_s": REF_TTL_S}, items)
+    args = {"log_max": 10, "ref_ttl_s": REF_TTL_S, "epoch": EPOCH}
+    trimmed = scripts.run("trim_persisted", args, items)
 
     assert trimmed == 15
 

@@ -77,7 +77,7 @@ async def test_log_with_deleted_messages_is_read_without_gaps(log: ChatLog, limi
 async def test_log_below_its_first_entry_has_only_tombstones(redis_url: str, log: ChatLog) -> None:
     """Tombstones remain as long as the deletions. The reader detects the missing messages."""
     async with open_hot(redis_settings(redis_url, log_max=10, inbox_max=10)) as other:
-        await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)}, {})
+        await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)}, {}, other.get_epoch(0))
 
     found = await log.list_before(CHAT, None, 50)
 
@@ -98,12 +98,34 @@ async def test_range_much_longer_than_the_log_is_read_in_little_memory(log: Chat
     assert peak_bytes < 2_000_000
 
 
+async def fail_to_load(chat: ChatId) -> None:
+    """Fail, because the chat is in Redis."""
+    raise AssertionError(chat)
+
+
+@pytest.mark.usefixtures("log")
+async def test_unread_count_of_an_evicted_chat_loads_it_first(hot: HotClient) -> None:
+    """After an eviction, Redis does not know which entries do not count."""
+    names = [hot.keys.chat(CHAT), hot.keys.uncounted(CHAT)]
+    copies = [await hot.call("DUMP", name) for name in names]
+
+    async def load(chat: ChatId) -> None:
+        for name, copy in zip(names, copies, strict=True):
+            await hot.call("RESTORE", name, 0, copy)
+
+    await hot.call("DEL", *names)
+
+    count = await UnreadCounts(hot, load).count(CHAT, Seq(0), Seq(TOP), 0.0, HiddenSeqs())
+
+    assert count == 6
+
+
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize("top", [10, TOP])
 async def test_unread_count_has_only_visible_messages(hot: HotClient, top: int) -> None:
     """Neither deleted messages nor the entries that delete them count, also those above `top`."""
     hidden = HiddenSeqs([-2, 6])  # cleared up to 2; 6 is deleted for this reader
-    counts = UnreadCounts(hot)
+    counts = UnreadCounts(hot, fail_to_load)
 
     everything = await counts.count(CHAT, Seq(0), Seq(top), 0.0, HiddenSeqs())
     after_clearing = await counts.count(CHAT, Seq(0), Seq(top), 0.0, hidden)

@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 
+from chatserver.domain.ids import Seq, UserId
 from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.domain.membership_rules import Role
 from chatserver.errors import NotFound
@@ -124,6 +125,23 @@ async def test_fix_joined_only_increases_and_ignores_former_members(
     (dave,) = [each for each in await directory.list_members(CHAT) if each.user == "dave"]
     assert dave.joined == 9
     assert len(await directory.list_members(CHAT)) == 4
+
+
+@pytest.mark.parametrize(("read", "expected"), [(7, (2, 2)), (9, (9, 9))])
+async def test_set_joined_lowers_marks_that_have_not_moved(
+    memberships: Memberships, directory: Directory, state: MemberStates, read: int, expected: object
+) -> None:
+    """Redis lost entries before the join: the entries that get their seqs are unread."""
+    chat, _ = await memberships.read(CHAT, [])
+    joined = await memberships.commit(chat, "join", {"dave": ("member", 8)}, {}, [], {})
+    assert joined is not None
+    await state.put_marks([(CHAT, "dave", read, read)])
+
+    assert await memberships.set_joined(CHAT, joined.version, {UserId("dave"): Seq(3)})
+
+    dave = (await directory.list_members(CHAT))[-1]
+    assert (dave.user, dave.joined) == ("dave", 3)
+    assert (dave.read, dave.received) == expected
 
 
 async def test_rejoining_member_gets_the_state_of_the_former_membership(

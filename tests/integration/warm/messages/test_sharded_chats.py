@@ -96,7 +96,7 @@ async def test_markers_of_a_sharded_chat_are_found(sharded: Messages, tables: Ta
     ending = message(COUNT + 3, expires_at=NOW_S - 1)
     await sharded.put_batch([PersistItem(later, None), PersistItem(ending, None)], 20)
 
-    assert await sharded.fill_hole("d-1", COUNT + 1, later.ts - 5)
+    await sharded.fill_hole("d-1", COUNT + 1, later.ts - 5)
 
     run = await sharded.list_after("d-1", COUNT - 1, 10)
     assert [(each.seq, each.deleted) for each in run] == [

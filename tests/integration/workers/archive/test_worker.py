@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from chatserver.domain.archive_segments import LOST_KIND
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
@@ -123,6 +124,29 @@ async def test_archived_entry_that_redis_has_again_is_not_written_again(world: W
         sent[2].body,
         sent[3].body,
     ]
+
+
+@pytest.mark.parametrize("archived", [0, 60])
+async def test_lost_entries_before_all_stored_ones_become_tombstones(
+    world: World, archived: int
+) -> None:
+    """Neither history nor the archive stops at entries that follow the last archived one."""
+    await make_chat(world)
+    await world.put(*world.texts(archived))
+    await world.archive_old()
+    await world.put(*world.texts(3, start=archived + 3))
+
+    await world.container.chat_loader.load_chat(world.chat)
+    history = await world.read_backward()
+    result = await world.archive_old()
+
+    assert [entry.seq for entry in history] == list(range(1, archived + 6))
+    assert [entry.seq for entry in history if entry.kind == LOST_KIND] == [
+        archived + 1,
+        archived + 2,
+    ]
+    assert (result.moved, result.stuck_ts) == (5, None)
+    assert await world.warm_seqs() == []
 
 
 async def test_messages_of_a_user_are_found_in_both_tiers(world: World) -> None:

@@ -172,7 +172,7 @@ def trim(scripts: ScriptRunner, upto: int, log_max: int, dead: str = "") -> int:
     """Record that the chat is persisted up to a seq, and trim its log."""
     gone: int = scripts.run(
         "trim_persisted",
-        args={"log_max": log_max, "ref_ttl_s": REF_TTL_S},
+        args={"log_max": log_max, "ref_ttl_s": REF_TTL_S, "epoch": "E1"},
         items=[
             {
                 "chat": scripts.keys.chat(CHAT),

@@ -27,6 +27,7 @@ def claim(scripts: ScriptRunner, seq: int, *, device: str = "d1", is_retry: bool
             "field": f"{device}:{CHAT}",
             "chat_id": CHAT,
             "seq": seq,
+            "ts": seq * 1000,
             "ttl_s": TTL_S,
             "is_retry": "1" if is_retry else "",
         },
@@ -68,11 +69,12 @@ def claim_due(scripts: ScriptRunner, limit: int = 10, token: int = TOKEN) -> lis
 
 
 def finish(scripts: ScriptRunner, time: str, next_seq: int, delay_ms: int = -1) -> int:
-    """Finish a claimed chat."""
+    """Finish a chat that was claimed in the current epoch."""
+    scripts.redis.hset(scripts.keys.epoch(0), "epoch", "E1")
     removed: int = scripts.run(
         "finish_due_push",
-        {"due": KEYS.due(0), "since": KEYS.since(0)},
-        {"chat": CHAT, "time": time, "next": next_seq, "delay_ms": delay_ms},
+        {"due": KEYS.due(0), "since": KEYS.since(0), "epoch": scripts.keys.epoch(0)},
+        {"chat": CHAT, "time": time, "next": next_seq, "delay_ms": delay_ms, "epoch": "E1"},
     )
     return removed
 

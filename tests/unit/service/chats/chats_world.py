@@ -237,7 +237,15 @@ def make_user_loader(
 
 def make_chat_loader(warm: Warm, hot: Hot) -> ChatLoader:
     """Return a chat loader with fakes."""
-    return ChatLoader(directory=warm, messages=warm, changes=warm, hot=hot, clock=FakeClock())
+    return ChatLoader(
+        directory=warm,
+        messages=warm,
+        changes=warm,
+        hot=hot,
+        inboxes=hot,
+        member_states=warm,
+        clock=FakeClock(),
+    )
 
 
 def make_creator(warm: Warm, hot: Hot, **limits: int) -> ChatCreator:

@@ -72,7 +72,8 @@ class Hot:
         return [REMOTE for _ in users]
 
     async def get_head(self, chat: ChatId) -> ChatHead:
-        return ChatHead(Seq(self.tops.get(chat, 0)), is_open=True)
+        is_open = chat not in self.evicted
+        return ChatHead(Seq(self.tops.get(chat, 0) if is_open else 0), is_open)
 
     async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
         top = self.tops.get(chat, 0)

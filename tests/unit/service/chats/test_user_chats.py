@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState, UserChat
+from chatserver.domain.messages import Audience
 from chatserver.errors import BadRequest, TooLarge, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.service.chats.user_chats import MEMBERS_SHOWN_MAX, SNAPSHOT_CHATS, UserChats
@@ -99,6 +100,29 @@ async def test_chats_unread_counts_only_messages() -> None:
     ((line,), _) = await make_chats(hot).list_page(ALICE, None, 50)
 
     assert (line.read, line.top, line.unread) == (4, 9, 3)
+
+
+async def test_chats_summary_of_a_chat_that_is_evicted_meanwhile_loads_it_again() -> None:
+    """Without its head, the chat would have no messages."""
+    hot = Hot([user_chat(CHAT, 5, top=9, read=4)], tops={CHAT: 9})
+
+    class Evicted(KnownAudiences):
+        """The chat is evicted after its members have been read, and loaded by `get`."""
+
+        async def get(self, chat: ChatId) -> Audience:
+            hot.evicted.discard(chat)
+            return await super().get(chat)
+
+        async def get_for_member(self, chat: ChatId, user: UserId) -> Audience:
+            audience = await super().get_for_member(chat, user)
+            hot.evicted.add(chat)
+            return audience
+
+    known = Evicted(audience_of(ALICE, BOB))
+
+    ((line,), _) = await make_chats(hot, None, known).list_page(ALICE, None, 50)
+
+    assert (line.top, line.read, line.unread) == (9, 4, 5)
 
 
 async def test_chats_last_message_before_the_join_is_not_shown() -> None:

@@ -86,8 +86,8 @@ class Tiers:
             run.append(held[after])
         return run
 
-    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
-        return True
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> None:
+        pass
 
     async def get_top(self, chat: str) -> ArchiveTop:
         self._move()
