@@ -8,7 +8,7 @@ lease; the write's deadline is shorter than the lease.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
@@ -83,3 +83,19 @@ class Lease:
         await self._hot.run(
             load_script("release_lease"), {"lease": self._key}, {"owner": self._owner}
         )
+
+
+async def hold_all(leases: Iterable[Lease]) -> bool:
+    """Acquire or renew leases that are only useful together; False if another owner has one.
+
+    Guarantees:
+        Owners that name the leases in the same order do not block each other: without a lease, none
+        of the later ones is acquired or renewed.
+
+    Raises:
+        Unavailable: Redis does not respond.
+    """
+    for lease in leases:
+        if not await lease.hold():
+            return False
+    return True

@@ -53,6 +53,7 @@ from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.features.search.worker.search_rpc_worker import SearchRpcWorker
 from chatserver.hot.chats.persist_backlog import BacklogEntry, CommitEntry
 from chatserver.hot.redis.keys import parse_entry_id
+from chatserver.hot.worker_leases import hold_all
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -139,7 +140,7 @@ class Indexer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def _renew_leases(self) -> bool:
-        return all([await lease.hold() for lease in self._leases.values()])
+        return await hold_all(self._leases.values())
 
     async def _start(self) -> None:
         """Load the index state, and start a rebuild or catch-up if the index is incomplete."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
 
 from chatserver import config
+from chatserver.domain.clock import SystemClock
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.worker_leases import Lease
+from chatserver.hot.worker_leases import Lease, hold_all
 from tests.integration.hot.support import Scripts
 from tests.support.fake_clocks import FakeClock
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
@@ -119,6 +121,20 @@ async def test_lease_not_renewed_is_taken_over(hot: HotClient) -> None:
     await eventually(next_one.claim, 20)
 
     assert next_one.token == 2
+
+
+async def test_owners_that_each_have_a_part_of_the_leases_do_not_wait_forever(
+    hot: HotClient,
+) -> None:
+    """One of them lets its leases expire, although it continues to try."""
+    make = functools.partial(Lease, hot=hot, partition=0, ttl_s=0.2, clock=SystemClock())
+    sets = [[make(work=work, owner=owner) for work in ("v", "w")] for owner in ("a", "b")]
+    assert [await leases[number].claim() for number, leases in enumerate(sets)] == [True, True]
+
+    async def has_all() -> bool:
+        return any([await hold_all(leases) for leases in sets])
+
+    await eventually(has_all)
 
 
 async def test_lease_that_is_held_is_renewed_after_a_third_of_its_time(
