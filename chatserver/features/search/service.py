@@ -384,9 +384,8 @@ def merge(
         )
         if len(results) > 1:
             candidates = [candidate for candidate in candidates if candidate.hit.ts >= horizon]
-        candidates.sort(
-            key=lambda candidate: (-candidate.hit.ts, candidate.hit.chat, candidate.hit.seq)
-        )
+        # Cursors follow the order of the page, so hits with the same ts keep it.
+        candidates.sort(key=lambda candidate: (-candidate.hit.ts, candidate.partition))
     else:
         candidates.sort(key=lambda candidate: (-candidate.hit.score, -candidate.hit.ts))
     best = candidates[:limit]
