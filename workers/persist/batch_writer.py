@@ -27,12 +27,13 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.jitter import add_jitter
-from chatserver.errors import ChatError, CorruptData, Unavailable
+from chatserver.errors import CorruptData, Unavailable
 from chatserver.hot.chats.persist_backlog import Backlog, CommittedMessage
 from chatserver.hot.worker_leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.service.messaging.direct_chats import list_for_users
 from chatserver.service.messaging.message_erasure import has_text
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.chats.member_states import MarkUpdate
@@ -105,18 +106,15 @@ class Writer:
         coalesced = coalesce_unstored(writes, stored, WRITE_MAX)
         dead_lettered = {(piece.chat, ts) for piece in pieces for ts in piece.dead_lettered}
         by_chat = {piece.chat: piece for piece in pieces}
-        try:
-            await self._add_direct_chats(coalesced.writes, dead_lettered)
-            await self._write_one("days", lambda: self._days.record(coalesced.writes))
-            async with asyncio.TaskGroup() as group:
-                written = group.create_task(
-                    self._store_entries(coalesced.writes, dead_lettered, by_chat)
-                )
-                self._write_references(group, writes, coalesced)
-                self._write_marks(group, pieces)
-            await self._write_changes(coalesced)
-        except* ChatError as failures:
-            raise failures.exceptions[0] from None
+        await self._add_direct_chats(coalesced.writes, dead_lettered)
+        await self._write_one("days", lambda: self._days.record(coalesced.writes))
+        async with open_task_group() as group:
+            written = group.create_task(
+                self._store_entries(coalesced.writes, dead_lettered, by_chat)
+            )
+            self._write_references(group, writes, coalesced)
+            self._write_marks(group, pieces)
+        await self._write_changes(coalesced)
         if not stored:
             return written.result()
         known = {write.key for write in written.result()}
@@ -188,7 +186,7 @@ class Writer:
             for key, change in coalesced.changes.items()
         ]
         for writes in (cleared, applies):
-            async with asyncio.TaskGroup() as group:
+            async with open_task_group() as group:
                 for write in writes:
                     group.create_task(self._write_one("change", write))
 

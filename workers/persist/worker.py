@@ -33,12 +33,10 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, epoch_start_ms
-from chatserver.errors import ChatError
+from chatserver.domain.ids import ChatId, Epoch, Seq, epoch_start_ms
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.chat_log import ChatLog
@@ -47,24 +45,20 @@ from chatserver.hot.chats.persist_backlog import (
     DEAD_MAX,
     Backlog,
     BacklogEntry,
-    CommitEntry,
-    CommittedMessage,
-    HideEntry,
-    MarkEntry,
 )
 from chatserver.hot.redis.keys import parse_entry_id
-from chatserver.protocol import codec, frames
+from chatserver.protocol import frames
 from chatserver.service.messaging.message_change_recovery import CLOCKS_APART_S_MAX
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
-from chatserver.warm.chats.member_states import MarkUpdate
-from chatserver.warm.messages.messages import PersistItem
 from workers.partition_workers import run_partitions
 from workers.persist.active_day_recorder import DayRecorder
+from workers.persist.backlog_pieces import sort_entries
 from workers.persist.batch_cache import BatchCache
-from workers.persist.batch_changes import EntryWrite, build_replacement_tombstone
-from workers.persist.batch_writer import NotWritten, PersistLeaseLost, Piece, Writer, dead_letter
+from workers.persist.batch_changes import EntryWrite
+from workers.persist.batch_writer import NotWritten, PersistLeaseLost, Writer, dead_letter
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 from workers.persist.shard_scaling import ShardScaling
 
@@ -111,6 +105,7 @@ class PersistWorker:
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self._loading = asyncio.Lock()
         self._epoch = Epoch("")  # in which the entries were read
+        self._is_ending = False  # a task has ended, so all others are cancelled
         self._unsure_upto = (0, 0)  # entries up to this one may be stored: Redis may have lost data
         key = container.hot.keys.backlog(partition)
         self._new_entries = StreamWaiter(container.hot, key)
@@ -137,6 +132,7 @@ class PersistWorker:
                 await self._new_entries.close()
 
     async def _persist(self) -> None:
+        self._is_ending = False
         self._open.clear()
         self._slow.clear()
         self._days.clear()
@@ -150,14 +146,15 @@ class PersistWorker:
         writers = WRITES_IN_FLIGHT_MAX
         queues = ChatQueues(writers, AHEAD_BYTES_MAX)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with open_task_group() as group:
                 for number in range(writers):
                     write = self._write_chunks(group, queues)
                     group.create_task(write, name=f"persist-{self._partition}-{number}")
-                await self._read(queues)
-                raise PersistLeaseLost("claimed by another worker")
-        except* ChatError as failures:
-            raise failures.exceptions[0] from None
+                try:
+                    await self._read(queues)
+                    raise PersistLeaseLost("claimed by another worker")
+                finally:
+                    self._is_ending = True
         finally:
             # The next lease holder reports these metrics; this process's values become stale.
             metrics.BACKLOG_AGE.remove(label)
@@ -266,18 +263,30 @@ class PersistWorker:
     # writing
 
     async def _write_chunks(self, group: asyncio.TaskGroup, queues: ChatQueues) -> None:
-        while True:
-            picked = await queues.claim()
-            await self._load(queues, picked)
-            chunks = [queues.cut(queue) for queue in picked]
-            try:
-                writes = await self._writer.write([chunk.piece for chunk in chunks])
-            except NotWritten as exc:
-                log.warning("persist.write_failed", error=exc.message, chats=len(chunks))
-                for chunk in chunks:
-                    await self._write_alone(group, queues, chunk, is_known=len(chunks) == 1)
-            else:
-                await self._finish(queues, chunks, writes)
+        try:
+            while True:
+                picked = await queues.claim()
+                await self._load(queues, picked)
+                chunks = [queues.cut(queue) for queue in picked]
+                try:
+                    writes = await self._writer.write([chunk.piece for chunk in chunks])
+                except NotWritten as exc:
+                    log.warning("persist.write_failed", error=exc.message, chats=len(chunks))
+                    for chunk in chunks:
+                        await self._write_alone(group, queues, chunk, is_known=len(chunks) == 1)
+                else:
+                    await self._finish(queues, chunks, writes)
+        finally:
+            self._is_ending = True
+
+    def _check_running(self) -> None:
+        """Raise CancelledError if this task has been cancelled while a write failed.
+
+        Before Python 3.13, `asyncio.TaskGroup` raises the error of a task instead of CancelledError
+        if both occur.
+        """
+        if self._is_ending:
+            raise asyncio.CancelledError
 
     async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
         """Load the entries that the queues lack, from the cache or the backlog."""
@@ -304,11 +313,12 @@ class PersistWorker:
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
         """Write one chunk; if that fails, start `_write_slow`. `is_known`: it has failed before."""
+        self._check_running()
         if not is_known:
             try:
                 writes = await self._writer.write([chunk.piece])
             except NotWritten:
-                pass
+                self._check_running()
             else:
                 await self._finish(queues, [chunk], writes)
                 return
@@ -323,7 +333,11 @@ class PersistWorker:
 
     async def _write_slow(self, queues: ChatQueues, chunk: Chunk) -> None:
         """Write a chunk with retries; then schedule the chat normally again."""
-        writes = await self._slow_writer.write([chunk.piece])
+        try:
+            writes = await self._slow_writer.write([chunk.piece])
+        except BaseException:
+            self._is_ending = True
+            raise
         self._slow.discard(chunk.piece.chat)
         self._count_slow()
         await self._finish(queues, [chunk], writes)
@@ -447,52 +461,3 @@ async def run_persist(container: StorageContainer, owner: str) -> None:
 def find_tops(writes: Sequence[EntryWrite]) -> dict[ChatId, Seq]:
     """Return the last seq of each chat; the entries of a chat are in order."""
     return {write.chat: write.committed.seq for write in writes}
-
-
-def sort_entries(
-    entries: Sequence[BacklogEntry], unsure_upto: tuple[int, int] = (0, 0)
-) -> tuple[list[Piece], list[CommittedMessage]]:
-    """Return `(pieces, unreadable)`: one piece per chat, and entries without a readable chat.
-
-    Writes of backlog entries up to `unsure_upto` are marked as `may_be_stored`.
-    """
-    pieces: dict[str, Piece] = {}
-    unreadable: list[CommittedMessage] = []
-    for entry in entries:
-        match entry:
-            case CommitEntry():
-                is_unsure = parse_entry_id(entry.id) <= unsure_upto
-                for raw in entry.messages:
-                    write = _decode(entry.gateway, raw)
-                    if write is None:
-                        unreadable.append(raw)
-                        continue
-                    if is_unsure:
-                        write = write._replace(may_be_stored=True)
-                    piece = pieces.get(write.item.message.chat)
-                    if piece is None:
-                        piece = pieces[write.chat] = Piece(write.chat)
-                    piece.writes.append(write)
-            case MarkEntry():
-                piece = pieces.setdefault(entry.chat, Piece(entry.chat))
-                mark = MarkUpdate(entry.chat, entry.user, entry.read, entry.received)
-                piece.marks[entry.user] = mark
-            case HideEntry():
-                piece = pieces.setdefault(entry.chat, Piece(entry.chat))
-                piece.hidden.setdefault(entry.user, set()).add(entry.seq)
-    return list(pieces.values()), unreadable
-
-
-def _decode(gateway: GatewayId, raw: CommittedMessage) -> EntryWrite | None:
-    try:
-        message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
-    except msgspec.MsgspecError as exc:
-        reason = f"not a message: {exc}"
-    else:
-        return EntryWrite(gateway, raw, PersistItem(message, raw.receiver))
-    tombstone = build_replacement_tombstone(raw)
-    return (
-        None
-        if tombstone is None
-        else EntryWrite(gateway, raw, PersistItem(tombstone, None), reason)
-    )

@@ -58,7 +58,7 @@ from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_with_restarts
-from workers.persist.worker import sort_entries
+from workers.persist.backlog_pieces import sort_entries
 
 log = structlog.get_logger()
 

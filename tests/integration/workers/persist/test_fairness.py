@@ -32,7 +32,7 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.dynamodb_proxy import DynamoProxy, on_chat
 from tests.support.servers.processes import eventually, eventually_equal
-from workers.persist import worker
+from workers.persist import backlog_pieces
 from workers.persist.batch_changes import EntryWrite
 
 FLOOD = 2_500
@@ -115,7 +115,7 @@ async def test_persist_of_a_slow_chat_above_the_memory_limit_does_not_block_othe
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
     """Counts how often each entry is decoded, by (chat, seq)."""
     counts: Counter[tuple[str, int]] = Counter()
-    decode = worker._decode
+    decode = backlog_pieces._decode
 
     def count(gateway: GatewayId, raw: CommittedMessage) -> EntryWrite | None:
         work = decode(gateway, raw)
@@ -123,7 +123,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
         counts[work.chat, raw.seq] += 1
         return work
 
-    monkeypatch.setattr(worker, "_decode", count)
+    monkeypatch.setattr(backlog_pieces, "_decode", count)
     return counts
 
 

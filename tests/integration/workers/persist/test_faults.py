@@ -372,6 +372,30 @@ async def test_persist_after_a_takeover_stores_no_outdated_text(
 
 
 @pytest.mark.constants({"workers.persist.worker.WRITES_IN_FLIGHT_MAX": 1})
+async def test_persist_ends_although_a_write_fails_when_it_is_cancelled(
+    container: StorageContainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the write must not hide from a task that it was cancelled."""
+    writing = asyncio.Event()
+
+    async def fail_at_end(*_: Any) -> None:
+        writing.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise Unavailable("the connection was closed")
+
+    monkeypatch.setattr(container.messages, "put_batch", fail_at_end)
+    worker = asyncio.create_task(persister_of(container).run())
+    await Gateway(container.hot).send(await make_direct(container), "text")
+    await asyncio.wait_for(writing.wait(), 20)
+
+    worker.cancel()
+    await asyncio.wait([worker], timeout=20)
+
+    assert worker.cancelled()
+
+
 async def test_persist_retried_batch_creates_each_dead_letter_once(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy,
     capsys: pytest.CaptureFixture[str],
