@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.devices import SdkDevice
+from tests.chaos.raw_devices import RawDevice
 from tests.chaos.simulation import Action, Simulation
 from tests.support.history.events import Requested
 from tests.support.stack import start_async

@@ -14,8 +14,9 @@ from typing import Any, cast
 
 from chatserver.domain.clock import SystemClock
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
-from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.devices import SdkDevice
 from tests.chaos.full_simulation import Absent, FullSimulation
+from tests.chaos.raw_devices import RawDevice
 from tests.chaos.simulation import SETTLE_S, Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
