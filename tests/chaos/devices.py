@@ -17,12 +17,14 @@ import msgspec
 from chatserver.client import ChatClient, MemoryStore, events
 from chatserver.client.model import Entry
 from chatserver.errors import ChatError
+from chatserver.protocol import frames
 from tests.support.history.events import (
     Delivered,
     Event,
     Kept,
     Line,
     LogEntry,
+    Marked,
     Named,
     Notified,
     Page,
@@ -149,8 +151,8 @@ class SdkDevice:
                 add(Delivered(now, *names, chat, shown_of(entry)))
             case events.ChatChanged(chat, None):
                 add(Notified(now, *names, chat, "the chat"))
-            case events.Marked(chat):
-                add(Notified(now, *names, chat, "a mark"))
+            case events.Marked(chat, user, read, received):
+                add(Marked(now, *names, chat, user, read, received))
             case events.SignalReceived(_, _, str() as chat, _):
                 add(Notified(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
@@ -312,16 +314,19 @@ class SdkDevice:
         return counts
 
     async def list_marks(self) -> None:
-        """Record the user's read marks from the server. It may fail."""
+        """Record the user's read marks from the server. It may fail.
+
+        A mark of `ChatClient.chats` would not do: the client keeps the highest one.
+        """
         client = await self.ready()
         asked = self._recorder.now()
         try:
-            page = await client.chats(limit=PAGE)
+            page = await client.request(frames.Chats(0, limit=PAGE), frames.ChatsPage)
         except ChatError:
             return
         now = self._recorder.now()
         for chat in page.chats:
-            self._recorder.record(ReadMark(asked, now, self.user, chat.id, chat.read))
+            self._recorder.record(ReadMark(asked, now, self.user, chat.chat, chat.read))
 
     def unstored(self, chat: str) -> Unstored:
         """Return the device's operations in a chat that are not confirmed as stored."""

@@ -13,6 +13,7 @@ from tests.support.history.events import (
     History,
     Line,
     LogEntry,
+    Marked,
     Notified,
     Requested,
     Responded,
@@ -80,6 +81,8 @@ class RawDevice:
                     add(msgspec.structs.replace(each, t=t, conn=0))
                 case Requested(ref=ref):
                     self._attempted.add(ref)
+                case Marked():
+                    add(msgspec.structs.replace(each, t=now))
                 case _:
                     pass
         frames, self._frames_taken = self.chat.frames[self._frames_taken :], len(self.chat.frames)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping
 
-from tests.chaos.script import USER_ACTIONS
+from tests.chaos.script import BACK, USER_ACTIONS
 from tests.chaos.simulation import Action
 from tests.simulation.faults import FAULTS
 from tests.simulation.play import GROUPS, PAIRS, USERS
@@ -122,7 +122,7 @@ class _Writer:
             case "read_page":
                 self._add("read_page", user, chat, which)
             case "mark":
-                self._add("mark", member, chat)
+                self._add("mark", member, chat, rng.choice(BACK))
             case "type":
                 self._add("type", member, chat)
             case "list":
