@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from chatserver.client import ChatClient, MemoryStore, events
-from chatserver.client.model import Entry
+from chatserver.client.model import Bounds, Entry
 from chatserver.errors import ChatError
 from chatserver.protocol import frames
 from tests.support.history.events import (
@@ -67,16 +67,25 @@ class SdkDevice:
     is_sdk = True
 
     def __init__(
-        self, recorder: EventRecorder, user: str, name: str, url: str, token: Callable[[], str]
+        self,
+        recorder: EventRecorder,
+        user: str,
+        name: str,
+        url: str,
+        token: Callable[[], str],
+        *,
+        bounds: Bounds | None = None,
     ) -> None:
         self.user = user
         self.name = name
         self.problems: list[str] = []
         self._unanswered: dict[str, Requested] = {}  # by ref
+        self._responses: set[tuple[str, str, int]] = set()
         self.waits: list[float] = []  # the delay before each reconnect
         self._recorder = recorder
         self._url = url
         self._get_token = token
+        self._bounds = bounds
         self._store = MemoryStore()
         self._client: ChatClient | None = None
         self._is_open = asyncio.Event()
@@ -91,7 +100,14 @@ class SdkDevice:
         async def token() -> str:
             return self._get_token()
 
-        client = ChatClient(self._url, token, device=self.name, store=self._store, open_s=OPEN_S)
+        client = ChatClient(
+            self._url,
+            token,
+            device=self.name,
+            store=self._store,
+            bounds=self._bounds,
+            open_s=OPEN_S,
+        )
         self._client = await client.__aenter__()
         self._listening = asyncio.create_task(self._listen(client), name=f"events of {self.name}")
         self._is_open.set()
@@ -156,11 +172,9 @@ class SdkDevice:
             case events.SignalReceived(_, _, str() as chat, _):
                 add(Notified(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
-                self._unanswered.pop(ref, None)
-                add(Responded(now, self.user, chat, ref, "", seq, ts, mid, self.name))
+                self._record_response(Responded(now, self.user, chat, ref, "", seq, ts, mid))
             case events.Refused(ref, chat, error):
-                self._unanswered.pop(ref, None)
-                add(Responded(now, self.user, chat, ref, error.code, device=self.name))
+                self._record_response(Responded(now, self.user, chat, ref, error.code))
             case events.StoredUpto(chat, upto):
                 add(Watermark(now, *names, chat, upto))
             case events.Skipped(chat, after, upto):
@@ -177,6 +191,14 @@ class SdkDevice:
                 add(Withdrawn(now, *names, chat, seqs, after))
             case _:
                 pass
+
+    def _record_response(self, response: Responded) -> None:
+        """Record a response once: it may arrive as an event, as the result of a call, or both."""
+        key = (response.ref, response.code, response.seq)
+        if key not in self._responses:
+            self._responses.add(key)
+            self._unanswered.pop(response.ref, None)
+            self._recorder.record(msgspec.structs.replace(response, device=self.name))
 
     def _record_attempts(self) -> None:
         """Record that the SDK tries again. The attempts before may still be committed."""
@@ -209,20 +231,30 @@ class SdkDevice:
         target_ref = known.log.find_ref(asked.target) if known and asked.target else None
         if target_ref is not None:  # the SDK sends it
             self._recorder.record(Named(self._recorder.now(), self.user, chat, ref, target_ref))
-        with contextlib.suppress(ChatError):
+        # A full queue of events drops the responses that a call returns.
+        try:
             match asked.kind:
                 case "send":
                     client.post(chat, asked.body, ref=ref)
+                    return
                 case "edit":
-                    await client.edit(chat, asked.target, asked.body, ref=ref)
+                    ack = await client.edit(chat, asked.target, asked.body, ref=ref)
                 case "react":
-                    await client.react(chat, asked.target, asked.body, ref=ref)
+                    ack = await client.react(chat, asked.target, asked.body, ref=ref)
                 case "delete":
-                    await client.delete(chat, asked.target, ref=ref)
+                    ack = await client.delete(chat, asked.target, ref=ref)
                 case "hide":
-                    await client.delete(chat, asked.target, scope="me", ref=ref)
+                    ack = await client.delete(chat, asked.target, scope="me", ref=ref)
                 case other:
                     raise AssertionError(other)
+        except ChatError as exc:
+            if exc.temporary:  # no response in time; it will arrive as an event
+                return
+            response = Responded(self._recorder.now(), self.user, chat, ref, exc.code)
+        else:
+            place = (ack.seq, ack.ts, ack.mid)
+            response = Responded(self._recorder.now(), self.user, chat, ref, "", *place)
+        self._record_response(response)
 
     async def retry(self, request: Callable[[ChatClient], Awaitable[object]]) -> str:
         """Retry a request until the outcome is known; return the error code, or "" for success."""

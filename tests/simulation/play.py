@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+from chatserver.client.model import Bounds
 from chatserver.domain.clock import SystemClock
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from tests.chaos.devices import SdkDevice
@@ -49,6 +51,8 @@ GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
 PAIRS = ((0, 1), (2, 3), (4, 0))
 CHATS = len(GROUPS) + len(PAIRS)
 ABSENT_USER = "absent"
+# Events that a device keeps for its application. A full queue leaves events on the server.
+EVENTS_MAX = (2_000, 2_000, 2)
 PUSH_S = 100.0  # longer than the push worker waits for a push service that has failed
 STORES_S = 90.0  # background work may first wait for the lease of a killed archive worker, 60 s
 
@@ -100,6 +104,8 @@ class Play(FullSimulation):
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
         self._features = features
+        events_max = random.Random(f"bounds {seed}").choice(EVENTS_MAX)
+        self._bounds = Bounds(events_max=events_max)
         self._browsers: list[Browser] = []
         self.erased = ErasedUser(self) if cluster.has_api else None
         self.faults: Collection[str] = ()  # the names of the actions that are faults
@@ -156,7 +162,7 @@ class Play(FullSimulation):
     def _new_sdk(self, user: str, number: int, link: TcpProxy | None) -> SdkDevice:
         url = f"ws://127.0.0.1:{GATEWAY_PORT}/"
         token = functools.partial(self.stack.token, user)
-        return SdkDevice(self, user, f"{user}-{number}", url, token)
+        return SdkDevice(self, user, f"{user}-{number}", url, token, bounds=self._bounds)
 
     def _new_raw(self, user: str, number: int) -> RawDevice:
         chat = self.stack.chat_of(
