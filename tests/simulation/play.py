@@ -28,6 +28,7 @@ from tests.simulation.process import PROCESS, Process
 from tests.simulation.pushes import Browser
 from tests.simulation.searches import check_searches
 from tests.simulation.store_invariants import find_violations, read_stores
+from tests.simulation.stores.write_invariants import WriteInvariants
 from tests.simulation.story import describe_violation
 from tests.support.history.events import (
     Event,
@@ -110,6 +111,9 @@ class Play(FullSimulation):
         self.erased = ErasedUser(self) if cluster.has_api else None
         self.faults: Collection[str] = ()  # the names of the actions that are faults
         self._store_violations: list[Violation] = []
+        self._writes = WriteInvariants(cluster.find_unstored)
+        cluster.redis.scripting.checks = self._writes.commands
+        cluster.dynamodb.server.on_change.append(self._writes.check_item)
         self._stored: dict[str, int] = {}  # newest seq of each chat that was found to be stored
 
     def record(self, event: Event) -> None:
@@ -268,7 +272,7 @@ class Play(FullSimulation):
             await asyncio.sleep(0.5)
 
     def _find_violations(self) -> list[Violation]:
-        return [*super()._find_violations(), *self._store_violations]
+        return [*super()._find_violations(), *self._store_violations, *self._writes.violations]
 
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         if self.absent:
