@@ -13,6 +13,8 @@ from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from chatserver.client.model import Bounds
 from chatserver.domain.clock import SystemClock
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
@@ -30,6 +32,7 @@ from tests.simulation.searches import check_searches
 from tests.simulation.store_invariants import find_violations, read_stores
 from tests.simulation.stores.write_invariants import WriteInvariants
 from tests.simulation.story import describe_violation
+from tests.support.history.checker import find_undelivered
 from tests.support.history.events import (
     Event,
     Final,
@@ -37,10 +40,11 @@ from tests.support.history.events import (
     Lost,
     MembershipPeriods,
     PushSent,
+    Stored,
     Trimmed,
     Watermark,
 )
-from tests.support.history.violation import Violation
+from tests.support.history.violation import Violation, report
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.tcp_proxy import TcpProxy
@@ -236,7 +240,21 @@ class Play(FullSimulation):
     async def quiesce(self) -> None:
         """Wait until the system is idle, and check the stored data."""
         await super().quiesce()
+        await self._wait_until_delivered()
         await self._check_stores()
+
+    async def _wait_until_delivered(self) -> None:
+        """Wait until all devices have all entries, before later entries reveal what they lack."""
+        stored = [Stored(chat, await self._read_log(chat)) for chat in self.history.chats]
+
+        def find_missing() -> list[Violation]:
+            events = [*self.history.events, *stored]
+            return find_undelivered(msgspec.structs.replace(self.history, events=events))
+
+        try:
+            await self._wait(lambda: not find_missing(), "everything is delivered")
+        except AssertionError as exc:
+            raise self._failure(f"{exc}\n{report(find_missing())}") from exc
 
     async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
         log = await super()._read_log(chat)
