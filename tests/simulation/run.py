@@ -184,6 +184,8 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
         },
         "notify": {"delay_s": rng.choice((0.05, 0.5, 3.0))},
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
+        # A gateway that is paused for longer gets no events.
+        "gateway": {"online_ttl_s": rng.choice((1.2, 3, 3))},
     }
 
 
