@@ -1,6 +1,7 @@
 """Swarms: settings, faults and actions that make one kind of failure common.
 
-Without a swarm, each seed draws from everything (`run.draw_settings`, `script.write_script`).
+Without a swarm, each seed draws from everything (`run.draw_settings`, `script.write_script`). A
+quarter of the mixed seeds has one of these swarms.
 """
 
 from __future__ import annotations
