@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.devices import SdkDevice
+from tests.chaos.raw_devices import RawDevice
 from tests.chaos.simulation import Action, Simulation
 from tests.support.history.events import Requested
 from tests.support.stack import start_async
@@ -132,14 +133,21 @@ class Actions:
             "read_page",
         )
 
-    async def _do_mark(self, user: int, chat: int) -> None:
-        self._simulation.spawn(self._mark(user, self._simulation.chats[chat]), "mark")
+    async def _do_mark(self, user: int, chat: int, back: int = 0) -> None:
+        """Mark a chat as read; then try to move the mark back by some entries."""
+        self._simulation.spawn(self._mark(user, self._simulation.chats[chat], back), "mark")
 
-    async def _mark(self, user: int, chat: str) -> None:
+    async def _mark(self, user: int, chat: str, back: int) -> None:
         device = self._simulation.first(user)
         top = device.newest(chat)
-        if top:
-            await device.retry(lambda client: client.mark(chat, read=top))
+        if not top:
+            return
+        await device.retry(lambda client: client.mark(chat, read=top))
+        if back:
+            await device.list_marks()
+            lower = max(1, top - back)
+            await device.retry(lambda client: client.mark(chat, read=lower))
+            await device.list_marks()
 
     async def _do_type(self, user: int, chat: int) -> None:
         device = self._simulation.first(user)

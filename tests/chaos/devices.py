@@ -1,4 +1,4 @@
-"""Devices of the users in a simulation: most use the Python SDK, some the protocol directly.
+"""Devices of the users in a simulation that use the Python SDK; see `raw_devices` for others.
 
 A device performs each requested operation, retrying with the same ref until the outcome is known,
 and records everything that it receives.
@@ -10,20 +10,21 @@ import asyncio
 import contextlib
 import operator
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from chatserver.client import ChatClient, MemoryStore, events
-from chatserver.client.model import Entry
+from chatserver.client.model import Bounds, Entry
 from chatserver.errors import ChatError
+from chatserver.protocol import frames
 from tests.support.history.events import (
     Delivered,
     Event,
-    History,
     Kept,
     Line,
     LogEntry,
+    Marked,
     Named,
     Notified,
     Page,
@@ -36,13 +37,10 @@ from tests.support.history.events import (
     Watermark,
     Withdrawn,
 )
-from tests.support.rawchat import Failed, RawChat
-from tests.support.wire import Ended
 
 OPEN_S = 60.0  # all gateways may be starting on a busy machine
 RETRY_S = 0.3
 PAGE = 100
-TEMPORARY = {"unavailable", "overloaded", "rate_limited"}
 
 
 _get_shown = operator.attrgetter(*LogEntry.__struct_fields__)
@@ -69,16 +67,25 @@ class SdkDevice:
     is_sdk = True
 
     def __init__(
-        self, recorder: EventRecorder, user: str, name: str, url: str, token: Callable[[], str]
+        self,
+        recorder: EventRecorder,
+        user: str,
+        name: str,
+        url: str,
+        token: Callable[[], str],
+        *,
+        bounds: Bounds | None = None,
     ) -> None:
         self.user = user
         self.name = name
         self.problems: list[str] = []
         self._unanswered: dict[str, Requested] = {}  # by ref
+        self._responses: set[tuple[str, str, int]] = set()
         self.waits: list[float] = []  # the delay before each reconnect
         self._recorder = recorder
         self._url = url
         self._get_token = token
+        self._bounds = bounds
         self._store = MemoryStore()
         self._client: ChatClient | None = None
         self._is_open = asyncio.Event()
@@ -93,7 +100,14 @@ class SdkDevice:
         async def token() -> str:
             return self._get_token()
 
-        client = ChatClient(self._url, token, device=self.name, store=self._store, open_s=OPEN_S)
+        client = ChatClient(
+            self._url,
+            token,
+            device=self.name,
+            store=self._store,
+            bounds=self._bounds,
+            open_s=OPEN_S,
+        )
         self._client = await client.__aenter__()
         self._listening = asyncio.create_task(self._listen(client), name=f"events of {self.name}")
         self._is_open.set()
@@ -153,16 +167,14 @@ class SdkDevice:
                 add(Delivered(now, *names, chat, shown_of(entry)))
             case events.ChatChanged(chat, None):
                 add(Notified(now, *names, chat, "the chat"))
-            case events.Marked(chat):
-                add(Notified(now, *names, chat, "a mark"))
+            case events.Marked(chat, user, read, received):
+                add(Marked(now, *names, chat, user, read, received))
             case events.SignalReceived(_, _, str() as chat, _):
                 add(Notified(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
-                self._unanswered.pop(ref, None)
-                add(Responded(now, self.user, chat, ref, "", seq, ts, mid, self.name))
+                self._record_response(Responded(now, self.user, chat, ref, "", seq, ts, mid))
             case events.Refused(ref, chat, error):
-                self._unanswered.pop(ref, None)
-                add(Responded(now, self.user, chat, ref, error.code, device=self.name))
+                self._record_response(Responded(now, self.user, chat, ref, error.code))
             case events.StoredUpto(chat, upto):
                 add(Watermark(now, *names, chat, upto))
             case events.Skipped(chat, after, upto):
@@ -179,6 +191,14 @@ class SdkDevice:
                 add(Withdrawn(now, *names, chat, seqs, after))
             case _:
                 pass
+
+    def _record_response(self, response: Responded) -> None:
+        """Record a response once: it may arrive as an event, as the result of a call, or both."""
+        key = (response.ref, response.code, response.seq)
+        if key not in self._responses:
+            self._responses.add(key)
+            self._unanswered.pop(response.ref, None)
+            self._recorder.record(msgspec.structs.replace(response, device=self.name))
 
     def _record_attempts(self) -> None:
         """Record that the SDK tries again. The attempts before may still be committed."""
@@ -211,20 +231,30 @@ class SdkDevice:
         target_ref = known.log.find_ref(asked.target) if known and asked.target else None
         if target_ref is not None:  # the SDK sends it
             self._recorder.record(Named(self._recorder.now(), self.user, chat, ref, target_ref))
-        with contextlib.suppress(ChatError):
+        # A full queue of events drops the responses that a call returns.
+        try:
             match asked.kind:
                 case "send":
                     client.post(chat, asked.body, ref=ref)
+                    return
                 case "edit":
-                    await client.edit(chat, asked.target, asked.body, ref=ref)
+                    ack = await client.edit(chat, asked.target, asked.body, ref=ref)
                 case "react":
-                    await client.react(chat, asked.target, asked.body, ref=ref)
+                    ack = await client.react(chat, asked.target, asked.body, ref=ref)
                 case "delete":
-                    await client.delete(chat, asked.target, ref=ref)
+                    ack = await client.delete(chat, asked.target, ref=ref)
                 case "hide":
-                    await client.delete(chat, asked.target, scope="me", ref=ref)
+                    ack = await client.delete(chat, asked.target, scope="me", ref=ref)
                 case other:
                     raise AssertionError(other)
+        except ChatError as exc:
+            if exc.temporary:  # no response in time; it will arrive as an event
+                return
+            response = Responded(self._recorder.now(), self.user, chat, ref, exc.code)
+        else:
+            place = (ack.seq, ack.ts, ack.mid)
+            response = Responded(self._recorder.now(), self.user, chat, ref, "", *place)
+        self._record_response(response)
 
     async def retry(self, request: Callable[[ChatClient], Awaitable[object]]) -> str:
         """Retry a request until the outcome is known; return the error code, or "" for success."""
@@ -316,16 +346,19 @@ class SdkDevice:
         return counts
 
     async def list_marks(self) -> None:
-        """Record the user's read marks from the server. It may fail."""
+        """Record the user's read marks from the server. It may fail.
+
+        A mark of `ChatClient.chats` would not do: the client keeps the highest one.
+        """
         client = await self.ready()
         asked = self._recorder.now()
         try:
-            page = await client.chats(limit=PAGE)
+            page = await client.request(frames.Chats(0, limit=PAGE), frames.ChatsPage)
         except ChatError:
             return
         now = self._recorder.now()
         for chat in page.chats:
-            self._recorder.record(ReadMark(asked, now, self.user, chat.id, chat.read))
+            self._recorder.record(ReadMark(asked, now, self.user, chat.chat, chat.read))
 
     def unstored(self, chat: str) -> Unstored:
         """Return the device's operations in a chat that are not confirmed as stored."""
@@ -349,146 +382,3 @@ class SdkDevice:
 
         await self.retry(read)
         return [line for line in lines if line.chat in chats]
-
-
-class RawDevice:
-    """A device that uses the protocol directly: `RawChat` that reconnects like a `World` user."""
-
-    is_sdk = False
-
-    def __init__(self, recorder: EventRecorder, chat: RawChat) -> None:
-        self.user = chat.user
-        self.name = chat.device
-        self.chat = chat
-        self._recorder = recorder
-        self._reading: set[asyncio.Task[None]] = set()
-        self.problems: list[str] = []
-        self._frames_taken = 0
-        self._recorded = 0
-        self._attempted: set[str] = set()  # refs
-        self._epoch = ""
-
-    @property
-    def inbox(self) -> History:
-        """The history of the device alone, to check its inbox."""
-        return self.chat.recorder.history
-
-    @property
-    def is_online(self) -> bool:
-        """True while connected."""
-        return self.chat.is_connected
-
-    def count_transitions(self) -> int:
-        """Return the number of large-chat transitions that the device received."""
-        chats = self.chat.of_type("event", kind="chat")
-        return sum("since" in event.get("info", {}) for event in chats)
-
-    async def perform(self, asked: Requested) -> None:
-        """Send a message. Only the SDK devices perform other operations."""
-        assert asked.kind == "send", asked
-        await self.chat.send_nowait(asked.chat, asked.body, asked.ref)
-
-    def collect(self) -> None:
-        """Record the frames that arrived since the last call."""
-        add, now = self._recorder.record, self._recorder.now()
-        seen = self.inbox.events
-        recorded, self._recorded = seen[self._recorded :], len(seen)
-        # Record acks first: a watermark in the same batch may confirm them, but never an earlier
-        # one.
-        for each in recorded:
-            match each:
-                case Responded(code=code) if code not in TEMPORARY:
-                    add(msgspec.structs.replace(each, t=now, conn=0, dup=False))
-                case Requested(ref=ref) if ref in self._attempted:
-                    # The answers of two attempts may differ, and the device takes the first.
-                    t = each.t + now - self.chat.recorder.now()
-                    add(msgspec.structs.replace(each, t=t, conn=0))
-                case Requested(ref=ref):
-                    self._attempted.add(ref)
-                case _:
-                    pass
-        frames, self._frames_taken = self.chat.frames[self._frames_taken :], len(self.chat.frames)
-        for frame in frames:
-            self._check_epoch(frame)
-            for event in self._events_of(frame, now):
-                add(event)
-            if frame["type"] in {"too_long", "reset"}:
-                for line in frame["chats"]:
-                    self._catch_up(line["chat"])
-
-    def _check_epoch(self, frame: dict[str, Any]) -> None:
-        """Record a violation of P5 if the event's epoch was not announced by a `reset`."""
-        match frame:
-            case {"type": "welcome", "epoch": epoch} if not self._epoch:
-                self._epoch = epoch
-            case {"type": "reset" | "too_long", "cursor": {"epoch": epoch}}:
-                self._epoch = epoch
-            case {"type": "event", "epoch": epoch, "chat": chat} if epoch != self._epoch:
-                self.problems.append(
-                    f"{self.name}: event of {chat} of epoch {epoch} before its reset"
-                )
-            case _:
-                pass
-
-    def unstored(self, chat: str) -> Unstored:
-        """Return the device's operations in a chat that are not confirmed as stored."""
-        waiting = [pending for pending, _ in self.chat.unstored.values()]
-        waiting += [*self.chat.lost, *self.chat.pending.values()]  # sent again
-        refs = tuple(pending.ref for pending in waiting if pending.chat == chat)
-        return Unstored(self.user, self.name, chat, refs)
-
-    def _events_of(self, frame: dict[str, Any], now: float) -> list[Any]:
-        names = (now, self.user, self.name)
-        match frame:
-            case {"type": "event", "message": entry, "chat": chat}:
-                shown = msgspec.convert(entry, LogEntry)
-                return [Delivered(*names, chat, shown, event=frame.get("seq", 0))]
-            case {"type": "event" | "signal", "chat": chat, "kind": what}:
-                return [Notified(*names, chat, what, frame.get("seq", 0))]
-            case {"type": "too_long"} | {"type": "reset"}:
-                return [Restarted(*names, frame["type"] == "reset")]
-            case {"type": "stored", "chat": chat, "upto": upto}:
-                return [Watermark(*names, chat, upto)]
-            case _:
-                return []
-
-    def _catch_up(self, chat: str) -> None:
-        """Read the entries that the server does not deliver."""
-
-        async def read() -> None:
-            place, more = 0, True
-            while more:
-                try:
-                    page = await self.chat.request("history", chat=chat, after=place, limit=PAGE)
-                except Failed as exc:
-                    if not exc.is_temporary:
-                        return
-                except (Ended, OSError, TimeoutError, AssertionError):
-                    pass
-                else:
-                    for fields in page["messages"]:
-                        entry = msgspec.convert(fields, LogEntry)
-                        names = (self._recorder.now(), self.user, self.name, chat)
-                        self._recorder.record(Delivered(*names, entry, is_read=True))
-                        place = entry.seq
-                    more = page["more"]
-                    continue
-                await asyncio.sleep(RETRY_S)
-
-        task = asyncio.create_task(read(), name=f"{self.name} reads {chat}")
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
-
-    async def read_lines(self, chats: set[str]) -> list[Line]:
-        """Read the chat list from the server."""
-        while True:
-            try:
-                lines = await self.chat.read_list()
-            except (Failed, Ended, OSError, TimeoutError):
-                await asyncio.sleep(RETRY_S)
-                continue
-            return [
-                Line(self.user, self.name, chat, line.get("top", 0), line.get("unread", 0))
-                for chat, line in lines.items()
-                if chat in chats
-            ]

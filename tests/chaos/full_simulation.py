@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.devices import SdkDevice
 from tests.chaos.full_stack import PASSIVE_USERS_MAX, FullStack
+from tests.chaos.raw_devices import RawDevice
 from tests.chaos.simulation import GROUPS, PAIRS, SETTLE_S, Simulation
 from tests.support.history.events import (
     LogEntry,

@@ -22,6 +22,7 @@ CALM = 0.25
 FAULTS_IN_PERIOD = (1, 2)
 KINDS_OF_SEED = 0.6
 RARE = {"kill_redis", "cut_redis_log", "flush_redis", "renew_gateways", "kill_dynamodb"}
+BACK = (0, 0, 0, 2)  # entries by which a user tries to move a read mark back
 RARE_MAX = 2  # of one kind in a script, because each recovery takes seconds
 
 # User actions and their weights.
@@ -135,7 +136,7 @@ class _Writer:
             case "read_page":
                 self._add("read_page", user, chat, which)
             case "mark":
-                self._add("mark", member, chat)
+                self._add("mark", member, chat, rng.choice(BACK))
             case "type":
                 self._add("type", member, chat)
             case "list":

@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import redis.asyncio
 
-from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.devices import SdkDevice
+from tests.chaos.raw_devices import RawDevice
 from tests.chaos.world import Person
 from tests.support.history.checker import check, check_inboxes, find_undelivered
 from tests.support.history.events import (

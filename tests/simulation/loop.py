@@ -26,6 +26,7 @@ from tests.simulation.process import PROCESS, WORLD, Process
 from tests.simulation.trace import Trace
 
 TICK_S = 0.000_02  # virtual time of a tick
+TICKS_MAX = 500_000  # of a run: several times those of the longest one
 THREAD_S = 0.002  # longest virtual time of a call in a thread
 _START_S = 1000.0
 
@@ -238,6 +239,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         ready = process.ready
         count = len(ready)
         self.ticks += 1
+        if self.ticks > TICKS_MAX:
+            raise AssertionError(f"{process.name} runs without end: {TICKS_MAX} ticks")
         self.now += TICK_S
         self.trace.tick(process.name, count)
         while count and not process.is_dead:

@@ -177,7 +177,6 @@ MUTANTS: Final = (
         "await self._publish_stored([w for p in pieces for w in p.writes],"
         " [w for p in pieces for w in p.writes])",
     ),
-    Mutant("stored_not_published_again", f"{_PERSIST}._enqueue", "if done:", "if False:"),
     Mutant("sdk_keeps_acks_at_epoch", f"{_SDK}.requeue_acked", "self._requeue(acked)", "pass"),
     Mutant(
         "sdk_forgets_unanswered",

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
+from chatserver.client.model import Bounds
 from chatserver.domain.clock import SystemClock
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
-from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.devices import SdkDevice
 from tests.chaos.full_simulation import Absent, FullSimulation
+from tests.chaos.raw_devices import RawDevice
 from tests.chaos.simulation import SETTLE_S, Simulation
 from tests.chaos.world import Person
 from tests.simulation.cluster import GATEWAY_PORT, Cluster
@@ -25,7 +30,9 @@ from tests.simulation.process import PROCESS, Process
 from tests.simulation.pushes import Browser
 from tests.simulation.searches import check_searches
 from tests.simulation.store_invariants import find_violations, read_stores
+from tests.simulation.stores.write_invariants import WriteInvariants
 from tests.simulation.story import describe_violation
+from tests.support.history.checker import find_undelivered
 from tests.support.history.events import (
     Event,
     Final,
@@ -33,10 +40,11 @@ from tests.support.history.events import (
     Lost,
     MembershipPeriods,
     PushSent,
+    Stored,
     Trimmed,
     Watermark,
 )
-from tests.support.history.violation import Violation
+from tests.support.history.violation import Violation, report
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
 from tests.support.servers.tcp_proxy import TcpProxy
@@ -48,6 +56,8 @@ GROUPS = (range(5), range(1, 4))  # the first user of each group owns it
 PAIRS = ((0, 1), (2, 3), (4, 0))
 CHATS = len(GROUPS) + len(PAIRS)
 ABSENT_USER = "absent"
+# Events that a device keeps for its application. A full queue leaves events on the server.
+EVENTS_MAX = (2_000, 2_000, 2)
 PUSH_S = 100.0  # longer than the push worker waits for a push service that has failed
 STORES_S = 90.0  # background work may first wait for the lease of a killed archive worker, 60 s
 
@@ -99,10 +109,15 @@ class Play(FullSimulation):
         self.users = [f"u{number}" for number in range(USERS)]
         self.failure = ""
         self._features = features
+        events_max = random.Random(f"bounds {seed}").choice(EVENTS_MAX)
+        self._bounds = Bounds(events_max=events_max)
         self._browsers: list[Browser] = []
         self.erased = ErasedUser(self) if cluster.has_api else None
         self.faults: Collection[str] = ()  # the names of the actions that are faults
         self._store_violations: list[Violation] = []
+        self._writes = WriteInvariants(cluster.find_unstored)
+        cluster.redis.scripting.checks = self._writes.commands
+        cluster.dynamodb.server.on_change.append(self._writes.check_item)
         self._stored: dict[str, int] = {}  # newest seq of each chat that was found to be stored
 
     def record(self, event: Event) -> None:
@@ -155,7 +170,7 @@ class Play(FullSimulation):
     def _new_sdk(self, user: str, number: int, link: TcpProxy | None) -> SdkDevice:
         url = f"ws://127.0.0.1:{GATEWAY_PORT}/"
         token = functools.partial(self.stack.token, user)
-        return SdkDevice(self, user, f"{user}-{number}", url, token)
+        return SdkDevice(self, user, f"{user}-{number}", url, token, bounds=self._bounds)
 
     def _new_raw(self, user: str, number: int) -> RawDevice:
         chat = self.stack.chat_of(
@@ -225,7 +240,21 @@ class Play(FullSimulation):
     async def quiesce(self) -> None:
         """Wait until the system is idle, and check the stored data."""
         await super().quiesce()
+        await self._wait_until_delivered()
         await self._check_stores()
+
+    async def _wait_until_delivered(self) -> None:
+        """Wait until all devices have all entries, before later entries reveal what they lack."""
+        stored = [Stored(chat, await self._read_log(chat)) for chat in self.history.chats]
+
+        def find_missing() -> list[Violation]:
+            events = [*self.history.events, *stored]
+            return find_undelivered(msgspec.structs.replace(self.history, events=events))
+
+        try:
+            await self._wait(lambda: not find_missing(), "everything is delivered")
+        except AssertionError as exc:
+            raise self._failure(f"{exc}\n{report(find_missing())}") from exc
 
     async def _read_log(self, chat: str) -> tuple[LogEntry, ...]:
         log = await super()._read_log(chat)
@@ -261,7 +290,7 @@ class Play(FullSimulation):
             await asyncio.sleep(0.5)
 
     def _find_violations(self) -> list[Violation]:
-        return [*super()._find_violations(), *self._store_violations]
+        return [*super()._find_violations(), *self._store_violations, *self._writes.violations]
 
     async def _record_pushes(self, logs: dict[str, tuple[LogEntry, ...]]) -> None:
         if self.absent:

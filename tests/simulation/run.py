@@ -37,6 +37,7 @@ from tests.support.deadlines import wait_for_pid
 
 LIMIT_S = 1_200.0  # virtual time of a run
 FEATURES = {"api": 0.06, "push": 0.12, "ttl": 0.08, "search": 0.06}  # share of the seeds
+SWARM_SHARE = 0.25  # of the mixed seeds, which have a swarm
 RUN_S_MAX = 600.0  # real time of a run, on a busy machine
 
 
@@ -85,7 +86,7 @@ def _run_seed(seed: int, options: Options, features: frozenset[str], index: str)
     cpu, cpu_start = time.process_time, time.process_time()
     trace = Trace(is_whole=options.is_whole_trace)
     loop = SimulatedLoop(seed, trace)
-    swarm = SWARMS.get(options.swarm, Swarm())
+    swarm = choose_swarm(seed, options)
     settings = draw_settings(seed)
     settings["search"] = {"index": index}
     if "ttl" in features:
@@ -162,6 +163,17 @@ async def _run(
             result.asked, result.acked = play.asked(), play.acks()
 
 
+def choose_swarm(seed: int, options: Options) -> Swarm:
+    """Return the swarm of the options; for some mixed seeds, one that is drawn."""
+    if options.swarm:
+        return SWARMS[options.swarm]
+    rng = random.Random(f"swarm {seed}")
+    is_drawn = options.is_mixed and options.kinds == Options().kinds
+    if is_drawn and rng.random() < SWARM_SHARE:
+        return SWARMS[rng.choice(sorted(SWARMS))]
+    return Swarm()
+
+
 def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
     """Return the settings of a seed: a swarm that makes rare limits common."""
     rng = random.Random(f"settings {seed}")
@@ -184,6 +196,8 @@ def draw_settings(seed: int) -> dict[str, dict[str, Any]]:
         },
         "notify": {"delay_s": rng.choice((0.05, 0.5, 3.0))},
         "chats": {"fanout_members_max": rng.choice((2, 3, 8, 256))},
+        # A gateway that is paused for longer gets no events.
+        "gateway": {"online_ttl_s": rng.choice((1.2, 3, 3))},
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping
 
-from tests.chaos.script import USER_ACTIONS
+from tests.chaos.script import BACK, USER_ACTIONS
 from tests.chaos.simulation import Action
 from tests.simulation.faults import FAULTS
 from tests.simulation.play import GROUPS, PAIRS, USERS
@@ -22,6 +22,9 @@ SIZES = ((25, 2), (40, 2), (70, 3), (170, 5))  # user actions and faults
 STEP_MS = (0, 60)
 KINDS_OF_SEED = 0.5
 API_SHARE = 0.08  # of the steps in which the API is used, too
+HOT_CHAT_SHARE = 0.25  # of the seeds, in which one chat gets most of the messages
+LAST_FAULT_SHARE = 0.5  # of the seeds, in which the last messages are followed by a fault
+_KILLS = ("kill_gateway", "kill_worker")
 _LEFT_OUT = {"resize"}
 
 
@@ -66,6 +69,9 @@ class _Writer:
         self._members = [list(users) for users in GROUPS] + [list(pair) for pair in PAIRS]
         if "push" in features:
             self._members.append([0])  # the direct chat with the absent user
+        self._hot_chat: int | None = None
+        if self._rng.random() < HOT_CHAT_SHARE:
+            self._hot_chat = self._rng.randrange(len(self._members))
 
     def write(self, steps: int, faults: int) -> list[Action]:
         rng = self._rng
@@ -83,6 +89,8 @@ class _Writer:
             self._add_user_action()
             if rng.random() < 0.7:
                 self._add("wait", rng.randint(*STEP_MS))
+        if faults and rng.random() < LAST_FAULT_SHARE:
+            self._add_last_fault()
         self._add("quiesce")
         for chat, members in enumerate(self._members):
             self._add("send", members[0], 0, chat, 1)
@@ -91,10 +99,20 @@ class _Writer:
     def _add(self, name: str, *args: int) -> None:
         self._script.append(Action(name, args))
 
+    def _add_last_fault(self) -> None:
+        """Add a message in each chat, and a fault that no later message repairs."""
+        for chat, members in enumerate(self._members):
+            self._add("send", self._rng.choice(members), 0, chat, 1)
+        kills = [kind for kind in self._kinds if kind in _KILLS]
+        kind = self._rng.choice(kills or self._kinds)
+        self._add(kind, *FAULTS[kind](self._rng))
+
     def _add_user_action(self) -> None:
         rng = self._rng
         what = rng.choices(self._names, self._weights)[0]
         chat = rng.randrange(len(self._members))
+        if self._hot_chat is not None and what == "send" and rng.random() < 0.8:
+            chat = self._hot_chat
         which, device = rng.randint(0, 40), rng.randint(0, 1)
         user, member = rng.randrange(USERS), rng.choice(self._members[chat])
         group = rng.randrange(len(GROUPS))
@@ -122,7 +140,7 @@ class _Writer:
             case "read_page":
                 self._add("read_page", user, chat, which)
             case "mark":
-                self._add("mark", member, chat)
+                self._add("mark", member, chat, rng.choice(BACK))
             case "type":
                 self._add("type", member, chat)
             case "list":

@@ -1,6 +1,7 @@
 """Swarms: settings, faults and actions that make one kind of failure common.
 
-Without a swarm, each seed draws from everything (`run.draw_settings`, `script.write_script`).
+Without a swarm, each seed draws from everything (`run.draw_settings`, `script.write_script`). A
+quarter of the mixed seeds has one of these swarms.
 """
 
 from __future__ import annotations
@@ -46,6 +47,30 @@ SWARMS: Final = {
         {},
         ("kill_gateway", "crash_device", "kill_redis", "cut", "deafen_link"),
         {"send": 20, "remove_message": 30, "restart_device": 10, "edit": 10},
+    ),
+    # Gateways die between the commit of a message and its delivery in other partitions.
+    "delivery_at_kill": Swarm(
+        {"redis": {"partitions": 3}},
+        ("kill_gateway",),
+        {"send": 30, "send_as_all": 10},
+    ),
+    # Redis is emptied while DynamoDB lacks messages, and users go on at once.
+    "send_after_flush": Swarm(
+        {},
+        ("flush_redis", "slow_dynamodb", "stop_dynamodb"),
+        {"send": 60, "send_as_all": 10},
+    ),
+    # Workers stop for longer than their lease, while writes are slow and the logs are small.
+    "late_writes": Swarm(
+        {"redis": {"log_max": 10, "inbox_max": 10}},
+        ("pause_worker", "slow_dynamodb"),
+        {"send": 60, "send_as_all": 10, "edit": 10},
+    ),
+    # Gateways are paused until their users count as offline, and miss more than an inbox keeps.
+    "lagging_gateways": Swarm(
+        {"redis": {"log_max": 10, "inbox_max": 10}, "gateway": {"online_ttl_s": 1.2}},
+        ("pause_gateway", "deafen_link"),
+        {"send": 60, "send_as_all": 20},
     ),
     # Redis loses messages that DynamoDB does not have yet, while users change these messages.
     "change_after_loss": Swarm(

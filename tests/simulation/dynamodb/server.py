@@ -42,7 +42,7 @@ class DynamoDbServer:
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {}
-        self.on_change: Callable[[Table, Item | None, Item | None], None] = lambda *_: None
+        self.on_change: list[Callable[[Table, Item | None, Item | None], None]] = []
         self.requests = 0
         self._tokens: dict[str, None] = {}  # of transactions
         self._operations: dict[str, Callable[[Body], Body]] = {
@@ -153,7 +153,8 @@ class DynamoDbServer:
         else:
             table.put(new)
         if old != new:
-            self.on_change(table, old, new)
+            for handle_change in self.on_change:
+                handle_change(table, old, new)
 
     # Reads
 

@@ -53,7 +53,7 @@ class Streams:
         self._table = ""
         self._sequence = 10**20
         self.removed: list[Item] = []  # by TTL
-        server.on_change = self._handle_change
+        server.on_change.append(self._handle_change)
         server.add_operations(
             {
                 "ListStreams": self._list_streams,

@@ -154,6 +154,8 @@ class Scripting:
         self.is_full = False
         self.sources: dict[bytes, bytes] = {}
         self.info: Callable[[list[bytes]], bytes] = lambda _: b""
+        # Called before a command of a script is run, by the command's name.
+        self.checks: dict[bytes, Callable[[Keyspace, list[bytes]], None]] = {}
         self._compiled: dict[bytes, Any] = {}
         self._transactions: set[bytes] = set()
         self._may_grow = True
@@ -237,6 +239,8 @@ class Scripting:
             raise RedisError("OOM command not allowed when used memory > 'maxmemory'.")
         if len(words) < entry.args_min:
             raise RedisError("ERR Wrong number of args calling Redis command from script")
+        if name in self.checks:
+            self.checks[name](self.keyspace, words)
         return entry.run(self.keyspace, words)
 
     def _run_server_command(self, name: bytes, words: list[bytes]) -> Any:
