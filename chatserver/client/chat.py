@@ -181,7 +181,7 @@ class Chat:
         if summary.get("hidden"):
             self.log.hide(summary["hidden"])
             changed.append(MessagesHidden(self.id, tuple(summary["hidden"])))
-        if self.log.shown is None and self._listed_top > self.log.top:
+        if self.log.shown is None and self._listed_top > self.log.newest:
             self.needs_history = True
         return changed
 

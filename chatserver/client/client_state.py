@@ -448,7 +448,11 @@ class ClientState:
 
     def _handle_large_event(self, frame: Fields, now: float) -> None:
         chat = self.get_or_create_chat(frame["chat"])
-        if self._is_paused:
+        # If the first entries are in inbox events that were missed, delivery must not start here.
+        is_missing_start = chat.log.shown is None and (
+            self._sync.is_behind or self._sync.is_syncing
+        )
+        if self._is_paused or is_missing_start:
             chat.log.record_pushed(frame.get("cs", 0))
             self.catch_up.schedule(chat)
         else:

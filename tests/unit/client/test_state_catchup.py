@@ -294,6 +294,34 @@ def test_entries_before_the_first_delivered_one_are_kept_only_without_a_gap() ->
     assert device.bodies() == ["text 7"]
 
 
+def test_delivery_of_a_large_chat_starts_with_the_inbox_events_that_were_missed() -> None:
+    """The chat became large after its first entries, which are in the inbox."""
+    device = Device()
+    device.event(2, 1)  # inbox event 1 is missing
+    device.event(0, 3)
+    assert device.bodies() == []
+
+    (request,) = device.sent("sync")
+    fields = {"type": "event", "epoch": "e1", "chat": "c1", "kind": "message"}
+    inbox = [{**fields, "seq": n, "cs": n, "message": entry(n)} for n in (1, 2)]
+    device.receive(type="page", id=request["id"], events=inbox, more=False)
+    device.answer(3)
+
+    assert device.bodies() == ["text 1", "text 2", "text 3"]
+
+
+def test_chat_that_was_only_pushed_needs_its_history_after_a_snapshot() -> None:
+    """The application reads the entries that no event delivers any more."""
+    device = Device()
+    device.event(2, 1)
+    device.event(0, 3)
+
+    summary = {"chat": "c1", "kind": "group", "top": 3}
+    device.receive(type="too_long", cursor={"epoch": "e1", "seq": 9}, chats=[summary])
+
+    assert device.events_of(events.Restarted) == [events.Restarted(False, ("c1",))]
+
+
 def test_marks_of_a_lost_entry_are_taken_from_the_server_in_a_new_epoch() -> None:
     """An entry that the user read may be lost, and its seq may now be another entry."""
     device = Device()

@@ -166,7 +166,7 @@ export class ChatState {
       this.log.hide(summary.hidden);
       changed.push({ type: "messagesHidden", chat: this.id, seqs: [...summary.hidden] });
     }
-    if (this.log.shown === null && this.#listedTop > this.log.top) this.needsHistory = true;
+    if (this.log.shown === null && this.#listedTop > this.log.newest) this.needsHistory = true;
     return changed;
   }
 

@@ -468,7 +468,9 @@ export class ClientState {
 
   #handleLargeEvent(frame: frames.Event, nowS: number): void {
     const chat = this.getOrCreateChat(frame.chat);
-    if (this.#isPaused) {
+    // If the first entries are in inbox events that were missed, delivery must not start here.
+    const isMissingStart = chat.log.shown === null && (this.#isBehind || this.#isSyncing);
+    if (this.#isPaused || isMissingStart) {
       chat.log.recordPushed(frame.cs ?? 0);
       this.catchUp.schedule(chat);
     } else {
