@@ -478,8 +478,6 @@ export class ClientState {
     }
   }
 
-  // helpers
-
   /** Send a request that is valid on the current connection only. */
   #sendOnConnection(
     fields: Fields,
