@@ -212,6 +212,7 @@ class StorageContainer(TierContainer):
             hot=self.hot_chat_writer,
             inboxes=self.inboxes,
             member_states=self.member_state,
+            hidden=self.hidden_messages,
             clock=self.clock,
             revive=self.get_port(storage_feature_ports.REVIVE_SESSION),
         )

@@ -170,3 +170,9 @@ class HiddenMessages:
         if items:
             keys: dict[str, Value] = {"hidden": self._hot.keys.hidden(user)}
             await self._hot.run(load_script("load_hidden"), keys, {}, items)
+
+    async def remove_hidden(self, user: UserId, chat: ChatId, seqs: Sequence[int]) -> None:
+        """Remove the seqs of lost messages, which will be assigned again. Idempotent."""
+        keys: dict[str, Value] = {"hidden": self._hot.keys.hidden(user)}
+        args: dict[str, Value] = {"chat_id": chat, "seqs": ",".join(map(str, seqs))}
+        await self._hot.run(load_script("remove_hidden"), keys, args)

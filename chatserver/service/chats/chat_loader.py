@@ -2,7 +2,7 @@
 
 The loader runs in `workers.rpc` on behalf of gateways. It also repairs data loss in Redis: gaps
 between messages, unapplied message changes, lost entries about membership changes, and read marks
-above the newest entry.
+and hidden messages above the newest entry.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from chatserver.domain.ids import DIRECT_PREFIX, ChatId, Seq, UserId
 from chatserver.domain.write_restrictions import format_write_policy
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.hot_chat_writer import HotChatWriter
+from chatserver.hot.chats.message_changes import HiddenMessages
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.history.newest_messages import NewestMessages
 from chatserver.service.history.warm_and_cold_log import WarmAndColdLog
@@ -42,6 +43,7 @@ class ChatLoader:
         hot: HotChatWriter,
         inboxes: Inboxes,
         member_states: MemberStates,
+        hidden: HiddenMessages,
         clock: Clock,
         revive: Callable[[ChatId], Awaitable[bool]] | None = None,
     ) -> None:
@@ -50,6 +52,7 @@ class ChatLoader:
         self._hot = hot
         self._inboxes = inboxes
         self._member_states = member_states
+        self._hidden = hidden
         self._revive = revive
         self._newest = NewestMessages(messages, hot, clock)
         self._unapplied = MessageChangeRecovery(messages, changes)
@@ -86,7 +89,7 @@ class ChatLoader:
         newest = [] if head is None else await self._newest.read(chat, head)
         newest = await self._unapplied.apply(chat, newest, epoch)
         lost = await self._lost.find(record, newest)
-        await self._lower_marks(chat, Seq(head.seq if head else 0), members)
+        await self._forget_lost(chat, Seq(head.seq if head else 0), members)
         is_loaded = await self._hot.open_chat(
             chat=chat,
             kind=record.kind,
@@ -124,13 +127,13 @@ class ChatLoader:
             await self._hot.record_unfinished(chat)
         return is_loaded
 
-    async def _lower_marks(self, chat: ChatId, head: Seq, members: Sequence[StoredMember]) -> None:
-        """Lower the marks of members who have read entries that Redis has lost.
+    async def _forget_lost(self, chat: ChatId, head: Seq, members: Sequence[StoredMember]) -> None:
+        """Lower the marks of members who have read, or hidden, entries that Redis has lost.
 
-        Until the chat is loaded, no mark can be above its newest entry. `head` is the newest stored
-        seq; Redis may have later entries.
+        Until the chat is loaded, none of these can be above its newest entry. `head` is the newest
+        stored seq; Redis may have later entries.
         """
-        if all(max(member.read, member.received) <= head for member in members):
+        if all(max(m.read, m.received, *m.hidden) <= head for m in members):
             return
         top = max(head, await self._hot.get_seq(chat))
         marks = [
@@ -145,3 +148,7 @@ class ChatLoader:
             await self._inboxes.lower_marks(UserId(mark.user), chat, top, mark.read, mark.received)
 
         await map_concurrently(lower, marks, in_flight_max=LOWERED_IN_FLIGHT_MAX, name="lower-mark")
+        for member in members:
+            if lost := [seq for seq in member.hidden if seq > top]:
+                await self._member_states.remove_hidden(chat, member.user, lost)
+                await self._hidden.remove_hidden(UserId(member.user), chat, lost)

@@ -12,7 +12,7 @@ from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.directory_items import MEMBER
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
-from chatserver.warm.dynamo.conditions import Add, Attr
+from chatserver.warm.dynamo.conditions import Add, Attr, Discard
 from chatserver.warm.dynamo.table import Key, Table, try_write
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -140,6 +140,12 @@ class MemberStates:
         elif await self._add_hidden(directory_items.left_key(chat, user), seqs):
             # If the user rejoined after the first attempt, the new member item may lack these seqs.
             await self._add_hidden(member, seqs)
+
+    async def remove_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
+        """Remove the seqs of lost messages from those that a member has hidden. Idempotent."""
+        key = (directory_items.chat_key(chat), directory_items.member_key(user))
+        changes = {Field.HIDDEN: Discard(frozenset(seqs))}
+        await try_write(self._table.update(key, changes, if_=Attr(Field.PK).exists))
 
     async def _add_hidden(self, key: Key, seqs: Collection[int]) -> bool:
         """Add `seqs` to attribute `hidden` of an item; return False if the item does not exist."""

@@ -268,6 +268,7 @@ async def use_message_changes(hot: HotClient, chat: ChatId, user: UserId) -> Non
     """Hide the first message for oneself, edit it twice, then delete it for everyone."""
     await HiddenMessages(hot).hide(user, chat, Seq(1))
     await HiddenMessages(hot).open_hidden(user, {chat: [1], ChatId("other"): [2]})
+    await HiddenMessages(hot).remove_hidden(user, ChatId("other"), [3])
     for number, kind in enumerate(("edit", "edit", "delete")):
         ref, mid = Ref(f"a{number}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, user, ref, kind, "x", 1)

@@ -1,4 +1,4 @@
-"""Read marks of messages that Redis has lost: the messages that get their seqs are unread."""
+"""Marks of messages that Redis has lost: messages that get their seqs are unread and visible."""
 
 from __future__ import annotations
 
@@ -54,3 +54,27 @@ async def test_read_mark_in_redis_above_the_newest_entry_is_lowered_when_chats_a
         listed.top, listed.top, is_open=True
     )
     assert listed.top < Seq(7)
+
+
+async def test_message_that_gets_the_seq_of_a_lost_hidden_one_is_visible(
+    container: StorageContainer, gateway: Gateway
+) -> None:
+    """DynamoDB had the hidden seqs before the messages, which Redis lost."""
+    group = await make_group(container, ALICE, BOB, CAROL)
+    chat, hot = group.chat, container.hot
+    await gateway.send(group, "one", "two")
+    await persist(container)
+    head = await container.older_tiers.find_head(chat)
+    assert head is not None
+    await container.member_state.add_hidden(chat, BOB, [1, head.seq + 1])
+    await container.member_state.add_hidden(chat, CAROL, [head.seq + 2])
+    for user in (BOB, CAROL):
+        await container.user_loader.load_user(user)
+    await hot.call("DEL", hot.keys.chat(chat), hot.keys.log(chat))
+
+    await container.chat_loader.load_chat(chat)
+
+    members = {each.user: each for each in await container.directory.list_members(chat)}
+    assert [members[user].hidden for user in (BOB, CAROL)] == [(1,), ()]
+    assert await container.hidden_messages.list_hidden(BOB, [chat]) == {chat: {1}}
+    assert await container.hidden_messages.list_hidden(CAROL, [chat]) == {}

@@ -244,6 +244,7 @@ def make_chat_loader(warm: Warm, hot: Hot) -> ChatLoader:
         hot=hot,
         inboxes=hot,
         member_states=warm,
+        hidden=hot,
         clock=FakeClock(),
     )
 
