@@ -83,6 +83,7 @@ class Writer:
     _days: DayRecorder
     _slots: asyncio.Semaphore = attrs.field(converter=asyncio.Semaphore)
     _has_retries: bool = attrs.field(kw_only=True)
+    _is_ending: Callable[[], bool] = attrs.field(kw_only=True)
     _tracer: Tracer | None = attrs.field(factory=tracer, init=False)
 
     @property
@@ -323,6 +324,9 @@ class Writer:
         """Call `write`. On failure, retry with growing pauses if `has_retries`; otherwise raise."""
         wait_s = BACKOFF_S
         while True:
+            if self._is_ending():
+                # The error of a write may have replaced the cancellation of this task.
+                raise PersistLeaseLost("the worker of this partition is ending")
             async with self._slots:
                 await self._check_lease()
                 try:

@@ -29,9 +29,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import structlog
 
@@ -74,6 +75,7 @@ CACHE_BYTES_MAX = 33_554_432  # memory limit (bytes) of the `BatchCache`
 
 SLOW_WRITES_MAX = 4  # maximum concurrent writes for slow chats
 CHAT_UNREADABLE = "its chat is not readable"
+_IS_LOST = "another worker holds the lease, or Redis has begun a new epoch"
 
 
 class PersistWorker:
@@ -93,10 +95,12 @@ class PersistWorker:
         self._days = DayRecorder(container.active_days)
         slots = WRITES_IN_FLIGHT_MAX
         shared = (container, self._lease, self._backlog, self._days)
-        self._writer = Writer(*shared, slots, has_retries=False)
-        self._retrying_writer = Writer(*shared, slots, has_retries=True)
+        self._is_ending = False  # all tasks are cancelled, or about to be
+        make_writer = functools.partial(Writer, *shared, is_ending=lambda: self._is_ending)
+        self._writer = make_writer(slots, has_retries=False)
+        self._retrying_writer = make_writer(slots, has_retries=True)
         # Writes for slow chats can hang, so they have a limit of their own.
-        self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, has_retries=True)
+        self._slow_writer = make_writer(SLOW_WRITES_MAX, has_retries=True)
         self._slow: set[ChatId] = set()  # chats whose writes fail while other writes succeed
         self._open: deque[Batch] = deque()  # batches read, but not yet covered by the checkpoint
         self._open_count = 0  # sum of `count` in `_open`
@@ -105,7 +109,6 @@ class PersistWorker:
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self._loading = asyncio.Lock()
         self._epoch = Epoch("")  # in which the entries were read
-        self._is_ending = False  # a task has ended, so all others are cancelled
         self._unsure_upto = (0, 0)  # entries up to this one may be stored: Redis may have lost data
         key = container.hot.keys.backlog(partition)
         self._new_entries = StreamWaiter(container.hot, key)
@@ -263,8 +266,8 @@ class PersistWorker:
     # writing
 
     async def _write_chunks(self, group: asyncio.TaskGroup, queues: ChatQueues) -> None:
-        try:
-            while True:
+        async with self._ending_on_error():
+            while not self._is_ending:
                 picked = await queues.claim()
                 await self._load(queues, picked)
                 chunks = [queues.cut(queue) for queue in picked]
@@ -276,17 +279,21 @@ class PersistWorker:
                         await self._write_alone(group, queues, chunk, is_known=len(chunks) == 1)
                 else:
                     await self._finish(queues, chunks, writes)
-        finally:
-            self._is_ending = True
 
-    def _check_running(self) -> None:
-        """Raise CancelledError if this task has been cancelled while a write failed.
+    @contextlib.asynccontextmanager
+    async def _ending_on_error(self) -> AsyncIterator[None]:
+        """End all tasks of the worker if the block fails; a task that is ending is cancelled.
 
         Before Python 3.13, `asyncio.TaskGroup` raises the error of a task instead of CancelledError
-        if both occur.
+        if both occur, so a task whose write fails may not notice that it was cancelled.
         """
-        if self._is_ending:
-            raise asyncio.CancelledError
+        try:
+            yield
+        except BaseException as exc:
+            if self._is_ending and isinstance(exc, PersistLeaseLost):
+                raise asyncio.CancelledError from exc
+            self._is_ending = True
+            raise
 
     async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
         """Load the entries that the queues lack, from the cache or the backlog."""
@@ -313,18 +320,19 @@ class PersistWorker:
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
         """Write one chunk; if that fails, start `_write_slow`. `is_known`: it has failed before."""
-        self._check_running()
         if not is_known:
             try:
                 writes = await self._writer.write([chunk.piece])
             except NotWritten:
-                self._check_running()
+                pass
             else:
                 await self._finish(queues, [chunk], writes)
                 return
         if len(self._slow) >= SLOW_CHATS_MAX:
             # The store is probably unavailable, so all chats wait for it.
             await self._finish(queues, [chunk], await self._retrying_writer.write([chunk.piece]))
+            return
+        if self._is_ending:
             return
         log.warning("persist.chat_delayed", partition=self._partition, chat=chunk.piece.chat)
         self._slow.add(chunk.piece.chat)
@@ -333,14 +341,11 @@ class PersistWorker:
 
     async def _write_slow(self, queues: ChatQueues, chunk: Chunk) -> None:
         """Write a chunk with retries; then schedule the chat normally again."""
-        try:
+        async with self._ending_on_error():
             writes = await self._slow_writer.write([chunk.piece])
-        except BaseException:
-            self._is_ending = True
-            raise
-        self._slow.discard(chunk.piece.chat)
-        self._count_slow()
-        await self._finish(queues, [chunk], writes)
+            self._slow.discard(chunk.piece.chat)
+            self._count_slow()
+            await self._finish(queues, [chunk], writes)
 
     def _count_slow(self) -> None:
         metrics.SLOW_CHATS.labels(str(self._partition)).set(len(self._slow))
@@ -385,12 +390,12 @@ class PersistWorker:
             if (
                 self._open
                 and tops
-                and not await self._backlog.record_persisted_seqs(self._lease, tops)
+                and not await self._backlog.record_persisted_seqs(self._lease, tops, self._epoch)
             ):
-                raise PersistLeaseLost("another worker holds the lease")
+                raise PersistLeaseLost(_IS_LOST)
             failpoint("persist.before_checkpoint")
-            if last and not await self._backlog.checkpoint(self._lease, last):
-                raise PersistLeaseLost("another worker holds the lease")
+            if last and not await self._backlog.checkpoint(self._lease, last, self._epoch):
+                raise PersistLeaseLost(_IS_LOST)
             self._moved.set()
         failpoint("persist.after_checkpoint")
         if self._tracer is not None:

@@ -214,16 +214,19 @@ class Backlog:
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
-    async def record_persisted_seqs(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
+    async def record_persisted_seqs(
+        self, lease: Lease, tops: Mapping[ChatId, Seq], epoch: Epoch
+    ) -> bool:
         """Record up to which seq chats are persisted, if this is past the checkpoint.
 
-        Return False if the lease is lost. `checkpoint` deletes these seqs once the checkpoint has
-        reached the id from `record_persisting_id`.
+        `epoch`: the one in which the entries were read. Return False if it has ended, because the
+        seqs may be those of other entries now, or if the lease is lost. `checkpoint` deletes these
+        seqs once the checkpoint has reached the id from `record_persisting_id`.
         """
         recorded: int = await self._hot.run(
             load_script("record_persisted_seqs"),
-            self._get_keys("progress"),
-            {"token": lease.token},
+            self._get_keys("epoch", "progress"),
+            {"token": lease.token, "epoch": epoch},
             [{"chat": chat, "upto": upto} for chat, upto in tops.items()],
         )
         return bool(recorded)
@@ -287,13 +290,18 @@ class Backlog:
             return 0
         return int(await self._hot.call("XLEN", self._key))
 
-    async def checkpoint(self, lease: Lease, entry_id: str) -> bool:
-        """Move the checkpoint to `entry_id` and trim the backlog; False if the lease is lost."""
+    async def checkpoint(self, lease: Lease, entry_id: str, epoch: Epoch) -> bool:
+        """Move the checkpoint to `entry_id` and trim the backlog.
+
+        Return False if the lease is lost, or the epoch in which the entries were read has ended:
+        they must be read again.
+        """
         moved: int = await self._hot.run(
             load_script("move_checkpoint"),
-            self._get_keys("checkpoint", "backlog", "progress"),
+            self._get_keys("epoch", "checkpoint", "backlog", "progress"),
             {
                 "token": lease.token,
+                "epoch": epoch,
                 "id": entry_id,
                 "next": next_entry_id(entry_id),
             },

@@ -390,7 +390,8 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
             await hot._wait_persisted(partition, hot.get_epoch(partition))
     assert await backlog.record_persisting_id(lease, entry.id)
     assert [each.id for each in await backlog.list_between(entry.id, entry.id)] == [entry.id]
-    assert await backlog.checkpoint(lease, entry.id)
-    assert await backlog.record_persisted_seqs(lease, {chat: Seq(1)})
+    epoch = hot.get_epoch(partition)
+    assert await backlog.checkpoint(lease, entry.id, epoch)
+    assert await backlog.record_persisted_seqs(lease, {chat: Seq(1)}, epoch)
     assert await backlog.get_progress() == {chat: 1}
     await lease.release()

@@ -132,11 +132,11 @@ async def test_backlog_entries_are_kept_for_both_readers(hot: HotClient) -> None
     await add_entries(hot, one, two, three)
 
     await chats.schedule(one, {}, 0)
-    assert await Backlog(hot, 0).checkpoint(persist, two)
+    assert await Backlog(hot, 0).checkpoint(persist, two, hot.get_epoch(0))
     assert await list_entries(hot) == [two, three]
     await chats.schedule(three, {}, 0)
     assert await list_entries(hot) == [three]
-    assert await Backlog(hot, 0).checkpoint(persist, three)
+    assert await Backlog(hot, 0).checkpoint(persist, three, hot.get_epoch(0))
     assert await list_entries(hot) == []
 
 
@@ -153,7 +153,7 @@ async def test_backlog_is_kept_a_minute_for_the_notify_worker(
     if not is_running:
         await hot.call("HINCRBY", hot.keys.checkpoint(0), "told_ms", -61_000)
 
-    assert await Backlog(hot, 0).checkpoint(persist, last)
+    assert await Backlog(hot, 0).checkpoint(persist, last, hot.get_epoch(0))
 
     assert await list_entries(hot) == ([recent, last] if is_running else [])
 

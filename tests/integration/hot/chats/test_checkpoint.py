@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.hot.support import ALICE, BOB, Scripts, Sending
+from tests.integration.hot.support import ALICE, BOB, EPOCH, Scripts, Sending
 
 
 @pytest.fixture
@@ -14,6 +14,7 @@ def entries(scripts: Scripts) -> list[str]:
     for batch in range(4):
         scripts.accept(*[Sending(ALICE, f"r{batch}-{n}") for n in range(3)])
     scripts.redis.hset(scripts.keys.lease(0, "persist"), "token", 3)
+    scripts.redis.hset(scripts.keys.epoch(0), "epoch", EPOCH)
     return [name.decode() for name, _ in scripts.redis.xrange(scripts.keys.backlog(0))]
 
 
@@ -22,7 +23,7 @@ def checkpoint(scripts: Scripts, entry_id: str, token: int = 3) -> int:
     ms, _, number = entry_id.partition("-")
     moved: int = scripts.run(
         "move_checkpoint",
-        {"token": token, "id": entry_id, "next": f"{ms}-{int(number) + 1}"},
+        {"token": token, "epoch": EPOCH, "id": entry_id, "next": f"{ms}-{int(number) + 1}"},
     )
     return moved
 
@@ -76,10 +77,26 @@ def test_checkpoint_deletes_the_progress_of_chats_that_it_has_passed(
     keys = scripts.keys
     chat = {"chat": "c"}
     assert scripts.run("record_persisting_id", {"token": 3, "id": entries[2]}) == 1
-    assert scripts.run("record_persisted_seqs", {"token": 3}, [{**chat, "upto": 9}]) == 1
-    assert scripts.run("record_persisted_seqs", {"token": 2}, [{**chat, "upto": 12}]) == 0
+    now, outdated = {"token": 3, "epoch": EPOCH}, {"token": 2, "epoch": EPOCH}
+    assert scripts.run("record_persisted_seqs", now, [{**chat, "upto": 9}]) == 1
+    assert scripts.run("record_persisted_seqs", outdated, [{**chat, "upto": 12}]) == 0
 
     assert checkpoint(scripts, entries[1]) == 1
     assert scripts.hash(keys.progress(0)) == {"c": "9"}
     assert checkpoint(scripts, entries[2]) == 1
     assert scripts.hash(keys.progress(0)) == {}
+
+
+def test_entries_of_an_earlier_epoch_are_not_recorded_as_persisted(
+    scripts: Scripts, entries: list[str]
+) -> None:
+    """The lease survives a failover, but the seqs may be those of other entries now."""
+    keys = scripts.keys
+    scripts.redis.hset(keys.epoch(0), "epoch", "E2")
+    args = {"token": 3, "epoch": EPOCH}
+
+    assert scripts.run("record_persisted_seqs", args, [{"chat": "c", "upto": 9}]) == 0
+    assert checkpoint(scripts, entries[1]) == 0
+
+    assert scripts.hash(keys.progress(0)) == {}
+    assert backlog_ids(scripts) == entries

@@ -87,17 +87,17 @@ async def test_backlog_checkpoint_of_the_lease_holder_trims_and_counts(
     await old.claim()
     await old.release()
     await new.claim()
-    entries = await backlog.list_after("0-0", 10)
+    entries, epoch = await backlog.list_after("0-0", 10), hot.get_epoch(0)
 
-    assert not await backlog.checkpoint(old, entries[2].id)
+    assert not await backlog.checkpoint(old, entries[2].id, epoch)
     assert await backlog.get_checkpoint() == "0-0"
     assert await backlog.count_waiting() == 3
 
-    assert await backlog.checkpoint(new, entries[1].id)
+    assert await backlog.checkpoint(new, entries[1].id, epoch)
     assert await backlog.get_checkpoint() == entries[1].id
     assert await backlog.count_waiting() == 1
     assert await backlog.list_after("0-0", 10) == entries[2:]
-    assert await backlog.checkpoint(new, entries[2].id)
+    assert await backlog.checkpoint(new, entries[2].id, epoch)
     assert await backlog.count_waiting() == 0
 
 

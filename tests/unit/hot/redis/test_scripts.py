@@ -33,10 +33,11 @@ def test_bind_returns_keys_and_arguments_in_the_order_of_the_script() -> None:
     script = load_script("record_persisted_seqs")
     items: list[dict[str, Value]] = [{"upto": 9, "chat": "c"}, {"chat": "d", "upto": 4}]
 
-    keys, args = script.bind({"progress": "p", "lease": "l"}, {"token": 10}, items)
+    names = {"progress": "p", "epoch": "e", "lease": "l"}
+    keys, args = script.bind(names, {"epoch": "E", "token": 10}, items)
 
-    assert keys == ["l", "p"]
-    assert args == [10, "c", 9, "d", 4]
+    assert keys == ["l", "e", "p"]
+    assert args == [10, "E", "c", 9, "d", 4]
 
 
 def test_bind_returns_keys_of_items_in_the_order_of_the_script() -> None:

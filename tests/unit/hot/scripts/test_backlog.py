@@ -12,6 +12,7 @@ KEYS = CompanionKeys(1)
 
 CHAT = ChatId("c1")
 TOKEN, OUTDATED_TOKEN = 7, 6
+EPOCH = "E1"
 LATE_MS = 60_000
 ENTRIES = [f"{START_MS}-{number}" for number in range(5)]
 
@@ -23,11 +24,12 @@ def move(scripts: ScriptRunner, upto: str, *, token: int = TOKEN) -> int:
         "move_checkpoint",
         {
             "lease": scripts.lease(),
+            "epoch": scripts.keys.epoch(0),
             "checkpoint": scripts.keys.checkpoint(0),
             "backlog": scripts.keys.backlog(0),
             "progress": scripts.keys.progress(0),
         },
-        {"token": token, "id": upto, "next": f"{ms}-{int(number) + 1}"},
+        {"token": token, "epoch": EPOCH, "id": upto, "next": f"{ms}-{int(number) + 1}"},
     )
     return moved
 
@@ -43,8 +45,12 @@ def record_persisted_seqs(
     )
     progress = scripts.run(
         "record_persisted_seqs",
-        {"lease": scripts.lease(), "progress": scripts.keys.progress(0)},
-        {"token": token},
+        {
+            "lease": scripts.lease(),
+            "epoch": scripts.keys.epoch(0),
+            "progress": scripts.keys.progress(0),
+        },
+        {"token": token, "epoch": EPOCH},
         [{"chat": CHAT, "upto": upto}],
     )
     return [persisting, progress]
@@ -53,6 +59,7 @@ def record_persisted_seqs(
 def fill(scripts: ScriptRunner) -> None:
     """Put the entries into the backlog; the lease holder has `TOKEN`."""
     scripts.hold_lease(TOKEN)
+    scripts.redis.hset(scripts.keys.epoch(0), "epoch", EPOCH)
     for entry in ENTRIES:
         scripts.redis.xadd(scripts.keys.backlog(0), {"c": CHAT}, id=entry)
 
