@@ -11,11 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from chatserver.loadtest.histogram import Histogram, to_ms
+from chatserver.loadtest.load_users import SETUP_S
 from chatserver.loadtest.plan import LoadPlan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample
 from chatserver.loadtest.worker_process import LocalWorker, WorkerProcess, start_process
 
 BEGIN_S: Final = 0.3  # The load starts this long after the last worker is ready.
+READY_S: Final = 30.0  # Workers keep `SETUP_S` themselves; this is added for those that are lost.
 END_S: Final = 30.0  # The run fails if a worker takes longer than `duration_s` + `settle_s` + this.
 STOP_S: Final = 15.0  # After Ctrl-C, pending actions may take this long.
 PARTS_KEPT_S: Final = 30  # A worker's report about a second may arrive this late.
@@ -161,7 +163,14 @@ class Coordinator:
             await asyncio.gather(*(worker.end() for worker in self._workers))
 
     async def _get_ready(self, worker: WorkerProcess) -> None:
-        report = await _read_report(worker)
+        try:
+            async with asyncio.timeout(SETUP_S + READY_S):
+                report = await _read_report(worker)
+        except TimeoutError:
+            raise LoadFailed(
+                f"a load tool process was not ready within {SETUP_S + READY_S:g} s; its machine "
+                "may be lost, or the script blocks its event loop"
+            ) from None
         if "failed" in report:
             raise LoadFailed(report["failed"])
         for kind, count in report["ready"]["chats"].items():
@@ -204,8 +213,10 @@ async def _read_report(worker: WorkerProcess) -> dict[str, Any]:
     line = await worker.read()
     if not line:
         raise LoadFailed(f"a load tool process ended early: {await worker.describe_end()}")
-    report: dict[str, Any] = msgspec.json.decode(line)
-    return report
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.MsgspecError as exc:
+        raise LoadFailed(f"a load tool process sent an invalid report: {exc}") from exc
 
 
 @contextlib.asynccontextmanager

@@ -89,11 +89,8 @@ class DeviceConnection(LoadConnection):
         """Send a request and return all fields of its response. Raises ConnectionError."""
         reply: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._replies[id_] = reply
-        try:
-            self.write(fields)
-            return await reply
-        finally:
-            del self._replies[id_]
+        self.write(fields)
+        return await reply
 
     def _is_awaited_reply(self, payload: bytes) -> bool:
         """Pass the frame to `request_fields` if it is one of its responses."""
@@ -101,7 +98,8 @@ class DeviceConnection(LoadConnection):
             fields = msgspec.json.decode(payload, type=dict[str, Any])
         except msgspec.MsgspecError:
             return False
-        reply = self._replies.get(fields["id"]) if isinstance(fields.get("id"), int) else None
+        # A response to a request that its caller no longer waits for must not count as unexpected.
+        reply = self._replies.pop(fields["id"], None) if isinstance(fields.get("id"), int) else None
         if reply is None:
             return False
         if not reply.done():

@@ -108,7 +108,7 @@ class RemoteWorker(WorkerProcess):
             self._writer.write(line + b"\n")
 
     async def read(self) -> bytes:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             return await _read_long_line(self._reader)
         return b""
 
@@ -120,7 +120,7 @@ class RemoteWorker(WorkerProcess):
 
     async def end(self) -> None:
         self._writer.close()
-        with contextlib.suppress(ConnectionError, TimeoutError):
+        with contextlib.suppress(OSError):  # TimeoutError, too
             async with asyncio.timeout(END_S):
                 await self._writer.wait_closed()
 
@@ -279,7 +279,12 @@ class JoiningProcess:
             raise JoinRefused(f"the coordinator refused this process: {start.refused}")
         if not proofs.is_valid(_PLAN, start.plan, start.proof):
             raise JoinRefused("the coordinator does not know the secret")
-        plan = msgspec.json.decode(start.plan, type=LoadPlan)
+        try:
+            plan = msgspec.json.decode(start.plan, type=LoadPlan)
+        except msgspec.MsgspecError as exc:
+            raise JoinRefused(
+                f"the coordinator has another release ({exc}); install the same on all machines"
+            ) from exc
         return msgspec.structs.replace(plan, secret=self.secret, script=self.scenario.script)
 
 

@@ -121,12 +121,12 @@ def _import(path: Path, text: bytes) -> object:
         importer.exec_module(module)
     except SyntaxError as exc:
         raise ScriptError(f"{exc.filename or path}:{exc.lineno or 1}: {exc.msg}") from exc
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         raise ScriptError(_describe(path, exc)) from exc
     return module
 
 
-def _describe(path: Path, exc: Exception) -> str:
+def _describe(path: Path, exc: BaseException) -> str:
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(exc.__traceback__)
@@ -180,7 +180,8 @@ class _Declarations:
 
     def get_number(self, name: str, default: float, *, low: float, high: float) -> float:
         value: Any = getattr(self.module, name, default)
-        if type(value) not in (int, float) or not low <= value <= high:
+        types = (int,) if type(default) is int else (int, float)
+        if type(value) not in types or not low <= value <= high:
             place = self._find_place(name)
             raise ScriptError(f"{place} must be {low:g} to {high:,.0f}, not {value!r}")
         return float(value)

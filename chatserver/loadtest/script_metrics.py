@@ -10,6 +10,7 @@ from chatserver.loadtest.worker_state import Meters
 NAMES_MAX: Final = 50
 CHECK_CHARS_MAX: Final = 80
 TIME_S_MAX: Final = 3600.0
+AMOUNT_MAX: Final = 10**12
 PASSED, FAILED, COUNTED = "check_passed:", "check_failed:", "metric:"
 
 _METRIC_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -34,6 +35,8 @@ class ScriptMetrics:
 
     def add_count(self, name: str, amount: int) -> None:
         self._check_metric_name(name)
+        if type(amount) is not int or abs(amount) > AMOUNT_MAX:
+            raise ValueError(f"{name}: {amount!r}; a count must be an int up to {AMOUNT_MAX:,}")
         self._meters.counts[COUNTED + name] += amount
 
     def record_time(self, name: str, seconds: float) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import random
 import resource
 import signal
@@ -196,9 +197,19 @@ def _get_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _write_line(line: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
-    sys.stdout.buffer.flush()
+def _open_reports() -> ReportSecond:
+    """Return a function that writes a line to the coordinator.
+
+    What a script prints goes to the standard error output instead.
+    """
+    reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def write_line(line: dict[str, Any]) -> None:
+        reports.write(msgspec.json.encode(line) + b"\n")
+        reports.flush()
+
+    return write_line
 
 
 async def _open_input() -> asyncio.StreamReader:
@@ -208,26 +219,26 @@ async def _open_input() -> asyncio.StreamReader:
     return reader
 
 
-async def run() -> None:
+async def run(write_line: ReportSecond) -> None:
     orders = await _open_input()
     worker = LoadWorker(msgspec.json.decode(await orders.readline(), type=LoadPlan))
     try:
         ready = await worker.set_up()
     except SetupFailed as exc:
-        _write_line({"failed": str(exc)})
+        write_line({"failed": str(exc)})
         return
-    _write_line({"ready": ready})
+    write_line({"ready": ready})
     order = msgspec.json.decode(await orders.readline() or b"{}")
     if "begin_in_s" in order:
         begin = time.monotonic() + order["begin_in_s"]
-        load = asyncio.create_task(worker.run_load(begin, _write_line), name="load")
+        load = asyncio.create_task(worker.run_load(begin, write_line), name="load")
         next_order = asyncio.create_task(orders.readline(), name="orders")
         await asyncio.wait([load, next_order], return_when=asyncio.FIRST_COMPLETED)
         if not load.done():
             order = msgspec.json.decode(next_order.result() or b'{"stop": 0}')
             worker.stop(order.get("stop", 0))
             next_order = asyncio.create_task(orders.readline(), name="orders")
-        _write_line({"result": await load})
+        write_line({"result": await load})
         await next_order
     worker.users.close()
 
@@ -238,7 +249,7 @@ def main() -> None:
     process_runtime.stop_with_parent()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    process_runtime.run(run())
+    process_runtime.run(run(_open_reports()))
 
 
 if __name__ == "__main__":

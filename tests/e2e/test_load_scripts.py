@@ -60,9 +60,9 @@ async def test_example_script_finds_a_planted_fault(
 
 
 async def test_script_with_an_error_exits_with_1_and_shows_the_traceback(tmp_path: Path) -> None:
-    """The exceptions of all users are counted, and the first one is shown with its place."""
+    """The exceptions of all users are counted, the first one is shown, and the script may print."""
     script = tmp_path / "mine.py"
-    script.write_text("async def user(user):\n    await user.think(0.01)\n    {}['a']\n")
+    script.write_text("async def user(user):\n    print('a user', flush=True)\n    {}['a']\n")
 
     async with (
         run_stub() as url,
@@ -73,6 +73,7 @@ async def test_script_with_an_error_exits_with_1_and_shows_the_traceback(tmp_pat
     assert code == 1
     assert result["counts"]["errors"] >= 4
     assert f'File "{script}", line 3, in user'.encode() in run.output
+    assert b"a user\n" in run.output
     assert b"KeyError: 'a'" in run.output and b"BROKEN  exceptions in users" in run.output
 
 

@@ -43,6 +43,8 @@ class Thresholds:
 class ScriptThresholds(Thresholds):
     """Further bounds on the result of a load script."""
 
+    max_refused: Annotated[int | None, _COUNT, "Maximum number of refused actions."] = 0
+    max_unacked: Annotated[int | None, _COUNT, "Maximum number of messages without an ack."] = 0
     max_failed_checks: Annotated[int, _COUNT, "Maximum number of failed checks of the script."] = 0
     max_errors: Annotated[int, _COUNT, "Maximum number of exceptions in users of the script."] = 0
 

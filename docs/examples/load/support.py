@@ -1,5 +1,7 @@
 """A help desk: customers ask, and the agent of each group answers; the report has the times."""
 
+import time
+
 from chatserver.loadtest.script import LoadUser
 
 CHATS = {"desk": 6}
@@ -14,15 +16,17 @@ async def user(user: LoadUser) -> None:
 async def ask(customer: LoadUser) -> None:
     async for number in customer.every(5.0):
         question = f"question {customer.number}-{number}"
-        with customer.timer("answer_time"):
-            customer.send("desk", question)
-            is_answered = await wait_for_answer(customer, question)
-        customer.check("answered within 4 s", is_answered)
+        asked = time.monotonic()
+        customer.send("desk", question)
+        is_answered = await wait_for_answer(customer, question, asked + 4.0)
+        if customer.check("answered within 4 s", is_answered):
+            customer.record_time("answer_time", time.monotonic() - asked)
 
 
-async def wait_for_answer(customer: LoadUser, question: str) -> bool:
-    while message := await customer.receive("desk", within_s=4.0):
-        if message.text == f"answer to {question}":
+async def wait_for_answer(customer: LoadUser, question: str, until: float) -> bool:
+    while (left_s := until - time.monotonic()) > 0:
+        message = await customer.receive("desk", within_s=left_s)
+        if message is not None and message.text == f"answer to {question}":
             return True
     return False
 

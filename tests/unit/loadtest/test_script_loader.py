@@ -49,6 +49,8 @@ def test_script_with_only_a_function_has_pairs(tmp_path: Path) -> None:
         (USER + "CHATS = {'a': 1}\n", "mine.py:3: CHATS: a must have 2 to 100,000 members, not 1"),
         (USER + "CHATS = {'a': 2, 'b': 2}\n", "mine.py:3: CHATS: only one chat can have 2"),
         (USER + "\nUSERS = 'many'\n", "mine.py:4: USERS must be 2 to 1,000,000, not 'many'"),
+        (USER + "\nUSERS = 20.5\n", "mine.py:4: USERS must be 2 to 1,000,000, not 20.5"),
+        (USER + "\nimport sys\nsys.exit(3)\n", "mine.py:5: SystemExit: 3"),
         (USER + "DURATION_S = 9999\n", "mine.py:3: DURATION_S must be 0.5 to 2,700, not 9999"),
         ("#" * (SCRIPT_BYTES_MAX + 1), "mine.py: larger than 256,000 bytes"),
     ],

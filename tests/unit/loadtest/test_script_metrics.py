@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from chatserver.loadtest.script_metrics import NAMES_MAX, ScriptMetrics
@@ -38,6 +40,13 @@ def test_metric_with_an_invalid_time_is_refused(seconds: float) -> None:
     """Times are 0 to an hour."""
     with pytest.raises(ValueError, match="a time must be 0 to 3600 s"):
         ScriptMetrics(Meters()).record_time("wait", seconds)
+
+
+@pytest.mark.parametrize("amount", [0.5, float("nan"), True, 10**13, "1"])
+def test_count_of_an_invalid_amount_is_refused(amount: Any) -> None:
+    """Counts are whole numbers: the report adds those of all processes."""
+    with pytest.raises(ValueError, match="a count must be an int"):
+        ScriptMetrics(Meters()).add_count("answers", amount)
 
 
 def test_names_are_limited_in_number_and_length() -> None:

@@ -131,6 +131,22 @@ def test_verdict_on_a_script_includes_its_checks_and_exceptions() -> None:
     assert "First exception" in render(result) and HTML_IN_EXAMPLE not in render(result)
 
 
+@pytest.mark.parametrize(
+    ("counts", "broken"),
+    [({"unacked": 2, "unsent": 1}, "not acked: 3"), ({"refused": {"forbidden": 4}}, "refused: 4")],
+)
+def test_script_fails_if_the_server_does_not_accept_its_messages(
+    counts: dict[str, Any], broken: str
+) -> None:
+    """Nothing is lost then, because only acked messages can be."""
+    result = make_result()
+    result["counts"] = collect_counts(Totals()) | counts
+
+    assert check_thresholds(result, Thresholds())["is_ok"]
+    verdict = check_thresholds(result, ScriptThresholds())
+    assert verdict["broken"] == [f"{broken}, at most 0 allowed"]
+
+
 def test_verdict_of_an_incomplete_run_is_never_ok() -> None:
     """A load process that died may have seen a loss."""
     result = make_result()
