@@ -368,6 +368,7 @@ class ClientState:
         elif "info" in frame:
             chat.apply_info(frame["info"])
             self._apply_transition(chat, frame["info"])
+            self.catch_up.schedule(chat)
             self._emit([ChatChanged(chat.id)])
 
     def _apply_entry(self, chat: Chat, fields: Fields, now: float) -> None:

@@ -8,7 +8,7 @@ and hidden messages above the newest entry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, Seq, UserId
@@ -89,7 +89,7 @@ class ChatLoader:
         newest = [] if head is None else await self._newest.read(chat, head)
         newest = await self._unapplied.apply(chat, newest, epoch)
         lost = await self._lost.find(record, newest)
-        await self._forget_lost(chat, Seq(head.seq if head else 0), members)
+        await self._lower_lost_marks(chat, Seq(head.seq if head else 0), members)
         is_loaded = await self._hot.open_chat(
             chat=chat,
             kind=record.kind,
@@ -127,7 +127,9 @@ class ChatLoader:
             await self._hot.record_unfinished(chat)
         return is_loaded
 
-    async def _forget_lost(self, chat: ChatId, head: Seq, members: Sequence[StoredMember]) -> None:
+    async def _lower_lost_marks(
+        self, chat: ChatId, head: Seq, members: Sequence[StoredMember]
+    ) -> None:
         """Lower the marks of members who have read, or hidden, entries that Redis has lost.
 
         Until the chat is loaded, none of these can be above its newest entry. `head` is the newest
@@ -135,20 +137,35 @@ class ChatLoader:
         """
         if all(max(m.read, m.received, *m.hidden) <= head for m in members):
             return
-        top = max(head, await self._hot.get_seq(chat))
+        top = Seq(max(head, await self._hot.get_seq(chat)))
         marks = [
             MarkUpdate(chat, member.user, member.read, member.received)
             for member in members
             if max(member.read, member.received) > top
         ]
-        # A user whose state is loaded now must not get the stored mark.
+        hidden = {
+            member.user: lost
+            for member in members
+            if (lost := [seq for seq in member.hidden if seq > top])
+        }
+        # Redis first, because the next load finds nothing to do once DynamoDB is lowered. Redis
+        # again, because a user's state may have been loaded from DynamoDB meanwhile.
+        await self._lower_in_redis(chat, top, marks, hidden)
         await self._member_states.lower_marks(marks, top)
+        for user, lost in hidden.items():
+            await self._member_states.remove_hidden(chat, user, lost)
+        await self._lower_in_redis(chat, top, marks, hidden)
 
+    async def _lower_in_redis(
+        self,
+        chat: ChatId,
+        top: Seq,
+        marks: Sequence[MarkUpdate],
+        hidden: Mapping[str, Sequence[int]],
+    ) -> None:
         async def lower(mark: MarkUpdate) -> None:
             await self._inboxes.lower_marks(UserId(mark.user), chat, top, mark.read, mark.received)
 
         await map_concurrently(lower, marks, in_flight_max=LOWERED_IN_FLIGHT_MAX, name="lower-mark")
-        for member in members:
-            if lost := [seq for seq in member.hidden if seq > top]:
-                await self._member_states.remove_hidden(chat, member.user, lost)
-                await self._hidden.remove_hidden(UserId(member.user), chat, lost)
+        for user, lost in hidden.items():
+            await self._hidden.remove_hidden(UserId(user), chat, lost)

@@ -378,9 +378,10 @@ class Memberships:
                         _member_row(chat, user), {Field.JOINED: seq}, if_=is_member
                     ),
                 ]
+                # First, because a retry skips members whose seq is correct.
+                await self._lower_first_marks(members[user], seq)
                 if not await try_write(self._client.transact(actions)):
                     return False
-                await self._lower_first_marks(members[user], seq)
         return True
 
     async def _lower_first_marks(self, member: StoredMember, seq: Seq) -> None:

@@ -310,6 +310,22 @@ def test_delivery_of_a_large_chat_starts_with_the_inbox_events_that_were_missed(
     assert device.bodies() == ["text 1", "text 2", "text 3"]
 
 
+def test_entry_pushed_before_the_chat_became_large_is_read() -> None:
+    """The inbox has only the event that the chat is large now."""
+    device = Device()
+    device.receive_other(2, "info")  # inbox event 1 is missing
+    device.event(0, 3)
+    (request,) = device.sent("sync")
+    info = {"chat": "c1", "kind": "group", "large": True, "since": 2}
+    fields = {"type": "event", "epoch": "e1", "chat": "c1", "kind": "chat"}
+    inbox = [{**fields, "seq": 1, "info": info}]
+    device.receive(type="page", id=request["id"], events=inbox, more=False)
+
+    device.answer(3)
+
+    assert device.bodies() == ["text 3"]
+
+
 def test_chat_that_was_only_pushed_needs_its_history_after_a_snapshot() -> None:
     """The application reads the entries that no event delivers any more."""
     device = Device()

@@ -296,7 +296,7 @@ class PushDispatcher:
             name=chat_fields.name if is_companion(sender) else await self._get_name(sender),
             title="" if chat_fields.is_direct else chat_fields.name,
             text=message.body if self._settings.preview else "",
-            unread=await self._count_after(user, chat, Seq(marks.read), chat_fields.top),
+            unread=await self._count_after(user, chat, Seq(marks.read), chat_fields.top) or 0,
             badge=await self._count_unread(user),
         )
 
@@ -304,15 +304,25 @@ class PushDispatcher:
         if await self._push_state.count_user_state_fields(user) > BADGE_FIELDS_MAX:
             return None
         chats = await self._container.inboxes.list_chats(user)
-        counts = [self._count_after(user, chat.chat, chat.read, chat.top) for chat in chats]
-        return sum(await asyncio.gather(*counts))
+        # Do not load chats: after a data loss in Redis, these would be all chats of all users.
+        counts = await asyncio.gather(
+            *(
+                self._count_after(user, chat.chat, chat.read, chat.top, is_loading=False)
+                for chat in chats
+            )
+        )
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
-    async def _count_after(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
+    async def _count_after(
+        self, user: UserId, chat: ChatId, read: Seq, top: Seq, *, is_loading: bool = True
+    ) -> int | None:
         if top <= read:
             return 0
         hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, NOTHING_HIDDEN)
-        now_s = self._container.clock.time()
-        return await self._unread_counts.count(chat, read, top, now_s, hidden)
+        counts, now_s = self._unread_counts, self._container.clock.time()
+        count = counts.count if is_loading else counts.count_loaded
+        return await count(chat, read, top, now_s, hidden)
 
     async def _get_name(self, user: UserId) -> str:
         now = self._container.clock.monotonic()

@@ -464,18 +464,16 @@ export class ClientState {
     if (info.since == null) return;
     chat.isLarge = info.large ?? false;
     if (chat.isLarge && !chat.log.isUnverified) chat.log.startAfter(info.since);
+    this.catchUp.schedule(chat); // entries may have been pushed before
   }
 
   #handleLargeEvent(frame: frames.Event, nowS: number): void {
     const chat = this.getOrCreateChat(frame.chat);
     // If the first entries are in inbox events that were missed, delivery must not start here.
     const isMissingStart = chat.log.shown === null && (this.#isBehind || this.#isSyncing);
-    if (this.#isPaused || isMissingStart) {
-      chat.log.recordPushed(frame.cs ?? 0);
-      this.catchUp.schedule(chat);
-    } else {
-      this.#applyEvent(frame, nowS);
-    }
+    if (this.#isPaused || isMissingStart) chat.log.recordPushed(frame.cs ?? 0);
+    else this.#applyEvent(frame, nowS);
+    this.catchUp.schedule(chat);
   }
 
   /** Send a request that is valid on the current connection only. */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.chat_preferences.model import PreferencesChange
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.keys import NotificationKeys
+from chatserver.features.push.worker.push_dispatcher import PushDispatcher
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.workers.support import persist
 from tests.support.servers.processes import eventually
@@ -164,6 +165,21 @@ async def test_notify_cleared_messages_are_not_counted(world: PushWorld) -> None
     await eventually(is_pushed)
     notice = browser.notices()[-1]
     assert (notice["unread"], notice["badge"]) == (1, before["badge"] + 1)
+
+
+async def test_notify_leaves_out_the_badge_if_a_chat_is_not_loaded(world: PushWorld) -> None:
+    """After a data loss in Redis, pushes do not load all chats of all users."""
+    direct, group = await world.direct(), await world.group()
+    await world.send(group, "Hey")
+    await world.send(direct, "1")
+    dispatcher = PushDispatcher(world.container, cast(Any, None))
+    await world.container.user_loader.load_user(world.bob)
+    before = await dispatcher._count_unread(world.bob)
+
+    await world.hot.call("HSET", world.hot.keys.chat(group.chat), "gate", "E0:1")
+
+    assert before is not None and before >= 2
+    assert await dispatcher._count_unread(world.bob) is None
 
 
 @pytest.mark.usefixtures("notifier")
