@@ -15,10 +15,10 @@ from tests.chaos.simulation import Action
 from tests.simulation.faults import FAULTS
 from tests.simulation.play import GROUPS, PAIRS, USERS
 
-STEPS = 170
+STEPS = 150  # about 205 operations: some steps send several messages
 FAULTS_PER_SCRIPT = 5
 # Sizes of mixed seeds. Short schedules find most faults sooner; long ones have rare orders.
-SIZES = ((25, 2), (40, 2), (70, 3), (170, 5))  # user actions and faults
+SIZES = ((25, 2), (40, 2), (70, 3), (150, 5))  # user actions and faults
 STEP_MS = (0, 60)
 KINDS_OF_SEED = 0.5
 API_SHARE = 0.08  # of the steps in which the API is used, too
