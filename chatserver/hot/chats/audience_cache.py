@@ -187,16 +187,27 @@ class Audiences:
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
         """Return the chat seq at which each member among `users` joined.
 
-        The chat must be loaded.
+        Guarantees:
+            Cost: one Redis call. If the chat was evicted from Redis, it is loaded first.
+
+        Raises:
+            NotFound: the chat does not exist.
         """
         if not users:
             return {}
-        values = await self._hot.call("HMGET", self._hot.keys.members(chat), *users)
-        return {
-            user: Seq(parse_member_status(value).joined)
-            for user, value in zip(users, values, strict=True)
-            if value is not None
-        }
+        hot, keys = self._hot, self._hot.keys
+        for _ in range(_LOADS_MAX):
+            gate, values = await hot.snapshot(
+                ("HGET", keys.chat(chat), "gate"), ("HMGET", keys.members(chat), *users)
+            )
+            if hot.is_loaded(chat, gate):
+                return {
+                    user: Seq(parse_member_status(value).joined)
+                    for user, value in zip(users, values, strict=True)
+                    if value is not None
+                }
+            await self._load(chat)
+        raise Unavailable(f"chat {chat}: could not be loaded; try again")
 
     async def _load(
         self, chat: ChatId, *, is_whole: bool = False, notices: list[MembershipNotice] | None = None

@@ -250,6 +250,18 @@ async def test_audience_of_an_earlier_epoch_is_not_used(start_redis: StartRedis)
         assert load.calls == 2
 
 
+async def test_members_of_an_evicted_chat_are_found(hot: HotClient) -> None:
+    """A chat may be evicted after its audience was read; its members stay members."""
+    load = Loader(hot, ALICE, BOB)
+    audiences = Audiences(hot, load)
+    await audiences.get(CHAT)
+    await hot.call("DEL", hot.keys.chat(CHAT), hot.keys.members(CHAT))
+
+    found = await audiences.find_members(CHAT, [BOB, CAROL])
+
+    assert (found, load.calls) == ({BOB: 1}, 2)
+
+
 async def test_audience_of_large_chat_does_not_read_its_members(
     hot: HotClient, scripts: Scripts
 ) -> None:
