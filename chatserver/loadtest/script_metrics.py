@@ -35,7 +35,7 @@ class ScriptMetrics:
 
     def add_count(self, name: str, amount: int) -> None:
         self._check_metric_name(name)
-        if type(amount) is not int or abs(amount) > AMOUNT_MAX:
+        if not isinstance(amount, int) or abs(amount) > AMOUNT_MAX:
             raise ValueError(f"{name}: {amount!r}; a count must be an int up to {AMOUNT_MAX:,}")
         self._meters.counts[COUNTED + name] += amount
 

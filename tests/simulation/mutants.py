@@ -95,8 +95,9 @@ MUTANTS: Final = (
         "checkpoint_without_lease",
         "lua",
         "if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end\n"
-        "if call('HGET', KEYS[2], 'id')",
-        "if call('HGET', KEYS[2], 'id')",
+        "if call('HGET', KEYS[2], 'epoch') ~= ARGV[2] then return 0 end\n"
+        "if call('HGET', KEYS[3], 'id')",
+        "if call('HGET', KEYS[3], 'id')",
     ),
     Mutant(
         "hidden_not_in_backlog",

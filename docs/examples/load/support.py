@@ -15,8 +15,7 @@ async def user(user: LoadUser) -> None:
 
 async def ask(customer: LoadUser) -> None:
     async for number in customer.every(5.0):
-        question = f"question {customer.number}-{number}"
-        asked = time.monotonic()
+        question, asked = f"question {customer.number}-{number}", time.monotonic()
         customer.send("desk", question)
         is_answered = await wait_for_answer(customer, question, asked + 4.0)
         if customer.check("answered within 4 s", is_answered):
