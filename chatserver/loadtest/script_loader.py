@@ -154,6 +154,7 @@ class _Declarations:
     module: object
 
     def get_chats(self) -> dict[str, int]:
+        # `Any`: a script may declare anything.
         chats: Any = getattr(self.module, "CHATS", {"direct": 2})
         place = self._find_place("CHATS")
         if not isinstance(chats, dict) or not 0 < len(chats) <= CHATS_MAX:

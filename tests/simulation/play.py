@@ -287,7 +287,7 @@ class Play(FullSimulation):
                 known = set(self._store_violations)
                 self._store_violations += [each for each in found if each not in known]
                 break
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(1.0)  # virtual time
 
     def _find_violations(self) -> list[Violation]:
         return [*super()._find_violations(), *self._store_violations, *self._writes.violations]

@@ -93,11 +93,11 @@ async def user(user):
         return
     async for number in user.every(0.01):
         if number == 0:
-            time.sleep(0.5)
+            time.sleep(0.5)  # blocks the tool, so that the next round is late
             user.send("direct")
             continue
         await user.think(0)
-        time.sleep(0.2)
+        time.sleep(0.2)  # time of the script itself, which no latency includes
         with user.timer("call"):
             await user.request("history", chat=user.chats["direct"].id, after=0)
         return
@@ -144,7 +144,7 @@ async def user(user):
         message = await user.receive(within_s=60)
         user.check("received", message)
     else:
-        sent = user.send("direct", "while you were away")
+        sent = user.send("direct", "sent while you were offline")
         await sent.check_delivered(within_s=60)
 """,
     )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import Seq
+from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.inboxes import UserMarks
 from chatserver.warm.chats.member_states import MarkUpdate
 from tests.integration.workers.support import ALICE, BOB, CAROL, Gateway, make_group, persist
+
+
+async def make_stored_chat(container: StorageContainer, gateway: Gateway) -> ChatId:
+    """Create a group with two messages, which DynamoDB has."""
+    group = await make_group(container, ALICE, BOB, CAROL)
+    await gateway.send(group, "one", "two")
+    await persist(container)
+    return group.chat
 
 
 async def test_read_marks_above_the_newest_entry_are_lowered_when_the_chat_is_loaded(
     container: StorageContainer, gateway: Gateway
 ) -> None:
     """DynamoDB had the marks before the messages, which Redis lost."""
-    group = await make_group(container, ALICE, BOB, CAROL)
-    chat, hot = group.chat, container.hot
-    await gateway.send(group, "one", "two")
-    await persist(container)
+    chat, hot = await make_stored_chat(container, gateway), container.hot
     await container.member_state.put_marks(
         [MarkUpdate(chat, BOB, 7, 9), MarkUpdate(chat, CAROL, 1, 5)]
     )
@@ -60,10 +65,7 @@ async def test_message_that_gets_the_seq_of_a_lost_hidden_one_is_visible(
     container: StorageContainer, gateway: Gateway
 ) -> None:
     """DynamoDB had the hidden seqs before the messages, which Redis lost."""
-    group = await make_group(container, ALICE, BOB, CAROL)
-    chat, hot = group.chat, container.hot
-    await gateway.send(group, "one", "two")
-    await persist(container)
+    chat, hot = await make_stored_chat(container, gateway), container.hot
     head = await container.older_tiers.find_head(chat)
     assert head is not None
     await container.member_state.add_hidden(chat, BOB, [1, head.seq + 1])
